@@ -1,0 +1,113 @@
+//! An archive: the storage behind one storage manager.
+
+use super::ids::{ArchiveId, ClusterName, DatabaseName, Millis, Uid};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The storage behind one storage manager.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Archive {
+    /// Its name in the domain.
+    pub id: ArchiveId,
+    /// The database it belongs to.
+    pub database: DatabaseName,
+    /// Where its claim lives.
+    pub cluster: ClusterName,
+    /// The claim that holds it; `None` until one is known. An archive without a claim is never judged.
+    pub claim: Option<Claim>,
+    /// Where the engine finds it, in its own file system.
+    pub path: String,
+    /// Whether an engine on it has ever reported that it runs.
+    pub ever_ran: bool,
+    /// Set while it is removed: kept, but not counted, and resurrected by the next registration.
+    pub removed: Option<Removal>,
+    /// When it was created.
+    pub created: Millis,
+}
+
+/// A PersistentVolumeClaim, and who wants it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name, which another claim may bear later.
+    pub name: String,
+    /// Its UID, which no other ever bears.
+    pub uid: Uid,
+    /// The StatefulSet and ordinal whose pod mounted it when it last registered.
+    pub owner: Option<Ordinal>,
+}
+
+/// One place in a StatefulSet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ordinal {
+    /// The StatefulSet's name.
+    pub stateful_set: String,
+    /// The StatefulSet's UID.
+    pub uid: Uid,
+    /// The number at the end of the pod's name.
+    pub ordinal: u32,
+}
+
+impl fmt::Display for Ordinal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.stateful_set, self.ordinal)
+    }
+}
+
+/// When and why an archive was removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Removal {
+    /// The moment.
+    pub at: Millis,
+    /// The reason.
+    pub because: RemovalReason,
+}
+
+/// Why an archive is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RemovalReason {
+    /// Its StatefulSet no longer wants its ordinal.
+    ScaledDown,
+    /// Its claim was deleted.
+    ClaimDeleted,
+}
+
+impl fmt::Display for RemovalReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ScaledDown => "its StatefulSet was scaled down",
+            Self::ClaimDeleted => "its claim was deleted",
+        })
+    }
+}
+
+/// What an archive does, as far as its processes tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ArchiveState {
+    /// No engine on it has ever run.
+    Provisioned,
+    /// A process of the domain is on it, whatever the process does.
+    Running,
+    /// No process of the domain is on it.
+    NotRunning,
+}
+
+impl fmt::Display for ArchiveState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Provisioned => "PROVISIONED",
+            Self::Running => "RUNNING",
+            Self::NotRunning => "NOT_RUNNING",
+        })
+    }
+}
+
+/// The file on an archive's volume that says whose it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Marker {
+    /// The domain that made it.
+    pub domain: super::ids::DomainId,
+    /// The archive.
+    pub archive: ArchiveId,
+}

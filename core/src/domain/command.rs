@@ -1,0 +1,347 @@
+//! What can be asked of the domain, and what it answers.
+//!
+//! Every command names what it expects to find; a command that finds something else is refused and says why, and one
+//! that finds its work done changes nothing.
+
+use super::evidence::Evidence;
+use super::ids::{
+    ArchiveId, ClusterName, ContainerId, DomainId, Millis, NodeId, ResyncEpoch, ServerId, SessionNumber, StartId, Uid,
+};
+use super::process::{EngineState, ExitReason, Registration};
+use super::server::Server;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// One entry of the log, as the state machine sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Its place in the log.
+    pub index: u64,
+    /// When it was proposed, by the proposer's clock; the domain never goes back.
+    pub time: Millis,
+    /// What is asked, and by whom.
+    pub request: Request,
+}
+
+/// A command with its author.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// Who asks.
+    pub actor: Actor,
+    /// What for.
+    pub command: Command,
+}
+
+/// Who asks: kept in the audit trail.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Actor {
+    /// In which duty.
+    pub role: Role,
+    /// An agent's server id, or a person's name.
+    pub name: String,
+}
+
+/// A duty in which a command is proposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Role {
+    /// The agent that an engine is connected to.
+    Agent,
+    /// The holder of the resync Lease.
+    ResyncLeader,
+    /// The leader of the Raft group.
+    RaftLeader,
+    /// A person, by way of the API.
+    Person,
+}
+
+impl fmt::Display for Actor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let role = match self.role {
+            Role::Agent => "agent",
+            Role::ResyncLeader => "resync leader",
+            Role::RaftLeader => "raft leader",
+            Role::Person => "person",
+        };
+        write!(f, "{role} {}", self.name)
+    }
+}
+
+/// Binds a proposal to the resync leader that planned it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fence {
+    /// Whose resync.
+    pub cluster: ClusterName,
+    /// Under which epoch.
+    pub epoch: ResyncEpoch,
+}
+
+/// What a value must be for it to be replaced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Expected {
+    /// Whatever it is.
+    Anything,
+    /// There must be none.
+    Absent,
+    /// Exactly this.
+    Value(String),
+}
+
+/// What can be asked of the domain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// Begins the domain; its first entry.
+    FoundDomain {
+        /// Its id, made by the founder.
+        domain: DomainId,
+        /// Its name.
+        name: String,
+        /// The UID of the Lease that anchors it.
+        anchor: Uid,
+    },
+    /// Makes a server known, or refreshes what it said of itself.
+    AdmitServer {
+        /// The server; `joined` is set by the domain.
+        server: Server,
+    },
+    /// Opens a resync epoch.
+    BeginResync {
+        /// Whose resync.
+        cluster: ClusterName,
+        /// The Lease's UID.
+        lease: Uid,
+        /// The Lease's count of acquisitions; grows with each.
+        transitions: u64,
+        /// Who acquired it.
+        holder: ServerId,
+        /// The Lease as it was acquired.
+        evidence: Evidence,
+    },
+    /// Makes an engine known, or takes up its session anew. Creates its database and archive where they are missing.
+    RegisterProcess(Box<Registration>),
+    /// Notes that a session is down.
+    LoseSession {
+        /// The process.
+        process: StartId,
+        /// The session that is meant.
+        session: SessionNumber,
+        /// How it is known.
+        why: String,
+    },
+    /// Notes what an engine says of itself.
+    ReportState {
+        /// The process.
+        process: StartId,
+        /// The session by which it was said.
+        session: SessionNumber,
+        /// The state.
+        engine: EngineState,
+        /// The engine's process id; 0 if it has none.
+        pid: u32,
+    },
+    /// Notes which container a process is.
+    LearnContainer {
+        /// The process.
+        process: StartId,
+        /// Its pod.
+        pod: Uid,
+        /// The container's id.
+        container: ContainerId,
+    },
+    /// Notes that an engine has exited, by its wrapper's word.
+    ReportExit {
+        /// The process.
+        process: StartId,
+        /// The session by which it was said.
+        session: SessionNumber,
+        /// Its exit code.
+        exit_code: Option<i32>,
+        /// How it ended.
+        reason: ExitReason,
+    },
+    /// Takes away a process whose pod or container is gone.
+    RemoveProcess {
+        /// Binds it to its resync leader.
+        fence: Fence,
+        /// The process.
+        process: StartId,
+        /// Its session, which must be lost.
+        session: SessionNumber,
+        /// What is gone: `PodGone`, `ContainerEnded` or `ContainerReplaced`.
+        reason: ExitReason,
+        /// The proof.
+        evidence: Evidence,
+    },
+    /// Removes an archive; it can be resurrected.
+    RemoveArchive {
+        /// Binds it to its resync leader.
+        fence: Fence,
+        /// The archive.
+        archive: ArchiveId,
+        /// The UID of its claim.
+        claim: Uid,
+        /// Why.
+        reason: super::archive::RemovalReason,
+        /// The proof.
+        evidence: Evidence,
+    },
+    /// Forgets a removed archive for ever.
+    PurgeArchive {
+        /// Binds it to its resync leader.
+        fence: Fence,
+        /// The archive.
+        archive: ArchiveId,
+        /// The UID of its claim.
+        claim: Uid,
+        /// The proof that the claim is gone.
+        evidence: Evidence,
+    },
+    /// Sets or deletes a value.
+    SetValue {
+        /// Its key.
+        key: String,
+        /// The new value; `None` deletes it.
+        value: Option<String>,
+        /// What it must be now.
+        expected: Expected,
+    },
+}
+
+/// What the domain answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// Done.
+    Changed,
+    /// It was so already.
+    Unchanged,
+    /// The engine is known by these.
+    Registered(Registered),
+    /// The resync epoch is open.
+    ResyncBegun(ResyncEpoch),
+    /// Not done.
+    Refused(Refusal),
+}
+
+/// What an engine is told when it is registered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registered {
+    /// The domain.
+    pub domain: DomainId,
+    /// Its start id.
+    pub process: StartId,
+    /// Its node id.
+    pub node: NodeId,
+    /// A storage manager's archive.
+    pub archive: Option<ArchiveId>,
+    /// Its session.
+    pub session: SessionNumber,
+}
+
+/// Why a command was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// Nothing but the founding can be the first entry.
+    #[error("the domain is not founded yet")]
+    NotFounded,
+    /// The domain was founded as another.
+    #[error("the domain is founded already, as {0}")]
+    AlreadyFounded(DomainId),
+    /// Another agent has become resync leader since.
+    #[error("the proposal is of resync epoch {proposed}, the current one of cluster {cluster} is {current}")]
+    StaleResync {
+        /// Whose resync.
+        cluster: ClusterName,
+        /// The proposal's epoch.
+        proposed: ResyncEpoch,
+        /// The current one; 0 if there is none.
+        current: ResyncEpoch,
+    },
+    /// The Lease was acquired again since.
+    #[error("the lease was acquired {last} times already, this is acquisition {proposed}")]
+    StaleLease {
+        /// The proposal's count.
+        proposed: u64,
+        /// The last accepted one.
+        last: u64,
+    },
+    /// The Lease is another one, and nothing proves that the old one is gone.
+    #[error("the lease is another one, and nothing shows that the one before it is gone")]
+    LeaseReplaced,
+    /// No such process lives.
+    #[error("there is no process {0}")]
+    UnknownProcess(StartId),
+    /// The process that asks to be known has exited.
+    #[error("process {process} has exited at {at}: {reason}")]
+    Exited {
+        /// The process.
+        process: StartId,
+        /// When.
+        at: Millis,
+        /// Why.
+        reason: ExitReason,
+    },
+    /// Another container claims to be the process.
+    #[error("process {0} is another container")]
+    AnotherIdentity(StartId),
+    /// The session that is meant is over.
+    #[error("process {process} is in session {current}, not {proposed}")]
+    AnotherSession {
+        /// The process.
+        process: StartId,
+        /// The session that was meant.
+        proposed: SessionNumber,
+        /// The current one.
+        current: SessionNumber,
+    },
+    /// A report came by a session that is lost.
+    #[error("session {session} of process {process} is lost")]
+    SessionLost {
+        /// The process.
+        process: StartId,
+        /// The session.
+        session: SessionNumber,
+    },
+    /// A live session outweighs what Kubernetes says.
+    #[error("process {0} has a live session")]
+    SessionLive(StartId),
+    /// The object belongs to another cluster's resync.
+    #[error("it belongs to cluster {0}")]
+    AnotherCluster(ClusterName),
+    /// No such archive.
+    #[error("there is no archive {0}")]
+    UnknownArchive(ArchiveId),
+    /// The archive has moved to another claim.
+    #[error("archive {archive} is on another claim than the one meant")]
+    AnotherClaim {
+        /// The archive.
+        archive: ArchiveId,
+    },
+    /// A process is on the archive.
+    #[error("archive {archive} is in use by process {process}")]
+    ArchiveInUse {
+        /// The archive.
+        archive: ArchiveId,
+        /// The process.
+        process: StartId,
+    },
+    /// Purge comes after removal.
+    #[error("archive {0} is not removed")]
+    NotRemoved(ArchiveId),
+    /// A database keeps its last archive.
+    #[error("archive {0} is the last of its database")]
+    LastArchive(ArchiveId),
+    /// The volume's marker names another database's archive.
+    #[error("the volume holds archive {0}, which is of another database")]
+    AnotherDatabase(ArchiveId),
+    /// The volume's marker names another domain.
+    #[error("the volume belongs to domain {0}; take its marker away to use it here")]
+    ForeignVolume(DomainId),
+    /// A transaction engine came before any storage manager.
+    #[error("there is no database {0} yet: a storage manager has to come first")]
+    NoDatabase(super::ids::DatabaseName),
+    /// The evidence does not prove what the command rests on.
+    #[error("nothing read proves that {0}")]
+    Unproven(String),
+    /// The value is another one.
+    #[error("the value is another one")]
+    AnotherValue(Option<String>),
+}

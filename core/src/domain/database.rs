@@ -1,0 +1,47 @@
+//! A database and its incarnations.
+
+use super::ids::{DatabaseName, Millis, NodeId};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A named database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Database {
+    /// The label `database` of its Kubernetes objects.
+    pub name: DatabaseName,
+    /// Whether it runs.
+    pub state: DatabaseState,
+    /// Counts its cold starts and the exits since the last.
+    pub incarnation: Incarnation,
+    /// The node id that the next engine gets.
+    pub next_node: NodeId,
+    /// When it was created.
+    pub created: Millis,
+}
+
+/// Whether a database runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DatabaseState {
+    /// No storage manager has reported that it runs.
+    NotRunning,
+    /// At least one storage manager runs.
+    Running,
+}
+
+impl fmt::Display for DatabaseState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotRunning => "NOT_RUNNING",
+            Self::Running => "RUNNING",
+        })
+    }
+}
+
+/// Which run of a database this is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Incarnation {
+    /// Rises by one with each start from `NOT_RUNNING`.
+    pub major: u64,
+    /// Rises by one with each exit of a process; 0 at a cold start.
+    pub minor: u64,
+}

@@ -1,0 +1,185 @@
+//! What a fresh read of Kubernetes showed, kept with the command that rests on it.
+//!
+//! A fact is positive: "the API server answered that there is no such claim" is one, "no answer" and "forbidden" are
+//! none. Who gathers them is not this module's business; what they prove is.
+
+use super::ids::{ContainerId, Millis, Uid};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Facts that were read together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// When the last of them was read, by the reader's clock.
+    pub read_at: Millis,
+    /// What was read.
+    pub facts: Vec<Fact>,
+}
+
+/// One thing that the API server said, asked by name and without a resource version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fact {
+    /// The Lease that anchors the domain has this UID.
+    AnchorIs {
+        /// Its UID.
+        uid: Uid,
+    },
+    /// The Lease of the resync leader has this UID, and nothing else can bear its name.
+    LeaseIs {
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: Uid,
+    },
+    /// There is no claim of this name.
+    ClaimAbsent {
+        /// The name.
+        name: String,
+    },
+    /// There is no pod of this name.
+    PodAbsent {
+        /// The name.
+        name: String,
+    },
+    /// The pod of this name has this UID.
+    PodIs {
+        /// The name.
+        name: String,
+        /// Its UID.
+        uid: Uid,
+    },
+    /// A container of a pod has ended.
+    ContainerEnded {
+        /// The pod's UID.
+        pod_uid: Uid,
+        /// The container's name.
+        container: String,
+        /// Which of the containers that bore the name.
+        id: ContainerId,
+        /// Its exit code.
+        exit_code: Option<i32>,
+    },
+    /// A container of a pod runs under this id.
+    ContainerRuns {
+        /// The pod's UID.
+        pod_uid: Uid,
+        /// The container's name.
+        container: String,
+        /// Its id.
+        id: ContainerId,
+        /// When it started, by its node's clock, cut to a second.
+        started: Millis,
+    },
+    /// A StatefulSet wants these ordinals.
+    StatefulSetIs {
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: Uid,
+        /// Its `metadata.generation`.
+        generation: i64,
+        /// Its `spec.replicas`.
+        replicas: u32,
+        /// Its `spec.ordinals.start`.
+        first_ordinal: u32,
+    },
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AnchorIs { uid } => write!(f, "anchor has uid {uid}"),
+            Self::LeaseIs { name, uid } => write!(f, "lease {name} has uid {uid}"),
+            Self::ClaimAbsent { name } => write!(f, "persistentvolumeclaim {name} not found"),
+            Self::PodAbsent { name } => write!(f, "pod {name} not found"),
+            Self::PodIs { name, uid } => write!(f, "pod {name} has uid {uid}"),
+            Self::ContainerEnded { container, id, exit_code: Some(code), .. } => {
+                write!(f, "container {container} {id} ended with {code}")
+            }
+            Self::ContainerEnded { container, id, exit_code: None, .. } => {
+                write!(f, "container {container} {id} ended")
+            }
+            Self::ContainerRuns { container, id, .. } => write!(f, "container {container} runs as {id}"),
+            Self::StatefulSetIs { name, uid, generation, replicas, first_ordinal } => write!(
+                f,
+                "statefulset {name} (uid {uid}, generation {generation}) wants {replicas} replicas from ordinal {first_ordinal}"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, fact) in self.facts.iter().enumerate() {
+            write!(f, "{}{fact}", if i == 0 { "" } else { "; " })?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether ordinal `ordinal` is one of `replicas` from `first` on.
+pub fn wants(first: u32, replicas: u32, ordinal: u32) -> bool {
+    ordinal >= first && ordinal - first < replicas
+}
+
+impl Evidence {
+    /// Whether the anchor was seen with this UID.
+    pub fn anchored_by(&self, anchor: &Uid) -> bool {
+        self.facts.iter().any(|fact| matches!(fact, Fact::AnchorIs { uid } if uid == anchor))
+    }
+
+    /// Whether the Lease that now bears its name has this UID.
+    pub fn lease_is(&self, lease: &Uid) -> bool {
+        self.facts.iter().any(|fact| matches!(fact, Fact::LeaseIs { uid, .. } if uid == lease))
+    }
+
+    /// Whether the claim is gone. A claim of the same name with another UID is not absence.
+    pub fn claim_is_gone(&self, claim: &str) -> bool {
+        self.facts.iter().any(|fact| matches!(fact, Fact::ClaimAbsent { name } if name == claim))
+    }
+
+    /// Whether the pod with this UID is gone: its name is free, or borne by another.
+    pub fn pod_is_gone(&self, pod: &str, expected: &Uid) -> bool {
+        self.facts.iter().any(|fact| match fact {
+            Fact::PodAbsent { name } => name == pod,
+            Fact::PodIs { name, uid } => name == pod && uid != expected,
+            _ => false,
+        })
+    }
+
+    /// The exit code with which this container ended, if it has ended.
+    pub fn container_ended(&self, pod: &Uid, expected: &ContainerId) -> Option<Option<i32>> {
+        self.facts.iter().find_map(|fact| match fact {
+            Fact::ContainerEnded { pod_uid, id, exit_code, .. } if pod_uid == pod && id == expected => Some(*exit_code),
+            _ => None,
+        })
+    }
+
+    /// Whether another container runs under the name.
+    pub fn container_replaced(&self, pod: &Uid, name: &str, expected: &ContainerId) -> bool {
+        self.facts.iter().any(|fact| {
+            matches!(fact, Fact::ContainerRuns { pod_uid, container, id, .. }
+                if pod_uid == pod && container == name && id != expected)
+        })
+    }
+
+    /// Whether the StatefulSet with this UID does not want this ordinal.
+    pub fn ordinal_unwanted(&self, owner: &super::archive::Ordinal) -> bool {
+        self.facts.iter().any(|fact| {
+            matches!(fact, Fact::StatefulSetIs { name, uid, replicas, first_ordinal, .. }
+                if *name == owner.stateful_set && *uid == owner.uid && !wants(*first_ordinal, *replicas, owner.ordinal))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wants;
+
+    #[test]
+    fn ordinals_count_from_the_first() {
+        assert!(wants(0, 2, 0) && wants(0, 2, 1) && !wants(0, 2, 2));
+        assert!(!wants(5, 2, 4) && wants(5, 2, 5) && wants(5, 2, 6) && !wants(5, 2, 7));
+        assert!(!wants(0, 0, 0));
+    }
+}

@@ -1,0 +1,234 @@
+//! A process: one start of an engine, its session with an agent, and what is left of it when it has exited.
+
+use super::archive::Marker;
+use super::database::Incarnation;
+use super::ids::{
+    ArchiveId, ClusterName, ContainerId, DatabaseName, Millis, NodeId, ServerId, SessionNumber, StartId, Uid,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// One running engine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Names this start.
+    pub id: StartId,
+    /// Names the engine within its database.
+    pub node: NodeId,
+    /// The database it serves.
+    pub database: DatabaseName,
+    /// Storage manager or transaction engine.
+    pub kind: EngineKind,
+    /// The archive of a storage manager.
+    pub archive: Option<ArchiveId>,
+    /// Where its pod lives.
+    pub cluster: ClusterName,
+    /// Which container it is.
+    pub identity: Identity,
+    /// The container's id, once learned: until then nothing is judged by it.
+    pub container_id: Option<ContainerId>,
+    /// Its connection with an agent.
+    pub session: Session,
+    /// How far the domain has taken it.
+    pub durable: DurableState,
+    /// What the engine last said of itself.
+    pub engine: EngineState,
+    /// What it told of itself when it registered.
+    pub about: About,
+    /// When it registered.
+    pub registered: Millis,
+}
+
+/// What an engine does in its database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum EngineKind {
+    /// A storage manager: has an archive.
+    #[serde(rename = "SM")]
+    Sm,
+    /// A transaction engine: has none.
+    #[serde(rename = "TE")]
+    Te,
+}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sm => "SM",
+            Self::Te => "TE",
+        })
+    }
+}
+
+/// Which start of which container a process is. Two registrations with the same identity are the same process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub pod: String,
+    /// The pod's UID.
+    pub pod_uid: Uid,
+    /// The container's name in the pod.
+    pub container: String,
+    /// Random, made anew by each start of the wrapper.
+    pub nonce: u64,
+    /// When the wrapper started, by its node's clock.
+    pub started: Millis,
+}
+
+/// What an engine tells of itself; shown, never judged by.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// The pod's address.
+    pub address: String,
+    /// The host's name.
+    pub hostname: String,
+    /// The port that the engine serves.
+    pub port: u16,
+    /// The engine's process id in its container; 0 until it is started.
+    pub pid: u32,
+    /// The engine's version.
+    pub version: String,
+    /// Free labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// The connection of a process with one agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// The agent.
+    pub server: ServerId,
+    /// Grows with every connection; whoever reports about a session names it.
+    pub number: SessionNumber,
+    /// Random, made by the wrapper for each connection: tells a repeated registration from a new one.
+    pub connection: u64,
+    /// Whether it is up.
+    pub state: SessionState,
+}
+
+/// Whether a session is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SessionState {
+    /// Up; outweighs anything that Kubernetes says.
+    Live,
+    /// Down since that moment.
+    Lost(Millis),
+}
+
+/// How far the domain has taken a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum DurableState {
+    /// Registered.
+    Requested,
+    /// Has reported that it runs.
+    Monitored,
+    /// Was told to stop.
+    RequestedShutdown,
+}
+
+impl fmt::Display for DurableState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Requested => "REQUESTED",
+            Self::Monitored => "MONITORED",
+            Self::RequestedShutdown => "REQUESTED_SHUTDOWN",
+        })
+    }
+}
+
+/// What an engine says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EngineState {
+    /// Has not said.
+    Unknown,
+    /// A storage manager that catches up with the others.
+    Syncing,
+    /// Serves.
+    Running,
+    /// Stops.
+    ShuttingDown,
+}
+
+impl fmt::Display for EngineState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => "UNKNOWN",
+            Self::Syncing => "SYNCING",
+            Self::Running => "RUNNING",
+            Self::ShuttingDown => "SHUTTING_DOWN",
+        })
+    }
+}
+
+/// What is left of an exited process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tombstone {
+    /// The process as it last was.
+    pub process: Process,
+    /// The database's incarnation that it exited in.
+    pub incarnation: Incarnation,
+    /// When the domain took note of the exit.
+    pub at: Millis,
+    /// Why it is gone.
+    pub reason: ExitReason,
+    /// The engine's exit code, where somebody knows it: 128 + n if signal n ended it.
+    pub exit_code: Option<i32>,
+}
+
+/// Why a process is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExitReason {
+    /// Its wrapper reported that it stopped after it was told to.
+    Graceful,
+    /// Its wrapper reported that it ended by itself.
+    Exited(String),
+    /// Its pod is gone.
+    PodGone,
+    /// Its container has ended and its wrapper reported nothing.
+    ContainerEnded,
+    /// Another container took its place in the same pod.
+    ContainerReplaced,
+    /// The same container name of the same pod registered a later start.
+    Restarted(StartId),
+}
+
+impl fmt::Display for ExitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Graceful => f.write_str("Gracefully shutdown engine"),
+            Self::Exited(why) => f.write_str(why),
+            Self::PodGone => f.write_str("Pod was deleted"),
+            Self::ContainerEnded => f.write_str("Container ended without a report"),
+            Self::ContainerReplaced => f.write_str("Container was replaced"),
+            Self::Restarted(by) => write!(f, "Container started anew as start id {by}"),
+        }
+    }
+}
+
+/// What an engine says to be known: made by the agent it reached, from the engine's words and what Kubernetes proves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registration {
+    /// The database it serves.
+    pub database: DatabaseName,
+    /// Storage manager or transaction engine.
+    pub kind: EngineKind,
+    /// Where the pod lives.
+    pub cluster: ClusterName,
+    /// Which start of which container it is.
+    pub identity: Identity,
+    /// The start id it was given before, if it reconnects.
+    pub known_as: Option<StartId>,
+    /// A storage manager's claim, read by the agent; `None` if it may not or could not read it.
+    pub claim: Option<super::archive::Claim>,
+    /// What the volume says of itself.
+    pub marker: Option<Marker>,
+    /// Where a storage manager's archive is, in its own file system; empty for others.
+    pub path: String,
+    /// The agent that the engine reached.
+    pub server: ServerId,
+    /// Random, made for each connection.
+    pub connection: u64,
+    /// What it tells of itself.
+    pub about: About,
+}

@@ -1,0 +1,254 @@
+//! How an engine becomes a process: which archive it gets, and whether it may have it.
+//!
+//! An archive is found by the marker on the volume, then by the claim's UID; where neither is known it is made. Two
+//! engines on one archive are never admitted: the second waits until the first is known to be gone.
+
+use super::archive::{Archive, Claim};
+use super::command::{Actor, Outcome, Refusal, Registered};
+use super::database::{Database, DatabaseState, Incarnation};
+use super::ids::{ArchiveId, NodeId, SessionNumber, StartId};
+use super::process::{
+    DurableState, EngineKind, EngineState, ExitReason, Identity, Process, Registration, Session, SessionState,
+};
+use super::{Applied, CLAIMS_PREFIX, Domain, Subject};
+
+/// Which archive a registration leads to.
+enum Found {
+    Known(ArchiveId),
+    /// None; the archives named are those whose claim was replaced by an empty one of the same name.
+    New {
+        superseded: Vec<ArchiveId>,
+    },
+}
+
+impl Domain {
+    pub(super) fn register(&mut self, actor: &Actor, asked: Registration) -> Applied {
+        if let Some(known) = self.known(&asked)? {
+            return self.take_up(actor, known, &asked);
+        }
+        if asked.kind == EngineKind::Te && !self.databases.contains_key(&asked.database) {
+            return Err(Refusal::NoDatabase(asked.database));
+        }
+        // A later start of the same container: the one before it has ended, whoever noticed.
+        let before = self.processes.values().find(|process| same_container(&process.identity, &asked.identity));
+        let before = before.map(|process| process.id);
+        let found = match asked.kind {
+            EngineKind::Sm => Some(self.find_archive(&asked, before)?),
+            EngineKind::Te => None,
+        };
+        // From here on nothing is refused any more, so nothing is half done.
+        let id = self.last_start.next();
+        self.last_start = id;
+        if let Some(before) = before {
+            self.bury(actor, before, ExitReason::Restarted(id), None, None);
+        }
+        let node = self.next_node(actor, &asked);
+        let archive = found.map(|found| self.settle_archive(actor, found, &asked));
+        let session = SessionNumber(1);
+        let process = Process {
+            id,
+            node,
+            database: asked.database,
+            kind: asked.kind,
+            archive,
+            cluster: asked.cluster,
+            identity: asked.identity,
+            container_id: None,
+            session: Session {
+                server: asked.server,
+                number: session,
+                connection: asked.connection,
+                state: SessionState::Live,
+            },
+            durable: DurableState::Requested,
+            engine: EngineState::Unknown,
+            about: asked.about,
+            registered: self.time,
+        };
+        let mut subjects = vec![Subject::Process(id), Subject::Database(process.database.clone())];
+        subjects.extend(archive.map(Subject::Archive));
+        let on = archive.map_or(String::new(), |archive| format!(" on archive {archive}"));
+        let what = format!("{} {} registered as process {id}{on}", process.kind, process.identity.pod);
+        self.processes.insert(id, process);
+        self.note(actor, subjects, what, None);
+        Ok(Outcome::Registered(self.registered(id, node, archive, session)))
+    }
+
+    /// The living process that asks, if it asks again. One that has exited is told so.
+    fn known(&self, asked: &Registration) -> Result<Option<StartId>, Refusal> {
+        let is_it =
+            |identity: &Identity| same_container(identity, &asked.identity) && identity.nonce == asked.identity.nonce;
+        if let Some(process) = self.processes.values().find(|process| is_it(&process.identity)) {
+            return Ok(Some(process.id));
+        }
+        if let Some(exited) = self.tombstones.values().find(|exited| is_it(&exited.process.identity)) {
+            let (process, at, reason) = (exited.process.id, exited.at, exited.reason.clone());
+            return Err(Refusal::Exited { process, at, reason });
+        }
+        match asked.known_as {
+            Some(process) if self.processes.contains_key(&process) => Err(Refusal::AnotherIdentity(process)),
+            Some(process) => Err(Refusal::UnknownProcess(process)),
+            None => Ok(None),
+        }
+    }
+
+    /// Opens the next session of a process that has one, wherever it was.
+    fn take_up(&mut self, actor: &Actor, id: StartId, asked: &Registration) -> Applied {
+        let process = self.processes.get_mut(&id).ok_or(Refusal::UnknownProcess(id))?;
+        let (node, archive) = (process.node, process.archive);
+        let session = &mut process.session;
+        let repeated = session.connection == asked.connection && session.server == asked.server;
+        if !(repeated && session.state == SessionState::Live) {
+            let from = std::mem::replace(&mut session.server, asked.server.clone());
+            session.number = session.number.next();
+            session.connection = asked.connection;
+            session.state = SessionState::Live;
+            let number = session.number;
+            let what = if from == asked.server {
+                format!("session {number} with {from}")
+            } else {
+                format!("session {number} with {}, moved from {from}", asked.server)
+            };
+            self.note(actor, [Subject::Process(id)], what, None);
+        }
+        let session = self.processes[&id].session.number;
+        Ok(Outcome::Registered(self.registered(id, node, archive, session)))
+    }
+
+    fn registered(
+        &self,
+        process: StartId,
+        node: NodeId,
+        archive: Option<ArchiveId>,
+        session: SessionNumber,
+    ) -> Registered {
+        let domain = self.id.clone().expect("only a founded domain applies anything but its founding");
+        Registered { domain, process, node, archive, session }
+    }
+
+    fn find_archive(&self, asked: &Registration, before: Option<StartId>) -> Result<Found, Refusal> {
+        if let Some(marker) = &asked.marker {
+            if Some(&marker.domain) != self.id.as_ref() {
+                return Err(Refusal::ForeignVolume(marker.domain.clone()));
+            }
+            if let Some(archive) = self.archives.get(&marker.archive) {
+                if archive.database != asked.database {
+                    return Err(Refusal::AnotherDatabase(archive.id));
+                }
+                return self.free(archive.id, before).map(Found::Known);
+            }
+            // The archive was purged, and yet its data is back: it goes on as a new archive.
+        }
+        let Some(claim) = &asked.claim else { return Ok(Found::New { superseded: Vec::new() }) };
+        let on_claim = |archive: &&Archive| archive.claim.as_ref().is_some_and(|known| known.uid == claim.uid);
+        if let Some(archive) = self.archives.values().find(on_claim) {
+            if archive.database != asked.database {
+                return Err(Refusal::AnotherDatabase(archive.id));
+            }
+            return self.free(archive.id, before).map(Found::Known);
+        }
+        // The claim of this name has another UID than the one an archive was on, and its volume has no marker: that
+        // archive's data is gone.
+        let replaced = |archive: &&Archive| {
+            archive.cluster == asked.cluster
+                && archive
+                    .claim
+                    .as_ref()
+                    .is_some_and(|known| (&known.namespace, &known.name) == (&claim.namespace, &claim.name))
+        };
+        let superseded = self.archives.values().filter(replaced);
+        let superseded = superseded.map(|archive| self.free(archive.id, before)).collect::<Result<_, _>>()?;
+        Ok(Found::New { superseded })
+    }
+
+    /// The archive, if no process but `before` is on it.
+    fn free(&self, archive: ArchiveId, before: Option<StartId>) -> Result<ArchiveId, Refusal> {
+        match self.process_on(archive) {
+            Some(process) if Some(process.id) != before => Err(Refusal::ArchiveInUse { archive, process: process.id }),
+            _ => Ok(archive),
+        }
+    }
+
+    fn next_node(&mut self, actor: &Actor, asked: &Registration) -> NodeId {
+        let (name, created) = (asked.database.clone(), self.time);
+        if !self.databases.contains_key(&name) {
+            self.note(actor, [Subject::Database(name.clone())], format!("database {name} created"), None);
+        }
+        let database = self.databases.entry(name.clone()).or_insert(Database {
+            name,
+            state: DatabaseState::NotRunning,
+            incarnation: Incarnation::default(),
+            next_node: NodeId(1),
+            created,
+        });
+        let node = database.next_node;
+        database.next_node = node.next();
+        node
+    }
+
+    fn settle_archive(&mut self, actor: &Actor, found: Found, asked: &Registration) -> ArchiveId {
+        let id = match found {
+            Found::Known(id) => {
+                self.resurrect(actor, id, asked.claim.as_ref());
+                id
+            }
+            Found::New { superseded } => self.create_archive(actor, &superseded, asked),
+        };
+        if let Some(claim) = &asked.claim {
+            self.values.insert(format!("{CLAIMS_PREFIX}{}", claim.name), id.to_string());
+        }
+        id
+    }
+
+    fn resurrect(&mut self, actor: &Actor, id: ArchiveId, claim: Option<&Claim>) {
+        let Some(archive) = self.archives.get_mut(&id) else { return };
+        let mut what = Vec::new();
+        if archive.removed.take().is_some() {
+            what.push("resurrected".to_owned());
+        }
+        if let Some(claim) = claim
+            && archive.claim.as_ref() != Some(claim)
+        {
+            if archive.claim.as_ref().is_none_or(|known| known.uid != claim.uid) {
+                what.push(format!("bound to claim {} ({})", claim.name, claim.uid));
+            }
+            archive.claim = Some(claim.clone());
+        }
+        if !what.is_empty() {
+            self.note(actor, [Subject::Archive(id)], format!("archive {id} {}", what.join(", ")), None);
+        }
+    }
+
+    fn create_archive(&mut self, actor: &Actor, superseded: &[ArchiveId], asked: &Registration) -> ArchiveId {
+        let id = self.last_archive.next();
+        self.last_archive = id;
+        for old in superseded {
+            self.archives.remove(old);
+            let what =
+                format!("archive {old} removed and purged: its claim was replaced by an empty one, now archive {id}");
+            self.note(actor, [Subject::Archive(*old), Subject::Archive(id)], what, None);
+        }
+        let claim =
+            asked.claim.as_ref().map_or("no known claim".to_owned(), |c| format!("claim {} ({})", c.name, c.uid));
+        self.archives.insert(
+            id,
+            Archive {
+                id,
+                database: asked.database.clone(),
+                cluster: asked.cluster.clone(),
+                claim: asked.claim.clone(),
+                path: asked.path.clone(),
+                ever_ran: false,
+                removed: None,
+                created: self.time,
+            },
+        );
+        let what = format!("archive {id} created for database {} on {claim}", asked.database);
+        self.note(actor, [Subject::Archive(id), Subject::Database(asked.database.clone())], what, None);
+        id
+    }
+}
+
+fn same_container(one: &Identity, other: &Identity) -> bool {
+    one.pod_uid == other.pod_uid && one.container == other.container
+}

@@ -1,0 +1,24 @@
+//! A server: one admin pod's agent. Who votes is Raft's membership and is not repeated here.
+
+use super::ids::{ClusterName, Millis, RaftId, ServerId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// An admin pod's agent, as it introduced itself when it last joined.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// The pod's name.
+    pub id: ServerId,
+    /// Where the pod lives.
+    pub cluster: ClusterName,
+    /// `host:port` of its agent-to-agent port.
+    pub address: String,
+    /// The log it holds now. A server whose volume was replaced comes back under another.
+    pub raft_id: RaftId,
+    /// The version of its agent.
+    pub version: String,
+    /// Free labels, shown and never judged by.
+    pub labels: BTreeMap<String, String>,
+    /// When it first joined.
+    pub joined: Millis,
+}

@@ -1,0 +1,153 @@
+//! What takes something away. Each arm checks, in this order: who proposes, what it expects to find, what was read.
+
+use super::archive::{Archive, Removal, RemovalReason};
+use super::command::{Actor, Fence, Outcome, Refusal};
+use super::evidence::Evidence;
+use super::ids::{ArchiveId, ResyncEpoch, SessionNumber, StartId, Uid};
+use super::process::{ExitReason, SessionState};
+use super::{Applied, CLAIMS_PREFIX, Domain, Subject};
+
+impl Domain {
+    pub(super) fn remove_process(
+        &mut self,
+        actor: &Actor,
+        fence: &Fence,
+        id: StartId,
+        session: SessionNumber,
+        reason: ExitReason,
+        evidence: Evidence,
+    ) -> Applied {
+        self.fenced(fence)?;
+        if self.tombstones.contains_key(&id) {
+            return Ok(Outcome::Unchanged);
+        }
+        let process = self.in_session(id, session)?.clone();
+        if process.cluster != fence.cluster {
+            return Err(Refusal::AnotherCluster(process.cluster));
+        }
+        if process.session.state == SessionState::Live {
+            return Err(Refusal::SessionLive(id));
+        }
+        self.anchored(&evidence)?;
+        let (pod, identity) = (&process.identity.pod_uid, &process.identity);
+        let mut exit_code = None;
+        let proven = match (&reason, &process.container_id) {
+            (ExitReason::PodGone, _) => evidence.pod_is_gone(&identity.pod, pod),
+            (ExitReason::ContainerEnded, Some(container)) => {
+                let ended = evidence.container_ended(pod, container);
+                exit_code = ended.flatten();
+                ended.is_some()
+            }
+            (ExitReason::ContainerReplaced, Some(container)) => {
+                evidence.container_replaced(pod, &identity.container, container)
+            }
+            (ExitReason::ContainerEnded | ExitReason::ContainerReplaced, None)
+            | (ExitReason::Graceful | ExitReason::Exited(_) | ExitReason::Restarted(_), _) => false,
+        };
+        if !proven {
+            return Err(Refusal::Unproven(format!("process {id} is gone")));
+        }
+        self.bury(actor, id, reason, exit_code, Some(evidence));
+        Ok(Outcome::Changed)
+    }
+
+    pub(super) fn remove_archive(
+        &mut self,
+        actor: &Actor,
+        fence: &Fence,
+        id: ArchiveId,
+        claim: &Uid,
+        reason: RemovalReason,
+        evidence: Evidence,
+    ) -> Applied {
+        self.fenced(fence)?;
+        let archive = self.idle_archive(fence, id, claim)?;
+        if archive.removed.is_some() {
+            return Ok(Outcome::Unchanged);
+        }
+        let known = archive.claim.as_ref().expect("idle_archive compares the claim");
+        let proven = match reason {
+            RemovalReason::ScaledDown => known.owner.as_ref().is_some_and(|owner| evidence.ordinal_unwanted(owner)),
+            RemovalReason::ClaimDeleted => evidence.claim_is_gone(&known.name),
+        };
+        if reason == RemovalReason::ScaledDown && self.active_archives(&archive.database).count() == 1 {
+            return Err(Refusal::LastArchive(id));
+        }
+        self.anchored(&evidence)?;
+        if !proven {
+            return Err(Refusal::Unproven(format!("{reason}, which would remove archive {id}")));
+        }
+        let database = archive.database.clone();
+        let at = self.time;
+        if let Some(archive) = self.archives.get_mut(&id) {
+            archive.removed = Some(Removal { at, because: reason });
+        }
+        let subjects = [Subject::Archive(id), Subject::Database(database)];
+        self.note(actor, subjects, format!("archive {id} removed: {reason}"), Some(evidence));
+        Ok(Outcome::Changed)
+    }
+
+    pub(super) fn purge_archive(
+        &mut self,
+        actor: &Actor,
+        fence: &Fence,
+        id: ArchiveId,
+        claim: &Uid,
+        evidence: Evidence,
+    ) -> Applied {
+        self.fenced(fence)?;
+        if id <= self.last_archive && !self.archives.contains_key(&id) {
+            return Ok(Outcome::Unchanged);
+        }
+        let archive = self.idle_archive(fence, id, claim)?;
+        if archive.removed.is_none() {
+            return Err(Refusal::NotRemoved(id));
+        }
+        let known = archive.claim.clone().expect("idle_archive compares the claim");
+        self.anchored(&evidence)?;
+        if !evidence.claim_is_gone(&known.name) {
+            return Err(Refusal::Unproven(format!("claim {} of archive {id} is gone", known.name)));
+        }
+        let subjects = [Subject::Archive(id), Subject::Database(archive.database.clone())];
+        let what = format!("archive {id} purged: its claim {} ({}) was deleted", known.name, known.uid);
+        self.archives.remove(&id);
+        let key = format!("{CLAIMS_PREFIX}{}", known.name);
+        if self.values.get(&key) == Some(&id.to_string()) {
+            self.values.remove(&key);
+        }
+        self.note(actor, subjects, what, Some(evidence));
+        Ok(Outcome::Changed)
+    }
+
+    /// Refuses a proposal of any but the current resync leader.
+    fn fenced(&self, fence: &Fence) -> Result<(), Refusal> {
+        let current = self.resync.get(&fence.cluster).map_or(ResyncEpoch(0), |leader| leader.epoch);
+        if fence.epoch == current && current != ResyncEpoch(0) {
+            return Ok(());
+        }
+        Err(Refusal::StaleResync { cluster: fence.cluster.clone(), proposed: fence.epoch, current })
+    }
+
+    /// Refuses evidence from a Kubernetes that is not the one this domain was founded in.
+    fn anchored(&self, evidence: &Evidence) -> Result<(), Refusal> {
+        match &self.anchor {
+            Some(anchor) if evidence.anchored_by(anchor) => Ok(()),
+            _ => Err(Refusal::Unproven("this is the Kubernetes that the domain was founded in".to_owned())),
+        }
+    }
+
+    /// The archive, if it is this cluster's, on that claim, and no process is on it.
+    fn idle_archive(&self, fence: &Fence, id: ArchiveId, claim: &Uid) -> Result<&Archive, Refusal> {
+        let archive = self.archives.get(&id).ok_or(Refusal::UnknownArchive(id))?;
+        if archive.cluster != fence.cluster {
+            return Err(Refusal::AnotherCluster(archive.cluster.clone()));
+        }
+        if archive.claim.as_ref().is_none_or(|known| known.uid != *claim) {
+            return Err(Refusal::AnotherClaim { archive: id });
+        }
+        match self.process_on(id) {
+            Some(process) => Err(Refusal::ArchiveInUse { archive: id, process: process.id }),
+            None => Ok(archive),
+        }
+    }
+}

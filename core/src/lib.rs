@@ -1,0 +1,13 @@
+//! The decisions of Kaa as pure functions: what the domain is, what Kubernetes shows, what to propose.
+//!
+//! Reading order: [`domain`] (the replicated state and its one function `apply`), [`observed`] (what Kubernetes shows,
+//! where unknown is not empty), [`resync`] (domain and observed in, a plan out), [`membership`] (who may start, found
+//! and vote).
+//!
+//! What always holds here:
+//! - nothing waits, listens, reads a clock or rolls a dice: the same input gives the same output on every machine;
+//! - no Kubernetes type and no async function exists in this crate (its Cargo.toml proves it);
+//! - nothing is iterated in hash order.
+
+pub mod domain;
+pub mod membership;

