@@ -11,3 +11,5 @@
 
 pub mod domain;
 pub mod membership;
+pub mod observed;
+pub mod resync;

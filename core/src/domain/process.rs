@@ -231,4 +231,6 @@ pub struct Registration {
     pub connection: u64,
     /// What it tells of itself.
     pub about: About,
+    /// What the agent read of its pod; `None` if it may not or could not read it.
+    pub evidence: Option<super::evidence::Evidence>,
 }

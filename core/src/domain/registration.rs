@@ -40,7 +40,8 @@ impl Domain {
         let id = self.last_start.next();
         self.last_start = id;
         if let Some(before) = before {
-            self.bury(actor, before, ExitReason::Restarted(id), None, None);
+            let (reason, exit_code) = self.how_it_ended(before, &asked).unwrap_or((ExitReason::Restarted(id), None));
+            self.bury(actor, before, reason, exit_code, asked.evidence.clone());
         }
         let node = self.next_node(actor, &asked);
         let archive = found.map(|found| self.settle_archive(actor, found, &asked));
@@ -90,6 +91,14 @@ impl Domain {
             Some(process) => Err(Refusal::UnknownProcess(process)),
             None => Ok(None),
         }
+    }
+
+    /// How the start before this one ended, if what was read of the pod tells.
+    fn how_it_ended(&self, before: StartId, asked: &Registration) -> Option<(ExitReason, Option<i32>)> {
+        let before = self.processes.get(&before)?;
+        let evidence = asked.evidence.as_ref()?;
+        let exit_code = evidence.container_ended(&before.identity.pod_uid, before.container_id.as_ref()?)?;
+        Some((ExitReason::ContainerEnded, exit_code))
     }
 
     /// Opens the next session of a process that has one, wherever it was.

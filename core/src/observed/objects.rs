@@ -1,0 +1,201 @@
+//! Slim forms of the Kubernetes objects that decisions look at. Label and annotation keys live here only.
+
+use crate::domain::evidence::Fact;
+use crate::domain::ids::{ContainerId, DatabaseName, Millis, Uid};
+
+/// The label that names the database of an object.
+pub const DATABASE_LABEL: &str = "database";
+/// The volume claim template of a storage manager's archive.
+pub const ARCHIVE_TEMPLATE: &str = "archive-volume";
+/// The volume claim template of an admin server's Raft log: it also marks a StatefulSet as one of admin servers.
+pub const RAFT_LOG_TEMPLATE: &str = "raftlog";
+
+/// Something with a name that is unique in its namespace.
+pub trait Named {
+    /// The name.
+    fn name(&self) -> &str;
+}
+
+macro_rules! named {
+    ($($kind:ty),*) => {$(
+        impl Named for $kind {
+            fn name(&self) -> &str {
+                &self.name
+            }
+        }
+    )*};
+}
+
+named!(StatefulSet, Deployment, Pod, Claim);
+
+/// A StatefulSet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatefulSet {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: Uid,
+    /// Its `metadata.generation`.
+    pub generation: i64,
+    /// Its `spec.replicas`.
+    pub replicas: u32,
+    /// Its `spec.ordinals.start`.
+    pub first_ordinal: u32,
+    /// Its label `database`.
+    pub database: Option<DatabaseName>,
+    /// The names of its volume claim templates.
+    pub templates: Vec<String>,
+}
+
+/// A Deployment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deployment {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: Uid,
+    /// Its `spec.replicas`.
+    pub replicas: u32,
+    /// Its label `database`.
+    pub database: Option<DatabaseName>,
+}
+
+/// A Pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: Uid,
+    /// Whether it has a deletion timestamp: it still exists.
+    pub deleting: bool,
+    /// Its label `database`.
+    pub database: Option<DatabaseName>,
+    /// Its controlling owner.
+    pub owner: Option<Owner>,
+    /// The claim behind its volume `archive-volume`.
+    pub archive_claim: Option<String>,
+    /// What its containers' statuses tell.
+    pub containers: Vec<Container>,
+}
+
+/// An object's controlling owner.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// Its kind, such as `StatefulSet`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: Uid,
+}
+
+/// What the status of one container tells: the run now, and the one before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Container {
+    /// The container's name in the pod.
+    pub name: String,
+    /// The run under way.
+    pub running: Option<Running>,
+    /// Runs that have ended: of `state` and of `lastState`.
+    pub ended: Vec<Ended>,
+}
+
+/// A container that runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Running {
+    /// Its id, without the `runtime://`.
+    pub id: ContainerId,
+    /// When it started, by its node's clock, cut to a second.
+    pub started: Millis,
+}
+
+/// A container that has ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Its id, without the `runtime://`.
+    pub id: ContainerId,
+    /// Its exit code.
+    pub exit_code: Option<i32>,
+}
+
+/// A PersistentVolumeClaim.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claim {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: Uid,
+    /// Whether it has a deletion timestamp: it still exists.
+    pub deleting: bool,
+    /// Its label `database`.
+    pub database: Option<DatabaseName>,
+}
+
+impl Pod {
+    /// The status of one of its containers.
+    pub fn container(&self, name: &str) -> Option<&Container> {
+        self.containers.iter().find(|container| container.name == name)
+    }
+
+    /// What a fresh read of this pod proves.
+    pub fn facts(&self) -> Vec<Fact> {
+        let mut facts = vec![Fact::PodIs { name: self.name.clone(), uid: self.uid.clone() }];
+        for container in &self.containers {
+            let (pod_uid, name) = (&self.uid, &container.name);
+            facts.extend(container.ended.iter().map(|ended| Fact::ContainerEnded {
+                pod_uid: pod_uid.clone(),
+                container: name.clone(),
+                id: ended.id.clone(),
+                exit_code: ended.exit_code,
+            }));
+            facts.extend(container.running.iter().map(|running| Fact::ContainerRuns {
+                pod_uid: pod_uid.clone(),
+                container: name.clone(),
+                id: running.id.clone(),
+                started: running.started,
+            }));
+        }
+        facts
+    }
+
+    /// The ordinal in its name, if a StatefulSet owns it: the integer behind the owner's name and a dash.
+    pub fn ordinal(&self) -> Option<u32> {
+        let owner = self.owner.as_ref().filter(|owner| owner.kind == "StatefulSet")?;
+        let number = self.name.strip_prefix(&owner.name)?.strip_prefix('-')?;
+        let canonical = number == "0" || (!number.starts_with('0') && number.bytes().all(|b| b.is_ascii_digit()));
+        if canonical { number.parse().ok() } else { None }
+    }
+}
+
+impl StatefulSet {
+    /// What a fresh read of this StatefulSet proves.
+    pub fn facts(&self) -> Vec<Fact> {
+        vec![Fact::StatefulSetIs {
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+            generation: self.generation,
+            replicas: self.replicas,
+            first_ordinal: self.first_ordinal,
+        }]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Owner, Pod};
+
+    #[test]
+    fn an_ordinal_is_an_integer_behind_the_owners_name() {
+        let ordinal = |owner: &str, pod: &str| {
+            let owner = Owner { kind: "StatefulSet".into(), name: owner.into(), uid: "u".into() };
+            Pod { name: pod.into(), owner: Some(owner), ..Pod::default() }.ordinal()
+        };
+        assert_eq!(ordinal("sm", "sm-0"), Some(0));
+        assert_eq!(ordinal("sm", "sm-12"), Some(12));
+        assert_eq!(ordinal("sm-x", "sm-x-hotcopy-1"), None, "another StatefulSet's prefix is not ours");
+        assert_eq!(ordinal("sm", "sm-01"), None);
+        assert_eq!(ordinal("sm", "sm-+1"), None);
+        assert_eq!(ordinal("sm", "sm-"), None);
+    }
+}

@@ -1,0 +1,164 @@
+//! What to propose so that the domain follows Kubernetes: domain and observed in, a plan out.
+//!
+//! A pass is: [`plan`] over what the watches show, then a fresh read of everything that [`Finding::needs`], then
+//! [`confirm`], which turns a finding into a command only if the reads prove it. The command names what it expects, and
+//! the domain checks expectation, fence and evidence once more. Nothing is retried within a pass.
+
+mod archives;
+pub mod leadership;
+pub mod plan;
+mod processes;
+
+use crate::domain::Domain;
+use crate::domain::archive::RemovalReason;
+use crate::domain::audit::Subject;
+use crate::domain::command::{Command, Fence};
+use crate::domain::evidence::{Evidence, Fact};
+use crate::domain::ids::{ArchiveId, ClusterName, Millis, StartId};
+use crate::domain::process::{ExitReason, Process, Tombstone};
+use crate::observed::objects::RAFT_LOG_TEMPLATE;
+use crate::observed::{Observed, Unknown};
+use plan::{Finding, Kind, Need, Plan, Proposal, Waiting, WaitingReason};
+use std::collections::BTreeMap;
+
+/// What the plan is made for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Objects of other clusters are not ours to judge.
+    pub cluster: ClusterName,
+    /// The namespace that is watched; objects of others are not ours to judge.
+    pub namespace: String,
+}
+
+/// Every subreconciler, in the order in which its findings are carried out.
+const SUBRECONCILERS: [fn(&View, &mut Plan); 2] = [
+    processes::plan, // first, since an archive can be judged only when no process is on it
+    archives::plan,
+];
+
+/// What a subreconciler sees.
+struct View<'a> {
+    domain: &'a Domain,
+    observed: &'a Observed,
+    policy: &'a Policy,
+    /// The living process on each archive.
+    on_archive: BTreeMap<ArchiveId, &'a Process>,
+}
+
+/// Compares the domain with what Kubernetes shows.
+pub fn plan(domain: &Domain, observed: &Observed, policy: &Policy) -> Plan {
+    let on_archive = domain.processes.values().filter_map(|process| Some((process.archive?, process))).collect();
+    let view = View { domain, observed, policy, on_archive };
+    let mut plan = Plan::default();
+    for subreconciler in SUBRECONCILERS {
+        subreconciler(&view, &mut plan);
+    }
+    if let Some(several) = several_domains(observed) {
+        plan.hold_takeaways(&WaitingReason::AmbiguousDomain(several));
+    }
+    plan
+}
+
+/// The admin StatefulSets of the namespace, if there are several.
+fn several_domains(observed: &Observed) -> Option<Vec<String>> {
+    let sets = observed.stateful_sets.known().ok()?;
+    let admin = sets.values().filter(|set| set.templates.iter().any(|template| template == RAFT_LOG_TEMPLATE));
+    let names: Vec<String> = admin.map(|set| set.name.clone()).collect();
+    (names.len() > 1).then_some(names)
+}
+
+impl View<'_> {
+    /// The objects of a kind, or a reason to wait that is noted once.
+    fn known<'a, T>(
+        plan: &mut Plan,
+        kind: Kind,
+        known: Result<&'a BTreeMap<String, T>, Unknown>,
+    ) -> Option<&'a BTreeMap<String, T>> {
+        match known {
+            Ok(objects) => Some(objects),
+            Err(why) => {
+                let waiting = Waiting { subject: Subject::Domain, reason: WaitingReason::KindUnknown { kind, why } };
+                if !plan.waiting.contains(&waiting) {
+                    plan.waiting.push(waiting);
+                }
+                None
+            }
+        }
+    }
+
+    fn tombstone_of_container(&self, id: &crate::domain::ids::ContainerId) -> Option<&Tombstone> {
+        self.domain.tombstones.values().find(|tombstone| tombstone.process.container_id.as_ref() == Some(id))
+    }
+}
+
+/// The answers to what findings need, each read after the plan was made.
+#[derive(Clone, Debug, Default)]
+pub struct Readings {
+    /// When the last answer came, by the reader's clock.
+    pub at: Millis,
+    /// What each read proves, or why it proves nothing.
+    pub answers: BTreeMap<Need, Result<Vec<Fact>, String>>,
+}
+
+/// Turns a finding into a command, if the readings prove it; else says what stands against it.
+pub fn confirm(finding: &Finding, readings: &Readings, fence: &Fence) -> Result<Command, WaitingReason> {
+    let mut evidence = Evidence { read_at: readings.at, facts: Vec::new() };
+    for need in &finding.needs {
+        match readings.answers.get(need) {
+            Some(Ok(facts)) => evidence.facts.extend(facts.iter().cloned()),
+            Some(Err(why)) => return Err(WaitingReason::Unread { need: need.clone(), why: why.clone() }),
+            None => return Err(WaitingReason::Unread { need: need.clone(), why: "it was not read".to_owned() }),
+        }
+    }
+    let fence = fence.clone();
+    let (proven, command) = match finding.proposal.clone() {
+        Proposal::LearnContainer { process, pod, container } => {
+            (true, Command::LearnContainer { process, pod, container })
+        }
+        Proposal::RemoveProcess { process, session, pod, pod_uid, container, reason } => {
+            let proven = match (&reason, &container) {
+                (ExitReason::PodGone, _) => evidence.pod_is_gone(&pod, &pod_uid),
+                (ExitReason::ContainerEnded, Some((_, id))) => evidence.container_ended(&pod_uid, id).is_some(),
+                (ExitReason::ContainerReplaced, Some((name, id))) => evidence.container_replaced(&pod_uid, name, id),
+                _ => false,
+            };
+            (proven, Command::RemoveProcess { fence, process, session, reason, evidence: evidence.clone() })
+        }
+        Proposal::RemoveArchive { archive, claim, owner, reason } => {
+            let proven = match reason {
+                RemovalReason::ClaimDeleted => evidence.claim_is_gone(&claim.name),
+                RemovalReason::ScaledDown => owner.is_some_and(|owner| evidence.ordinal_unwanted(&owner)),
+            };
+            let claim = claim.uid;
+            (proven, Command::RemoveArchive { fence, archive, claim, reason, evidence: evidence.clone() })
+        }
+        Proposal::PurgeArchive { archive, claim } => {
+            let proven = evidence.claim_is_gone(&claim.name);
+            (proven, Command::PurgeArchive { fence, archive, claim: claim.uid, evidence: evidence.clone() })
+        }
+    };
+    if proven { Ok(command) } else { Err(WaitingReason::NotConfirmed { read: evidence }) }
+}
+
+/// A finding about a process that takes it away.
+fn remove_process(process: &Process, reason: ExitReason) -> Finding {
+    let identity = &process.identity;
+    let container = process.container_id.clone().map(|id| (identity.container.clone(), id));
+    Finding {
+        subject: Subject::Process(process.id),
+        needs: vec![Need::Pod(identity.pod.clone()), Need::Anchor],
+        proposal: Proposal::RemoveProcess {
+            process: process.id,
+            session: process.session.number,
+            pod: identity.pod.clone(),
+            pod_uid: identity.pod_uid.clone(),
+            container,
+            reason,
+        },
+    }
+}
+
+/// Notes why nothing is proposed about a process.
+fn process_waits(plan: &mut Plan, process: StartId, reason: WaitingReason) {
+    plan.waiting.push(Waiting { subject: Subject::Process(process), reason });
+}

@@ -1,0 +1,145 @@
+//! An archive whose claim was deleted is removed and purged. An archive whose StatefulSet no longer wants its ordinal is
+//! removed and kept, so that scaling up again resurrects it; a database keeps its last archive. Neither is done while a
+//! process is on the archive.
+//!
+//! What is not absence: a claim that is being deleted, a claim of the same name with another UID, a StatefulSet that is
+//! gone or was replaced, all claims of a database gone at once while they are still wanted.
+
+use super::View;
+use super::plan::{Finding, Kind, Need, Plan, Proposal, Waiting, WaitingReason};
+use crate::domain::archive::{Archive, Claim, Ordinal, RemovalReason};
+use crate::domain::audit::Subject;
+use crate::domain::evidence::wants;
+use crate::domain::ids::DatabaseName;
+use crate::observed::objects::{Claim as ClaimObject, StatefulSet};
+use std::collections::BTreeMap;
+
+pub(super) fn plan(view: &View, plan: &mut Plan) {
+    let mut active: BTreeMap<&DatabaseName, usize> = BTreeMap::new();
+    for archive in view.domain.archives.values().filter(|archive| archive.removed.is_none()) {
+        *active.entry(&archive.database).or_default() += 1;
+    }
+    let ours = |archive: &&Archive| archive.cluster == view.policy.cluster;
+    if view.domain.archives.values().any(|archive| ours(&archive)) {
+        // Asked once, so that what is unknown is said even where no archive would need it.
+        View::known(plan, Kind::Claims, view.observed.claims.known());
+        View::known(plan, Kind::StatefulSets, view.observed.stateful_sets.known());
+    }
+    let vanished = vanished(view);
+    for archive in view.domain.archives.values().filter(ours) {
+        let Some(claim) = &archive.claim else {
+            wait(plan, archive, WaitingReason::Unbound);
+            continue;
+        };
+        if claim.namespace != view.policy.namespace || judge_claim(view, plan, archive, claim, &vanished) {
+            continue;
+        }
+        judge_ordinal(view, plan, archive, claim, &mut active);
+    }
+}
+
+/// Judges an archive by its claim; true if there is nothing more to judge.
+fn judge_claim(
+    view: &View,
+    plan: &mut Plan,
+    archive: &Archive,
+    claim: &Claim,
+    vanished: &BTreeMap<&DatabaseName, &StatefulSet>,
+) -> bool {
+    let Ok(claims) = view.observed.claims.known() else { return false };
+    match claims.get(&claim.name) {
+        Some(ClaimObject { uid, .. }) if *uid == claim.uid => false,
+        Some(ClaimObject { uid, .. }) => {
+            wait(plan, archive, WaitingReason::ClaimReplaced { claim: claim.name.clone(), uid: uid.clone() });
+            true
+        }
+        None => {
+            if let Some(process) = view.on_archive.get(&archive.id) {
+                wait(plan, archive, WaitingReason::ArchiveInUse(process.id));
+            } else if let Some(set) = vanished.get(&archive.database) {
+                wait(plan, archive, WaitingReason::ClaimsVanished { stateful_set: set.name.clone() });
+            } else {
+                take_away(plan, archive, claim);
+            }
+            true
+        }
+    }
+}
+
+fn take_away(plan: &mut Plan, archive: &Archive, claim: &Claim) {
+    let needs = vec![Need::Claim(claim.name.clone()), Need::Anchor];
+    let mut propose = |proposal| {
+        plan.findings.push(Finding { subject: Subject::Archive(archive.id), needs: needs.clone(), proposal });
+    };
+    if archive.removed.is_none() {
+        let reason = RemovalReason::ClaimDeleted;
+        propose(Proposal::RemoveArchive { archive: archive.id, claim: claim.clone(), owner: None, reason });
+    }
+    propose(Proposal::PurgeArchive { archive: archive.id, claim: claim.clone() });
+}
+
+/// Judges an active archive by its place in its StatefulSet.
+fn judge_ordinal(
+    view: &View,
+    plan: &mut Plan,
+    archive: &Archive,
+    claim: &Claim,
+    active: &mut BTreeMap<&DatabaseName, usize>,
+) {
+    let (None, Some(owner)) = (&archive.removed, &claim.owner) else { return };
+    let Ok(sets) = view.observed.stateful_sets.known() else { return };
+    let Ordinal { stateful_set, uid, ordinal } = owner;
+    let reason = match sets.get(stateful_set) {
+        None => WaitingReason::StatefulSetMissing(stateful_set.clone()),
+        Some(set) if set.uid != *uid => WaitingReason::StatefulSetReplaced(stateful_set.clone()),
+        Some(set) if wants(set.first_ordinal, set.replicas, *ordinal) => return,
+        Some(_) if view.on_archive.contains_key(&archive.id) => {
+            WaitingReason::ArchiveInUse(view.on_archive[&archive.id].id)
+        }
+        Some(_) => {
+            let others = active.get_mut(&archive.database).filter(|count| **count > 1);
+            if let Some(count) = others {
+                *count -= 1;
+                plan.findings.push(Finding {
+                    subject: Subject::Archive(archive.id),
+                    needs: vec![Need::StatefulSet(stateful_set.clone()), Need::Anchor],
+                    proposal: Proposal::RemoveArchive {
+                        archive: archive.id,
+                        claim: claim.clone(),
+                        owner: Some(owner.clone()),
+                        reason: RemovalReason::ScaledDown,
+                    },
+                });
+                return;
+            }
+            WaitingReason::LastArchive
+        }
+    };
+    wait(plan, archive, reason);
+}
+
+/// The databases whose claims are all gone while a StatefulSet still wants one of them, with that StatefulSet.
+fn vanished<'a>(view: &View<'a>) -> BTreeMap<&'a DatabaseName, &'a StatefulSet> {
+    let (Ok(claims), Ok(sets)) = (view.observed.claims.known(), view.observed.stateful_sets.known()) else {
+        return BTreeMap::new();
+    };
+    let mut all_gone: BTreeMap<&DatabaseName, bool> = BTreeMap::new();
+    for archive in view.domain.archives.values().filter(|archive| archive.cluster == view.policy.cluster) {
+        let gone = archive.claim.as_ref().is_some_and(|claim| !claims.contains_key(&claim.name));
+        all_gone.entry(&archive.database).and_modify(|all| *all &= gone).or_insert(gone);
+    }
+    let mut vanished = BTreeMap::new();
+    for archive in view.domain.archives.values() {
+        let owner = archive.claim.as_ref().and_then(|claim| claim.owner.as_ref());
+        let set = owner.and_then(|owner| sets.get(&owner.stateful_set).filter(|set| set.uid == owner.uid));
+        let Some((owner, set)) = owner.zip(set) else { continue };
+        if all_gone.get(&archive.database) == Some(&true) && wants(set.first_ordinal, set.replicas, owner.ordinal) {
+            vanished.insert(&archive.database, set);
+        }
+    }
+    vanished
+}
+
+fn wait(plan: &mut Plan, archive: &Archive, reason: WaitingReason) {
+    plan.waiting.push(Waiting { subject: Subject::Archive(archive.id), reason });
+}

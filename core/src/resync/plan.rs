@@ -1,0 +1,272 @@
+//! The plan: what would be proposed, what has to be read for it, and why the rest is not proposed.
+
+use crate::domain::archive::{Claim, Ordinal, RemovalReason};
+use crate::domain::audit::Subject;
+use crate::domain::evidence::Evidence;
+use crate::domain::ids::{ArchiveId, ContainerId, SessionNumber, StartId, Uid};
+use crate::domain::process::ExitReason;
+use crate::observed::Unknown;
+use std::fmt;
+
+/// What one comparison of domain and Kubernetes comes to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Plan {
+    /// What to propose, in this order.
+    pub findings: Vec<Finding>,
+    /// What is not proposed, and why.
+    pub waiting: Vec<Waiting>,
+}
+
+/// One thing to propose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What it is about.
+    pub subject: Subject,
+    /// What has to be read afresh before it may be proposed.
+    pub needs: Vec<Need>,
+    /// What is proposed.
+    pub proposal: Proposal,
+}
+
+/// A command without its fence and evidence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proposal {
+    /// Note which container a process is.
+    LearnContainer {
+        /// The process.
+        process: StartId,
+        /// Its pod.
+        pod: Uid,
+        /// The container.
+        container: ContainerId,
+    },
+    /// Take a process away.
+    RemoveProcess {
+        /// The process.
+        process: StartId,
+        /// Its lost session.
+        session: SessionNumber,
+        /// Its pod's name.
+        pod: String,
+        /// Its pod's UID.
+        pod_uid: Uid,
+        /// Its container's name and id, if that is known.
+        container: Option<(String, ContainerId)>,
+        /// What is gone.
+        reason: ExitReason,
+    },
+    /// Remove an archive.
+    RemoveArchive {
+        /// The archive.
+        archive: ArchiveId,
+        /// Its claim.
+        claim: Claim,
+        /// Its place in a StatefulSet.
+        owner: Option<Ordinal>,
+        /// Why.
+        reason: RemovalReason,
+    },
+    /// Purge an archive.
+    PurgeArchive {
+        /// The archive.
+        archive: ArchiveId,
+        /// Its claim.
+        claim: Claim,
+    },
+}
+
+impl Proposal {
+    /// Whether it takes something away, and so needs evidence.
+    pub fn takes_away(&self) -> bool {
+        match self {
+            Self::LearnContainer { .. } => false,
+            Self::RemoveProcess { .. } | Self::RemoveArchive { .. } | Self::PurgeArchive { .. } => true,
+        }
+    }
+}
+
+impl fmt::Display for Proposal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LearnContainer { process, container, .. } => {
+                write!(f, "learn that process {process} is container {container}")
+            }
+            Self::RemoveProcess { process, pod, reason, .. } => {
+                write!(f, "remove process {process} of pod {pod}: {reason}")
+            }
+            Self::RemoveArchive { archive, claim, owner: Some(owner), reason } => {
+                write!(f, "remove archive {archive} of {owner} on claim {}: {reason}", claim.name)
+            }
+            Self::RemoveArchive { archive, claim, owner: None, reason } => {
+                write!(f, "remove archive {archive} on claim {}: {reason}", claim.name)
+            }
+            Self::PurgeArchive { archive, claim } => {
+                write!(f, "purge archive {archive}: its claim {} was deleted", claim.name)
+            }
+        }
+    }
+}
+
+/// Something to read by name, without a resource version.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// A PersistentVolumeClaim.
+    Claim(String),
+    /// A Pod.
+    Pod(String),
+    /// A StatefulSet.
+    StatefulSet(String),
+    /// The Lease that anchors the domain.
+    Anchor,
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Claim(name) => write!(f, "persistentvolumeclaim {name}"),
+            Self::Pod(name) => write!(f, "pod {name}"),
+            Self::StatefulSet(name) => write!(f, "statefulset {name}"),
+            Self::Anchor => f.write_str("the anchor lease"),
+        }
+    }
+}
+
+/// Something that is not proposed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// What it is about.
+    pub subject: Subject,
+    /// Why.
+    pub reason: WaitingReason,
+}
+
+/// A kind of object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `v1` Pods.
+    Pods,
+    /// `v1` PersistentVolumeClaims.
+    Claims,
+    /// `apps/v1` StatefulSets.
+    StatefulSets,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pods => "pods",
+            Self::Claims => "persistentvolumeclaims",
+            Self::StatefulSets => "statefulsets",
+        })
+    }
+}
+
+/// Why something is not proposed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WaitingReason {
+    /// A kind of object is not known.
+    KindUnknown {
+        /// The kind.
+        kind: Kind,
+        /// Why.
+        why: Unknown,
+    },
+    /// The pod of a process seems to be gone, but the process speaks.
+    SessionLive,
+    /// A process is silent, but its container is not known to have ended.
+    SessionLost,
+    /// A process is silent, and it is not known which container it is.
+    ContainerUnknown,
+    /// The claim of an archive has another UID: the engine that comes up on it will tell what it holds.
+    ClaimReplaced {
+        /// The claim's name.
+        claim: String,
+        /// The UID it has now.
+        uid: Uid,
+    },
+    /// All claims of a database are gone, but a StatefulSet still wants them.
+    ClaimsVanished {
+        /// The StatefulSet.
+        stateful_set: String,
+    },
+    /// An archive whose claim or ordinal is gone is in use.
+    ArchiveInUse(StartId),
+    /// The StatefulSet that had the archive is gone, which is not a scale-down.
+    StatefulSetMissing(String),
+    /// The StatefulSet that had the archive is another one of the same name.
+    StatefulSetReplaced(String),
+    /// The StatefulSet does not want the archive any more, but it is the last one of its database.
+    LastArchive,
+    /// It is not known which claim the archive is on.
+    Unbound,
+    /// More than one StatefulSet of admin servers in the namespace.
+    AmbiguousDomain(Vec<String>),
+    /// A fresh read gave no answer that proves anything.
+    Unread {
+        /// What was read.
+        need: Need,
+        /// What came.
+        why: String,
+    },
+    /// A fresh read shows otherwise than the watches.
+    NotConfirmed {
+        /// What it shows.
+        read: Evidence,
+    },
+}
+
+impl fmt::Display for WaitingReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KindUnknown { kind, why: Unknown::Syncing } => write!(f, "{kind} are not listed completely yet"),
+            Self::KindUnknown { kind, why: Unknown::Forbidden(why) } => write!(f, "{kind} may not be listed: {why}"),
+            Self::SessionLive => f.write_str("its pod seems to be gone, but its session is live"),
+            Self::SessionLost => f.write_str("its session is lost, but its container is not known to have ended"),
+            Self::ContainerUnknown => f.write_str("its session is lost, and its container id was never learned"),
+            Self::ClaimReplaced { claim, uid } => {
+                write!(f, "claim {claim} is another one now ({uid}); waiting for the engine on it to register")
+            }
+            Self::ClaimsVanished { stateful_set } => {
+                write!(
+                    f,
+                    "all claims of the database are gone at once, but statefulset {stateful_set} still wants them"
+                )
+            }
+            Self::ArchiveInUse(process) => write!(f, "process {process} is still on it"),
+            Self::StatefulSetMissing(name) => write!(f, "statefulset {name} is gone, which is not a scale-down"),
+            Self::StatefulSetReplaced(name) => {
+                write!(f, "statefulset {name} is another one now; waiting for its engine to register")
+            }
+            Self::LastArchive => f.write_str("it is not wanted any more, but it is the last archive of its database"),
+            Self::Unbound => f.write_str("its claim is not known"),
+            Self::AmbiguousDomain(names) => {
+                write!(f, "several admin statefulsets share the namespace: {}", names.join(", "))
+            }
+            Self::Unread { need, why } => write!(f, "{need} could not be read: {why}"),
+            Self::NotConfirmed { read } => write!(f, "a fresh read shows otherwise: {read}"),
+        }
+    }
+}
+
+impl Plan {
+    /// Turns every finding that takes something away into a reason to wait.
+    pub(super) fn hold_takeaways(&mut self, reason: &WaitingReason) {
+        let (held, kept) = self.findings.drain(..).partition(|finding| finding.proposal.takes_away());
+        self.findings = kept;
+        let held: Vec<Finding> = held;
+        self.waiting.extend(held.into_iter().map(|f| Waiting { subject: f.subject, reason: reason.clone() }));
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for finding in &self.findings {
+            writeln!(f, "propose {}: {}", finding.subject, finding.proposal)?;
+        }
+        for waiting in &self.waiting {
+            writeln!(f, "wait    {}: {}", waiting.subject, waiting.reason)?;
+        }
+        Ok(())
+    }
+}

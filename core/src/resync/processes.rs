@@ -1,0 +1,92 @@
+//! A process whose pod is gone, or whose container has ended or was replaced, is taken away, but only while its session
+//! is lost: a live session outweighs anything that Kubernetes says. A process whose container is not known yet learns
+//! it from a running container that started when it did.
+//!
+//! Not here: a process that reports its own exit, or is replaced by a later start of its container (`domain`).
+
+use super::plan::{Finding, Kind, Plan, Proposal, WaitingReason};
+use super::{View, process_waits, remove_process};
+use crate::domain::audit::Subject;
+use crate::domain::ids::Millis;
+use crate::domain::process::{ExitReason, Process, SessionState};
+use crate::observed::objects::{Container, Pod, Running};
+
+/// How long before the wrapper a container may claim to have started: its clock is cut to a second, and the runtime
+/// writes the time down a moment after the start.
+const STARTED_EARLIER_MS: u64 = 1_500;
+/// How long after the wrapper a container may claim to have started: a busy runtime writes the time down late.
+const STARTED_LATER_MS: u64 = 10_000;
+
+pub(super) fn plan(view: &View, plan: &mut Plan) {
+    let Some(pods) = View::known(plan, Kind::Pods, view.observed.pods.known()) else { return };
+    for process in view.domain.processes.values() {
+        if process.cluster != view.policy.cluster || process.identity.namespace != view.policy.namespace {
+            continue;
+        }
+        let pod = pods.get(&process.identity.pod).filter(|pod| pod.uid == process.identity.pod_uid);
+        match (pod, process.session.state) {
+            (None, SessionState::Live) => process_waits(plan, process.id, WaitingReason::SessionLive),
+            (None, SessionState::Lost(_)) => plan.findings.push(remove_process(process, ExitReason::PodGone)),
+            (Some(pod), SessionState::Live) => learn(view, plan, process, pod),
+            (Some(pod), SessionState::Lost(_)) => judge(plan, process, pod),
+        }
+    }
+}
+
+/// The process is silent and its pod is there: has its container ended?
+fn judge(plan: &mut Plan, process: &Process, pod: &Pod) {
+    let Some(id) = &process.container_id else {
+        return process_waits(plan, process.id, WaitingReason::ContainerUnknown);
+    };
+    let container = pod.container(&process.identity.container);
+    let ended = container.is_some_and(|container| container.ended.iter().any(|ended| ended.id == *id));
+    let replaced = container.and_then(|c| c.running.as_ref()).is_some_and(|running| running.id != *id);
+    if ended {
+        plan.findings.push(remove_process(process, ExitReason::ContainerEnded));
+    } else if replaced {
+        plan.findings.push(remove_process(process, ExitReason::ContainerReplaced));
+    } else {
+        process_waits(plan, process.id, WaitingReason::SessionLost);
+    }
+}
+
+fn learn(view: &View, plan: &mut Plan, process: &Process, pod: &Pod) {
+    if process.container_id.is_some() {
+        return;
+    }
+    let Some(Container { running: Some(running), .. }) = pod.container(&process.identity.container) else { return };
+    // A container that has a tombstone was somebody else: its status is still shown for a while after a restart.
+    if !started_with(running, process.identity.started) || view.tombstone_of_container(&running.id).is_some() {
+        return;
+    }
+    plan.findings.push(Finding {
+        subject: Subject::Process(process.id),
+        needs: Vec::new(),
+        proposal: Proposal::LearnContainer {
+            process: process.id,
+            pod: process.identity.pod_uid.clone(),
+            container: running.id.clone(),
+        },
+    });
+}
+
+/// Whether a wrapper that started at `wrapper` is the first process of this container. Both clocks are the node's.
+fn started_with(running: &Running, wrapper: Millis) -> bool {
+    wrapper.since(running.started) <= STARTED_EARLIER_MS && running.started.since(wrapper) <= STARTED_LATER_MS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Millis, Running, started_with};
+
+    #[test]
+    fn a_container_fits_a_wrapper_that_started_with_it() {
+        let fits = |container: u64, wrapper: u64| {
+            started_with(&Running { id: "c".into(), started: Millis(container) }, Millis(wrapper))
+        };
+        assert!(fits(10_000, 10_900), "the container's time is cut to a second");
+        assert!(fits(12_000, 10_900), "and may be written down late");
+        assert!(!fits(8_000, 10_900), "the container that ran before does not fit");
+        assert!(!fits(30_000, 10_900));
+    }
+}
