@@ -107,11 +107,11 @@ impl Session {
         Self { dial, register, report, told, registered: None, accepted: None, complaints: BTreeMap::new() }
     }
 
-    /// Runs until it is dropped.
+    /// Runs until nobody listens any more.
     pub async fn keep(mut self) {
         let mut backoff = BACKOFF_FIRST;
         let mut lost = None;
-        loop {
+        while !self.told.is_closed() {
             if self.round(&mut lost).await {
                 backoff = BACKOFF_FIRST;
                 continue;
@@ -132,6 +132,7 @@ impl Session {
             self.accepted = None;
             let why = match self.attend(&target).await {
                 Ok(never) => match never {},
+                Err(Lost::Ending) => return false,
                 Err(why) => why,
             };
             let Some(accepted) = self.accepted else {

@@ -8,6 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::future::Future;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
@@ -31,7 +32,7 @@ async fn soon_true(what: &str, mut condition: impl FnMut() -> bool) {
     soon(what, wait).await;
 }
 
-/// A running `kaa engine`.
+/// A running `kaa engine`. Its log is shown if KAA_LOG is set.
 struct Wrapper(Child);
 
 impl Wrapper {
@@ -49,7 +50,10 @@ impl Wrapper {
         kaa.args(["engine", kind, "--database", "db", "--namespace", "ns", "--pod", "db-0", "--pod-uid", "uid-0"]);
         kaa.arg("--agents").arg(agents.join(",")).args(flags).arg("--").args(command);
         kaa.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("KAA_LABEL", "zone=a,rack=1");
-        Self(kaa.kill_on_drop(true).spawn().unwrap())
+        if std::env::var_os("KAA_LOG").is_none() {
+            kaa.stdout(Stdio::null()).stderr(Stdio::null());
+        }
+        Self(kaa.spawn().unwrap())
     }
 
     fn pid(&self) -> i32 {
@@ -72,6 +76,15 @@ impl Wrapper {
     fn children(&self) -> usize {
         let own = self.pid();
         std::fs::read_dir("/proc").unwrap().filter(|entry| parent(&entry.as_ref().unwrap().path()) == Some(own)).count()
+    }
+}
+
+impl Drop for Wrapper {
+    /// Tells it to end rather than killing it, which would leave its engine behind.
+    fn drop(&mut self) {
+        if self.0.id().is_some() {
+            self.signal(Signal::SIGTERM);
+        }
     }
 }
 
@@ -156,6 +169,16 @@ async fn a_lost_session_moves_to_another_agent_and_the_engine_does_not_notice() 
     let after = stream.state(EngineState::Running).await;
     assert_eq!(before.pid, after.pid);
     assert!(is_alive(after.pid));
+}
+
+#[tokio::test]
+async fn an_agent_that_falls_silent_is_left() {
+    let mut agent = FakeAgent::start().await;
+    let _wrapper = Wrapper::te(&[&agent], &[], &["sleep", "60"]);
+    // Kept open, but nobody answers its heartbeats.
+    let silent = agent.opened().await;
+    silent.admit().await;
+    assert_eq!(7, agent.opened().await.register.start_id);
 }
 
 #[tokio::test]
@@ -349,6 +372,21 @@ async fn the_marker_is_there_before_the_engine_and_is_shown_by_the_next_start() 
         stream.say(NOTED).await;
         assert_eq!(11, wrapper.code().await);
     }
+}
+
+#[tokio::test]
+async fn a_volume_that_the_domain_gives_another_archive_is_marked_anew() {
+    let mut agent = FakeAgent::start().await;
+    let root = tempfile::tempdir().unwrap();
+    let marker = root.path().join(".kaa-archive.json");
+    std::fs::write(&marker, r#"{"domain":"domain-0","archive":9}"#).unwrap();
+    let _wrapper = Wrapper::sm(&[&agent], root.path(), &["sleep", "60"]);
+    let stream = agent.opened().await;
+    assert_eq!(9, stream.register.marker.as_ref().unwrap().archive);
+    stream.admit().await;
+    soon_true("the new marker", || std::fs::read_to_string(&marker).unwrap().contains(r#""archive":3"#)).await;
+    drop(stream);
+    assert_eq!(3, agent.opened().await.register.marker.unwrap().archive);
 }
 
 #[tokio::test]
