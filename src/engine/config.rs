@@ -73,7 +73,8 @@ pub struct EngineArgs {
     #[arg(long, value_name = "DIR", env = "KAA_ARCHIVE")]
     pub archive: Option<PathBuf>,
     /// The port that the engine itself serves.
-    #[arg(long, env = "KAA_PORT", default_value_t = 48006)]
+    // Not KAA_PORT: a Service named `kaa` has the kubelet set that one in every container, to a URL.
+    #[arg(long, env = "KAA_ENGINE_PORT", default_value_t = 48006)]
     pub port: u16,
     /// The address that the engine is reached at: the pod's.
     #[arg(long, env = "KAA_ADDRESS", default_value = "")]

@@ -297,3 +297,33 @@ fn say(message: from_engine::Message) -> FromEngine {
 fn send(outbound: &mpsc::Sender<FromEngine>, message: from_engine::Message) -> Result<(), Lost> {
     outbound.try_send(say(message)).map_err(|_| Lost::Stuck)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::engine::EngineState;
+
+    fn kinds(said: Option<&Report>, now: &Report) -> String {
+        let name = |message: &from_engine::Message| match message {
+            from_engine::Message::State(state) => state.engine().as_str_name().to_owned(),
+            from_engine::Message::Exit(exit) => format!("exit {:?}", exit.code),
+            other => format!("{other:?}"),
+        };
+        news(said, now).iter().map(name).collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn an_agent_hears_all_at_first_and_then_what_is_new() {
+        let running = Report { state: State { engine: EngineState::Running.into(), pid: 5 }, ..Report::default() };
+        let marked = Report { marker: Some(Marker::default()), ..running.clone() };
+        let stopping = Report { state: State { engine: EngineState::ShuttingDown.into(), pid: 5 }, ..marked.clone() };
+        let ended = Report { exit: Some(Exit { code: Some(0), ..Exit::default() }), ..stopping.clone() };
+        assert_eq!("UNKNOWN", kinds(None, &Report::default()));
+        assert_eq!("", kinds(Some(&running), &marked));
+        assert_eq!("SHUTTING_DOWN", kinds(Some(&marked), &stopping));
+        assert_eq!("exit Some(0)", kinds(Some(&stopping), &ended));
+        // However fast it went, the state comes before the end.
+        assert_eq!("SHUTTING_DOWN, exit Some(0)", kinds(Some(&running), &ended));
+        assert_eq!("SHUTTING_DOWN, exit Some(0)", kinds(None, &ended));
+    }
+}

@@ -22,7 +22,7 @@ pub struct StandInArgs {
     #[arg(value_enum)]
     pub kind: Kind,
     /// Answers each connection on this port with a line.
-    #[arg(long, env = "KAA_PORT")]
+    #[arg(long, env = "KAA_ENGINE_PORT")]
     pub port: Option<u16>,
     /// Adds a line to data.txt in this directory at each start (sm only).
     #[arg(long, value_name = "DIR", env = "KAA_ARCHIVE")]

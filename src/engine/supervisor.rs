@@ -212,10 +212,7 @@ impl Supervisor {
         let Directive { id, deadline_ms, action } = directive;
         let grace = if deadline_ms == 0 { self.config.grace } else { Duration::from_millis(deadline_ms) };
         match action {
-            Some(directive::Action::Start(_)) => {
-                let result = self.start();
-                answers.give(id, result);
-            }
+            Some(directive::Action::Start(_)) => self.start(id, &answers),
             Some(directive::Action::Stop(_)) => {
                 if self.child().is_none() {
                     return answers.give(id, Ok(()));
@@ -235,19 +232,20 @@ impl Supervisor {
         }
     }
 
-    /// Starts the engine, unless it runs already.
-    fn start(&mut self) -> Result<(), String> {
+    /// Starts the engine, unless it runs already. The answer is given first, so that it comes before any end.
+    fn start(&mut self, id: u64, answers: &Answers) {
         match self.phase {
             Phase::Waiting => {}
-            Phase::Running { .. } => return Ok(()),
-            Phase::Stopping { .. } => return Err("the engine is stopping".to_owned()),
-            Phase::Ended { .. } => return Err("the engine has ended".to_owned()),
+            Phase::Running { .. } => return answers.give(id, Ok(())),
+            Phase::Stopping { .. } => return answers.give(id, Err("the engine is stopping".to_owned())),
+            Phase::Ended { .. } => return answers.give(id, Err("the engine has ended".to_owned())),
         }
         let since = SystemTime::now();
         let child = match Child::start(&self.config.command) {
             Ok(child) => child,
-            Err(error) => return Err(self.cannot_start(&error)),
+            Err(error) => return self.cannot_start(&error, id, answers),
         };
+        answers.give(id, Ok(()));
         tracing::info!(pid = child.pid(), command = ?self.config.command, "engine started");
         self.phase = Phase::Running { child, since, look_at: Some(Instant::now()) };
         let starting = match self.archive {
@@ -255,16 +253,15 @@ impl Supervisor {
             None => EngineState::Unknown,
         };
         self.say(starting);
-        Ok(())
     }
 
-    fn cannot_start(&mut self, error: &io::Error) -> String {
+    fn cannot_start(&mut self, error: &io::Error, id: u64, answers: &Answers) {
         let program = self.config.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
         let reason = format!("Cannot start {program}: {error}");
         tracing::error!(reason, "the engine has not started");
+        answers.give(id, Err(reason.clone()));
         let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
-        self.end(code, Exit { code: None, graceful: false, reason: reason.clone() });
-        reason
+        self.end(code, Exit { code: None, graceful: false, reason });
     }
 
     fn serves(&mut self) {

@@ -270,6 +270,29 @@ async fn a_pod_ends_even_if_nobody_notes_its_end() {
 }
 
 #[tokio::test]
+async fn an_engine_ended_by_a_signal_without_a_name_is_noticed() {
+    let mut agent = FakeAgent::start().await;
+    let wrapper = Wrapper::te(&[&agent], &[], &["sh", "-c", "sleep 0.2; kill -40 $$"]);
+    let (mut stream, _) = agent.running().await;
+    assert_eq!("Engine ended by a real-time signal", stream.exit().await.reason);
+    stream.say(NOTED).await;
+    assert_eq!(255, wrapper.code().await);
+}
+
+#[tokio::test]
+async fn a_running_engine_outlives_every_agent() {
+    let mut agent = FakeAgent::start().await;
+    let mut wrapper = Wrapper::te(&[&agent], &[], &["sleep", "60"]);
+    let (stream, state) = agent.running().await;
+    drop((stream, agent));
+    // Long enough for several rounds.
+    sleep(Duration::from_secs(3)).await;
+    assert!(is_alive(state.pid) && wrapper.is_running());
+    wrapper.signal(Signal::SIGTERM);
+    assert_eq!(128 + Signal::SIGTERM as i32, wrapper.code().await);
+}
+
+#[tokio::test]
 async fn sigterm_stops_the_engine_and_is_told_first() {
     let mut agent = FakeAgent::start().await;
     let root = tempfile::tempdir().unwrap();
