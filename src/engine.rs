@@ -1,7 +1,7 @@
 //! `kaa engine`: the entrypoint of a database container. It makes an engine a process of the domain.
 //!
-//! [`supervisor`] decides about the engine and is the only one that does; [`session`] keeps a stream open to any agent
-//! and carries words to and fro; [`child`] and [`signals`] are the duties of a container's first process; [`marker`]
+//! `supervisor` decides about the engine and is the only one that does; `session` keeps a stream open to any agent
+//! and carries words to and fro; `child` and `signals` are the duties of a container's first process; [`marker`]
 //! is the archive's directory. What to do is decided by the domain: nothing of it is known here.
 //!
 //! Always: the engine starts only after its registration is committed and Start was said; a running engine runs on
