@@ -1,5 +1,7 @@
 //! The shell of Kaa: it performs what `kaa_core` decides.
 
+pub mod engine;
+
 /// Generated from the files in `proto/`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
 pub mod proto {
