@@ -1,3 +1,8 @@
 //! Parses the command line, dispatches, and turns errors into exit codes.
 
-fn main() {}
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    kaa::cli::Cli::parse().run()
+}
