@@ -1,6 +1,9 @@
 //! The shell of Kaa: it performs what `kaa_core` decides.
 
+pub mod cli;
 pub mod engine;
+pub mod http;
+pub mod metrics;
 
 /// Generated from the files in `proto/`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]

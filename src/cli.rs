@@ -1,0 +1,115 @@
+//! The commands: what was typed, and which exit code comes of it.
+//!
+//! 0: done. 1: `'<verb> <noun>' failed: <reason>` on stderr. 2: the arguments were not understood. One file per verb.
+
+mod api;
+mod certificates;
+mod daemon;
+mod explain;
+mod plan;
+mod show;
+#[cfg(test)]
+mod tests;
+
+use crate::engine::{EngineArgs, InstallArgs, StandInArgs};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+
+/// A Kubernetes-aware admin agent for distributed databases.
+#[derive(Debug, Parser)]
+#[command(name = "kaa", version, propagate_version = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Every verb. A new one: its file, its variant, its arm in [`Cli::run`].
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Shows what the domain consists of
+    #[command(subcommand)]
+    Show(show::Noun),
+    /// Shows what the next resync pass would propose, and why it proposes nothing for the rest
+    Plan(plan::Plan),
+    /// Shows what a thing is and how it came to be so: who changed it, when, and on what evidence
+    Explain(explain::Explain),
+    /// Makes a CA and one certificate for all agents, for clusters without cert-manager
+    Certificates(certificates::Certificates),
+    Engine(Box<EngineArgs>),
+    Install(InstallArgs),
+    #[command(hide = true)]
+    StandIn(StandInArgs),
+}
+
+/// Which agent to ask.
+#[derive(Clone, Debug, Args)]
+struct Agent {
+    /// The REST API of any agent of the domain: a URL, or host:port
+    #[arg(long, env = "KAA_API_SERVER", default_value = "http://localhost:8888", value_name = "URL")]
+    api_server: String,
+    /// How to print what it answers
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
+    output: Format,
+}
+
+/// How to print an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// The API's own words
+    Json,
+}
+
+/// Why a command failed. Formatted once, here.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    /// The agent did not answer, or refused.
+    #[error(transparent)]
+    Api(#[from] api::Error),
+    /// The certificates were not made.
+    #[error(transparent)]
+    Certificates(#[from] certificates::Error),
+    /// No runtime, no output.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+}
+
+impl Cli {
+    /// Carries out what was typed.
+    pub fn run(self) -> ExitCode {
+        let (name, done) = match self.command {
+            Command::Show(noun) => (noun.name(), asking(noun.run())),
+            Command::Plan(plan) => ("show plan", asking(plan.run())),
+            Command::Explain(explain) => ("explain subject", asking(explain.run())),
+            Command::Certificates(certificates) => ("make certificates", certificates.run().map_err(Error::from)),
+            Command::Engine(engine) => return daemon::engine(*engine),
+            Command::Install(install) => return daemon::install(install),
+            Command::StandIn(stand_in) => return daemon::stand_in(stand_in),
+        };
+        match done.and_then(|text| Ok(print(&text)?)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                // If stderr is gone as well there is nobody to tell.
+                let _ = writeln!(std::io::stderr(), "'{name}' failed: {error}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+/// Runs a command that asks an agent, on a runtime of its own: one thread is plenty.
+fn asking(command: impl Future<Output = Result<String, api::Error>>) -> Result<String, Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(command)?)
+}
+
+/// A reader that has seen enough, as in `kaa plan | head`, is no error.
+fn print(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        done => done,
+    }
+}

@@ -1,0 +1,159 @@
+//! Asks an agent, and says in plain words why there is no answer.
+
+use super::{Agent, Format};
+use crate::http::{MAX_LIMIT, Page};
+use reqwest::{Client, Method, Url};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::error::Error as _;
+use std::time::Duration;
+
+/// How long to wait for one answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long to wait for a connection: an address where nobody lives often answers nothing at all.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The most rows that are read of one collection: beyond this something is wrong with the answers.
+const MAX_ROWS: usize = 1_000_000;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("'{0}' is not the URL of an agent: it takes the form http://host:port, or host:port")]
+    NotAUrl(String),
+    #[error("no agent answers at {url}: {why}")]
+    NoAnswer { url: String, why: String, source: reqwest::Error },
+    #[error("{0}")]
+    Refused(String),
+    #[error("what answers at {url} does not speak like an agent: {why}")]
+    Strange { url: String, why: String },
+}
+
+/// An agent that can be asked.
+pub(super) struct Api {
+    client: Client,
+    base: Url,
+}
+
+impl Api {
+    pub(super) fn new(agent: &Agent) -> Result<Self, Error> {
+        let wrong = || Error::NotAUrl(agent.api_server.clone());
+        let typed = agent.api_server.trim();
+        let url = if typed.contains("://") { typed.to_owned() } else { format!("http://{typed}") };
+        let base = Url::parse(&url).map_err(|_| wrong())?;
+        if base.scheme() != "http" || !base.has_host() {
+            return Err(wrong());
+        }
+        // Agents are asked directly: a proxy outside the cluster does not know them.
+        let client = Client::builder().no_proxy().timeout(TIMEOUT).connect_timeout(CONNECT_TIMEOUT).build();
+        let client = client.map_err(|source| no_answer(&base, source))?;
+        Ok(Self { client, base })
+    }
+
+    /// Asks for one thing.
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &[&str], query: &[(&str, &str)]) -> Result<T, Error> {
+        let answer = self.send(Method::GET, path, query, None).await?;
+        self.understood(answer)
+    }
+
+    /// Asks for all rows of a collection.
+    pub(super) async fn all(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Page, Error> {
+        let mut all = Page { data: Vec::new(), has_next: true, max_limit: MAX_LIMIT };
+        while all.has_next && all.data.len() < MAX_ROWS {
+            let (offset, limit) = (all.data.len().to_string(), MAX_LIMIT.to_string());
+            let mut query = query.to_vec();
+            query.extend([("offset", offset.as_str()), ("limit", limit.as_str())]);
+            let page: Page = self.get(path, &query).await?;
+            all.has_next = page.has_next && !page.data.is_empty();
+            all.max_limit = page.max_limit;
+            all.data.extend(page.data);
+        }
+        Ok(all)
+    }
+
+    /// Asks the agent to log a line, and learns who it is.
+    pub(super) async fn log(&self, message: &str) -> Result<Value, Error> {
+        self.send(Method::POST, &["diagnostics", "log"], &[], Some(json!({"message": message}))).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, &str)],
+        body: Option<Value>,
+    ) -> Result<Value, Error> {
+        let mut url = self.base.clone();
+        let segments = url.path_segments_mut().map_err(|()| Error::NotAUrl(self.base.to_string()));
+        segments?.pop_if_empty().extend(["api", "1"]).extend(path);
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        let mut request = self.client.request(method, url);
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        let answer = request.send().await.map_err(|source| no_answer(&self.base, source))?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(|source| no_answer(&self.base, source))?;
+        let json: Option<Value> = serde_json::from_str(&text).ok();
+        if status.is_success() {
+            return json.ok_or_else(|| self.strange("its answer is no JSON"));
+        }
+        match json.as_ref().and_then(|json| json.get("messages")?.as_array()) {
+            Some(messages) => {
+                let messages: Vec<&str> = messages.iter().filter_map(Value::as_str).collect();
+                Err(Error::Refused(messages.join(": ")))
+            }
+            None => Err(self.strange(&format!("it answers {status}"))),
+        }
+    }
+
+    /// Reads rows or the like out of an answer.
+    pub(super) fn understood<T: DeserializeOwned>(&self, answer: Value) -> Result<T, Error> {
+        serde_json::from_value(answer).map_err(|error| self.strange(&error.to_string()))
+    }
+
+    fn strange(&self, why: &str) -> Error {
+        Error::Strange { url: shown(&self.base), why: why.to_owned() }
+    }
+}
+
+fn shown(url: &Url) -> String {
+    url.as_str().trim_end_matches('/').to_owned()
+}
+
+/// Finds the reason at the bottom of the chain: `connection refused` rather than `error sending request`.
+fn no_answer(url: &Url, source: reqwest::Error) -> Error {
+    let mut cause = source.source();
+    let mut why = source.to_string();
+    while let Some(error) = cause {
+        let io = error.downcast_ref::<std::io::Error>().filter(|io| io.raw_os_error().is_some());
+        why = io.map_or_else(|| error.to_string(), |io| io.kind().to_string());
+        cause = error.source();
+    }
+    if source.is_timeout() {
+        let limit = if source.is_connect() { CONNECT_TIMEOUT } else { TIMEOUT };
+        why = format!("nothing came within {} seconds", limit.as_secs());
+    }
+    Error::NoAnswer { url: shown(url), why, source }
+}
+
+/// An answer in the API's own words.
+pub(super) fn raw(answer: &impl Serialize) -> String {
+    let mut text = serde_json::to_string_pretty(answer).expect("answers have only texts as keys");
+    text.push('\n');
+    text
+}
+
+impl Agent {
+    /// Prints an answer as it was asked for.
+    pub(super) fn print<T: Serialize>(&self, answer: &T, text: impl FnOnce(&T) -> String) -> String {
+        match self.output {
+            Format::Json => raw(answer),
+            Format::Text => text(answer),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The REST API, the probes and the metrics: every route on one screen.
+//!
+//! GETs answer from what this server has applied, also without a quorum; the header `kaa-applied-index` says how far
+//! that is. Only `kvstore` is linearizable, since clients use it as proof of a quorum. Paths, field names and error
+//! bodies are those of the published client; what is ours alone lives under `/api/1/kaa/`. Nothing here changes state.
+
+mod domain;
+mod error;
+mod explain;
+mod health;
+mod own;
+mod page;
+pub mod rows;
+mod serve;
+pub mod source;
+
+pub use error::Error;
+pub use explain::{Change, Explanation};
+pub use own::{PlanAnswer, WaitingRow};
+pub use page::{MAX_LIMIT, Page};
+pub use serve::serve;
+
+use crate::metrics::Metrics;
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::http::{HeaderName, Method, Uri};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::Serialize;
+use source::Source;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The header that says how far the answering server has applied the log.
+pub const APPLIED_INDEX: HeaderName = HeaderName::from_static("kaa-applied-index");
+
+/// The greatest body that is read: the only one so far is a line for the log.
+const MAX_BODY_BYTES: usize = 64 * 1024;
+
+/// The longest that one request may take, reading its body included. Published clients wait for 30 s.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What the handlers share.
+#[derive(Clone)]
+pub struct Face {
+    /// What the agent knows.
+    pub source: Arc<dyn Source>,
+    /// What it counts.
+    pub metrics: Arc<Metrics>,
+}
+
+/// Every route.
+pub fn router(face: Face) -> Router {
+    Router::new()
+        .route("/livez", get(health::live))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .route("/api/1/peers", get(domain::peers))
+        .route("/api/1/peers/{id}", get(domain::peer))
+        .route("/api/1/processes", get(domain::processes))
+        .route("/api/1/processes/exited", get(domain::exited))
+        .route("/api/1/processes/{id}", get(domain::process))
+        .route("/api/1/archives", get(domain::archives))
+        .route("/api/1/archives/{id}", get(domain::archive))
+        .route("/api/1/databases", get(domain::databases))
+        .route("/api/1/databases/{name}", get(domain::database))
+        .route("/api/1/kvstore/{*key}", get(domain::value))
+        .route("/api/1/diagnostics/log", post(domain::log))
+        .route("/api/1/kaa/plan", get(own::plan))
+        .route("/api/1/kaa/explain/{*subject}", get(explain::explain))
+        .fallback(unknown)
+        .method_not_allowed_fallback(unknown)
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(from_fn(within_time))
+        .with_state(face)
+}
+
+async fn unknown(method: Method, uri: Uri) -> Error {
+    Error::NotImplemented { method, path: uri.path().to_owned() }
+}
+
+async fn within_time(request: Request, next: Next) -> Response {
+    match tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => Error::TimedOut(REQUEST_TIMEOUT.as_secs()).into_response(),
+    }
+}
+
+/// An answer, and how far the log was applied when it was read.
+pub struct Answer<T> {
+    index: u64,
+    body: T,
+}
+
+impl<T: Serialize> IntoResponse for Answer<T> {
+    fn into_response(self) -> Response {
+        ([(APPLIED_INDEX, self.index.to_string())], Json(self.body)).into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests;

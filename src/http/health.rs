@@ -1,0 +1,47 @@
+//! The probes and the metrics.
+
+use super::Face;
+use super::page::{Parameters, parameter};
+use super::source::Check;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use std::fmt::Write as _;
+
+type Asked = Result<Query<Parameters>, QueryRejection>;
+
+pub(super) async fn live(State(face): State<Face>, asked: Asked) -> Response {
+    probe("livez", &face.source.health().live, asked)
+}
+
+pub(super) async fn ready(State(face): State<Face>, asked: Asked) -> Response {
+    probe("readyz", &face.source.health().ready, asked)
+}
+
+/// Answers in the shape of Kubernetes' own probes. A probe is answered even if its parameters are not understood.
+fn probe(name: &str, checks: &[Check], asked: Asked) -> Response {
+    let failed = checks.iter().any(|check| check.failure.is_some());
+    let verbose = asked.is_ok_and(|Query(asked)| parameter(&asked, "verbose").is_some());
+    if !failed && !verbose {
+        return "ok".into_response();
+    }
+    let mut text = String::new();
+    for Check { name, failure } in checks {
+        let line = match failure {
+            None => writeln!(text, "[+]{name} ok"),
+            Some(why) => writeln!(text, "[-]{name} failed: {why}"),
+        };
+        line.expect("a string can be written to");
+    }
+    text.push_str(name);
+    text.push_str(if failed { " check failed\n" } else { " check passed\n" });
+    let status = if failed { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+    (status, text).into_response()
+}
+
+pub(super) async fn metrics(State(face): State<Face>) -> Response {
+    face.metrics.mirror(&*face.source);
+    let text = face.metrics.text();
+    ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
+}

@@ -1,0 +1,126 @@
+//! What is ours alone: the plan.
+
+use super::domain::{linearize, parameters};
+use super::error::Error;
+use super::page::{Parameters, parameter};
+use super::source::PlanReport;
+use super::{Answer, Face};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use kaa_core::domain::ids::Millis;
+use kaa_core::resync::plan::{Finding, Waiting};
+use serde::{Deserialize, Serialize};
+
+/// What the next resync pass would propose.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PlanAnswer {
+    /// The server that answers.
+    pub server: Option<String>,
+    /// Whether it leads the resync.
+    pub leading: bool,
+    /// Who does.
+    pub resync_leader: Option<String>,
+    /// Under which epoch.
+    pub epoch: Option<u64>,
+    /// Whether Kubernetes has been listed completely.
+    pub synced: bool,
+    /// What would be proposed, in this order.
+    pub findings: Vec<FindingRow>,
+    /// What would not, and why.
+    pub waiting: Vec<WaitingRow>,
+    /// What the last pass did.
+    pub last_pass: Option<PassRow>,
+}
+
+/// One thing to propose.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FindingRow {
+    /// What it is about.
+    pub subject: String,
+    /// What would be proposed.
+    pub proposal: String,
+    /// Whether it takes something away.
+    pub takes_away: bool,
+    /// What is read afresh before.
+    pub reads: Vec<String>,
+}
+
+/// One thing that is not proposed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WaitingRow {
+    /// What it is about.
+    pub subject: String,
+    /// Why.
+    pub reason: String,
+    /// The same as one word.
+    pub code: String,
+}
+
+/// What the last pass did.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PassRow {
+    /// When it ended.
+    pub at: Millis,
+    /// One line for each thing it did or found in its way.
+    pub lines: Vec<String>,
+}
+
+impl FindingRow {
+    fn new(finding: &Finding) -> Self {
+        Self {
+            subject: finding.subject.to_string(),
+            proposal: finding.proposal.to_string(),
+            takes_away: finding.proposal.takes_away(),
+            reads: finding.needs.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl WaitingRow {
+    fn new(waiting: &Waiting) -> Self {
+        Self {
+            subject: waiting.subject.to_string(),
+            reason: waiting.reason.to_string(),
+            code: crate::metrics::reason(&waiting.reason).to_owned(),
+        }
+    }
+}
+
+impl PlanAnswer {
+    /// The report of one server.
+    pub fn new(server: Option<String>, report: &PlanReport) -> Self {
+        Self {
+            server,
+            leading: report.leading,
+            resync_leader: report.resync_leader.as_ref().map(ToString::to_string),
+            epoch: report.epoch.map(|epoch| epoch.0),
+            synced: report.synced,
+            findings: report.plan.findings.iter().map(FindingRow::new).collect(),
+            waiting: report.plan.waiting.iter().map(WaitingRow::new).collect(),
+            last_pass: report.last_pass.as_ref().map(|pass| PassRow { at: pass.at, lines: pass.lines.clone() }),
+        }
+    }
+}
+
+/// Waits if the request asks for `?consistency=linearizable`; the default is `local`.
+pub(super) async fn consistent(face: &Face, asked: &Parameters) -> Result<(), Error> {
+    match parameter(asked, "consistency") {
+        None | Some("local") => Ok(()),
+        Some("linearizable") => linearize(face).await,
+        Some(other) => Err(Error::bad("consistency", format!("has to be local or linearizable, not '{other}'"))),
+    }
+}
+
+pub(super) async fn plan(
+    State(face): State<Face>,
+    asked: Result<Query<Parameters>, QueryRejection>,
+) -> Result<Answer<PlanAnswer>, Error> {
+    consistent(&face, &parameters(asked)?).await?;
+    let server = face.source.peers().into_iter().find(|peer| peer.is_local).map(|peer| peer.id.to_string());
+    let body = PlanAnswer::new(server, &face.source.plan());
+    Ok(Answer { index: face.source.read(|domain| domain.index), body })
+}

@@ -1,0 +1,174 @@
+//! What the REST API is fed from: the door between `http` and the modules that know Raft, peers and Kubernetes.
+
+use crate::proto::raft::StatusReply;
+use futures::future::BoxFuture;
+use kaa_core::domain::Domain;
+use kaa_core::domain::ids::{Millis, ResyncEpoch, ServerId, StartId};
+use kaa_core::resync::plan::Plan;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What the agent knows, as the API asks for it. Nothing here waits for the network except [`Source::linearize`].
+pub trait Source: Send + Sync + 'static {
+    /// Lets `look` see the domain as this server has applied it; called exactly once.
+    fn domain(&self, look: &mut dyn FnMut(&Domain));
+    /// Every agent that is known. This one is among them, and its status is read last, so that a follower under load
+    /// does not look behind.
+    fn peers(&self) -> Vec<Peer>;
+    /// How long ago each process was heard of, where that is known: first hand, or by the peers' exchange.
+    fn heard(&self) -> BTreeMap<StartId, Duration>;
+    /// Waits until everything that was committed before this call is applied here. The caller bounds the wait.
+    fn linearize(&self) -> BoxFuture<'_, Result<(), NoQuorum>>;
+    /// What the next resync pass would propose.
+    fn plan(&self) -> PlanReport;
+    /// Whether the agent lives and is ready.
+    fn health(&self) -> Health;
+    /// The wall clock.
+    fn now(&self) -> Millis;
+}
+
+impl dyn Source {
+    /// What `look` finds in the domain.
+    pub fn read<T>(&self, look: impl FnOnce(&Domain) -> T) -> T {
+        let (mut look, mut found) = (Some(look), None);
+        self.domain(&mut |domain| found = look.take().map(|look| look(domain)));
+        found.expect("a source shows the domain to whoever looks")
+    }
+}
+
+/// Why a read cannot be linearizable.
+#[derive(Debug, thiserror::Error)]
+#[error("no quorum of the servers answers: {0}")]
+pub struct NoQuorum(pub String);
+
+/// One agent, as this one sees it.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Its name.
+    pub id: ServerId,
+    /// Whether it is the agent that answers.
+    pub is_local: bool,
+    /// Its part in the Raft group.
+    pub membership: Membership,
+    /// Whether it answers now.
+    pub connected: bool,
+    /// How long its last answer took.
+    pub latency: Option<Duration>,
+    /// How long ago it last answered.
+    pub last_ack: Option<Duration>,
+    /// What it said then.
+    pub status: Option<Status>,
+}
+
+/// A server's part in the Raft group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Membership {
+    /// Votes.
+    Voter,
+    /// Is replicated to, and does not vote yet.
+    Learner,
+    /// Does not vote, since it is not wanted.
+    Evicted,
+}
+
+/// What an agent said of itself.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    /// `host:port` of its agent-to-agent port.
+    pub address: String,
+    /// Where it lives.
+    pub cluster: String,
+    /// The membership epoch.
+    pub epoch: u64,
+    /// The log it holds.
+    pub raft_id: u64,
+    /// LEADER, FOLLOWER, CANDIDATE, LEARNER; `None` while Raft does not run.
+    pub role: Option<String>,
+    /// INITIALIZING, REPLAYING_LOG, CATCHING_UP, ACTIVE.
+    pub lifecycle: String,
+    /// The leader it follows.
+    pub leader: Option<String>,
+    /// Without the epoch's bits.
+    pub term: u64,
+    /// The term of its last entry.
+    pub last_log_term: u64,
+    /// The index of its last entry.
+    pub last_log_index: u64,
+    /// How far it knows the log to be committed.
+    pub commit_index: u64,
+    /// How far it has applied it.
+    pub applied_index: u64,
+    /// Its version.
+    pub version: String,
+    /// Whether it is in touch with a quorum.
+    pub quorum: bool,
+    /// The holder of the resync Lease, as it last saw it.
+    pub resync_leader: Option<String>,
+}
+
+impl From<StatusReply> for Status {
+    fn from(reply: StatusReply) -> Self {
+        let known = |text: String| (!text.is_empty()).then_some(text);
+        Self {
+            address: reply.address,
+            cluster: reply.cluster,
+            epoch: reply.epoch,
+            raft_id: reply.raft_id,
+            role: known(reply.role),
+            lifecycle: reply.lifecycle,
+            leader: known(reply.leader),
+            term: reply.term,
+            last_log_term: reply.last_log_term,
+            last_log_index: reply.last_log_index,
+            commit_index: reply.commit_index,
+            applied_index: reply.applied_index,
+            version: reply.version,
+            quorum: reply.quorum,
+            resync_leader: known(reply.resync_leader),
+        }
+    }
+}
+
+/// What the next resync pass would propose, and what the last one did.
+#[derive(Clone, Debug, Default)]
+pub struct PlanReport {
+    /// Whether this agent leads the resync. If it does not, its plan is what it would propose if it did.
+    pub leading: bool,
+    /// Who leads it.
+    pub resync_leader: Option<ServerId>,
+    /// Under which epoch.
+    pub epoch: Option<ResyncEpoch>,
+    /// The plan.
+    pub plan: Plan,
+    /// Whether everything that may be listed in Kubernetes has been listed completely.
+    pub synced: bool,
+    /// The last pass that this agent made as resync leader.
+    pub last_pass: Option<LastPass>,
+}
+
+/// What a resync pass did.
+#[derive(Clone, Debug)]
+pub struct LastPass {
+    /// When it ended.
+    pub at: Millis,
+    /// One line for each thing it did or found in its way.
+    pub lines: Vec<String>,
+}
+
+/// Whether the agent lives and is ready.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    /// What has to hold for it not to be restarted.
+    pub live: Vec<Check>,
+    /// What has to hold for it to be sent requests.
+    pub ready: Vec<Check>,
+}
+
+/// One thing that has to hold.
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// Its name: one word.
+    pub name: &'static str,
+    /// Why it does not hold; `None` if it does.
+    pub failure: Option<String>,
+}

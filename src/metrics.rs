@@ -1,0 +1,284 @@
+//! Every Prometheus metric. What mirrors the domain is set when it is asked for; what counts events is counted by
+//! whoever makes them.
+
+use crate::http::source::{Peer, PlanReport, Source};
+use kaa_core::domain::Domain;
+use kaa_core::domain::archive::ArchiveState;
+use kaa_core::domain::command::{Command, Outcome};
+use kaa_core::domain::ids::ServerId;
+use kaa_core::domain::process::{EngineState, SessionState};
+use kaa_core::resync::plan::WaitingReason;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Metric, Registry, Unit};
+use std::time::Duration;
+
+/// From a pass that finds nothing to one that waits for a slow API server, in seconds.
+const PASS_BUCKETS: [f64; 11] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0];
+
+/// A label `state`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct State {
+    state: &'static str,
+}
+
+/// A label `reason`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: &'static str,
+}
+
+/// A label `result`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReadResult {
+    result: &'static str,
+}
+
+/// What was proposed, and what the domain said.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Proposed {
+    command: &'static str,
+    outcome: &'static str,
+}
+
+/// What a fresh read of Kubernetes came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// It proves something.
+    Answered,
+    /// It proves nothing: no answer, forbidden, or not understood.
+    Unknown,
+}
+
+/// Every metric.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    raft_is_leader: Gauge,
+    raft_term: Gauge,
+    raft_commit_index: Gauge,
+    raft_applied_index: Gauge,
+    resync_is_leader: Gauge,
+    resync_findings: Gauge,
+    resync_waiting: Family<Reason, Gauge>,
+    resync_passes: Counter,
+    resync_pass_duration: Histogram,
+    proposals: Family<Proposed, Counter>,
+    proposals_refused: Counter,
+    sessions: Gauge,
+    archives: Family<State, Gauge>,
+    processes: Family<State, Gauge>,
+    kubernetes_synced: Gauge,
+    evidence_reads: Family<ReadResult, Counter>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Registers a metric and keeps a handle on it.
+fn register<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+impl Metrics {
+    /// All at zero.
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("kaa");
+        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The version of this agent", build);
+        let pass_duration = Histogram::new(PASS_BUCKETS);
+        let help = "How long resync passes take, fresh reads and proposals included";
+        registry.register_with_unit("resync_pass_duration", help, Unit::Seconds, pass_duration.clone());
+        let r = &mut registry;
+        Self {
+            raft_is_leader: register(r, "raft_is_leader", "1 if this agent leads the Raft group", Gauge::default()),
+            raft_term: register(r, "raft_term", "The Raft term, without the epoch", Gauge::default()),
+            raft_commit_index: register(r, "raft_commit_index", "How far the log is committed", Gauge::default()),
+            raft_applied_index: register(r, "raft_applied_index", "How far the log is applied", Gauge::default()),
+            resync_is_leader: register(r, "resync_is_leader", "1 if this agent leads the resync", Gauge::default()),
+            resync_findings: register(r, "resync_findings", "What the next pass would propose", Gauge::default()),
+            resync_waiting: register(r, "resync_waiting", "What is not proposed, by reason", Family::default()),
+            resync_passes: register(r, "resync_passes", "Resync passes made as leader", Counter::default()),
+            resync_pass_duration: pass_duration,
+            proposals: register(r, "proposals", "Commands proposed by this agent", Family::default()),
+            proposals_refused: register(r, "proposals_refused", "Commands that the domain refused", Counter::default()),
+            sessions: register(r, "sessions", "Live sessions of engines with this agent", Gauge::default()),
+            archives: register(r, "archives", "Archives of the domain, by state", Family::default()),
+            processes: register(r, "processes", "Processes of the domain, by state", Family::default()),
+            kubernetes_synced: register(r, "kubernetes_synced", "1 if all listable kinds are listed", Gauge::default()),
+            evidence_reads: register(r, "evidence_reads", "Fresh reads made to prove something", Family::default()),
+            registry,
+        }
+    }
+
+    /// Counts a resync pass.
+    pub fn pass(&self, took: Duration) {
+        self.resync_passes.inc();
+        self.resync_pass_duration.observe(took.as_secs_f64());
+    }
+
+    /// Counts a command that the domain has answered.
+    pub fn proposed(&self, command: &Command, outcome: &Outcome) {
+        self.count_proposal(command, outcome_name(outcome));
+        if let Outcome::Refused(_) = outcome {
+            self.proposals_refused.inc();
+        }
+    }
+
+    /// Counts a command that could not be proposed.
+    pub fn not_proposed(&self, command: &Command) {
+        self.count_proposal(command, "failed");
+    }
+
+    fn count_proposal(&self, command: &Command, outcome: &'static str) {
+        self.proposals.get_or_create(&Proposed { command: command_name(command), outcome }).inc();
+    }
+
+    /// Counts a fresh read.
+    pub fn evidence_read(&self, reading: Reading) {
+        let result = match reading {
+            Reading::Answered => "answered",
+            Reading::Unknown => "unknown",
+        };
+        self.evidence_reads.get_or_create(&ReadResult { result }).inc();
+    }
+
+    /// Sets what mirrors the agent's state.
+    pub fn mirror(&self, source: &dyn Source) {
+        let local = source.peers().into_iter().find(|peer| peer.is_local);
+        self.mirror_raft(local.as_ref());
+        self.mirror_plan(&source.plan());
+        source.read(|domain| self.mirror_domain(domain, local.as_ref().map(|peer| &peer.id)));
+    }
+
+    fn mirror_raft(&self, local: Option<&Peer>) {
+        let status = local.and_then(|peer| peer.status.clone()).unwrap_or_default();
+        self.raft_is_leader.set(i64::from(status.role.as_deref() == Some("LEADER")));
+        self.raft_term.set(status.term.cast_signed());
+        self.raft_commit_index.set(status.commit_index.cast_signed());
+        self.raft_applied_index.set(status.applied_index.cast_signed());
+    }
+
+    fn mirror_plan(&self, report: &PlanReport) {
+        self.resync_is_leader.set(i64::from(report.leading));
+        self.kubernetes_synced.set(i64::from(report.synced));
+        self.resync_findings.set(report.plan.findings.len() as i64);
+        // Not cleared: a series that was there goes back to 0 and does not vanish from graphs and alerts.
+        let known = REASONS.iter().map(|known| (*known, 0));
+        let mut waiting: std::collections::BTreeMap<&str, i64> = known.collect();
+        for held in &report.plan.waiting {
+            *waiting.entry(reason(&held.reason)).or_default() += 1;
+        }
+        for reason in REASONS {
+            self.resync_waiting.get_or_create(&Reason { reason }).set(waiting[reason]);
+        }
+    }
+
+    fn mirror_domain(&self, domain: &Domain, local: Option<&ServerId>) {
+        let held = domain.processes.values().filter(|process| Some(&process.session.server) == local);
+        let live = held.filter(|process| process.session.state == SessionState::Live).count();
+        self.sessions.set(live as i64);
+        let archives =
+            domain.archives.values().map(|archive| match (&archive.removed, domain.archive_state(archive)) {
+                (Some(_), _) => "removed",
+                (None, ArchiveState::Provisioned) => "provisioned",
+                (None, ArchiveState::Running) => "running",
+                (None, ArchiveState::NotRunning) => "not_running",
+            });
+        tally(&self.archives, &["provisioned", "running", "not_running", "removed"], archives);
+        let processes = domain.processes.values().map(|process| match (process.session.state, process.engine) {
+            (SessionState::Lost(_), _) => "unreachable",
+            (SessionState::Live, EngineState::Unknown) => "unknown",
+            (SessionState::Live, EngineState::Syncing) => "syncing",
+            (SessionState::Live, EngineState::Running) => "running",
+            (SessionState::Live, EngineState::ShuttingDown) => "shutting_down",
+        });
+        tally(&self.processes, &["unknown", "syncing", "running", "shutting_down", "unreachable"], processes);
+    }
+
+    /// All of them as text.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("a string can be written to");
+        text
+    }
+}
+
+/// Sets how often each state occurs, those that do not occur too.
+fn tally(family: &Family<State, Gauge>, states: &[&'static str], found: impl Iterator<Item = &'static str>) {
+    let found: Vec<&str> = found.collect();
+    for state in states {
+        let number = found.iter().filter(|found| *found == state).count();
+        family.get_or_create(&State { state }).set(number as i64);
+    }
+}
+
+fn outcome_name(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Changed | Outcome::Registered(_) | Outcome::ResyncBegun(_) => "changed",
+        Outcome::Unchanged => "unchanged",
+        Outcome::Refused(_) => "refused",
+    }
+}
+
+fn command_name(command: &Command) -> &'static str {
+    match command {
+        Command::FoundDomain { .. } => "found_domain",
+        Command::AdmitServer { .. } => "admit_server",
+        Command::BeginResync { .. } => "begin_resync",
+        Command::RegisterProcess(_) => "register_process",
+        Command::LoseSession { .. } => "lose_session",
+        Command::ReportState { .. } => "report_state",
+        Command::LearnContainer { .. } => "learn_container",
+        Command::ReportExit { .. } => "report_exit",
+        Command::RemoveProcess { .. } => "remove_process",
+        Command::RemoveArchive { .. } => "remove_archive",
+        Command::PurgeArchive { .. } => "purge_archive",
+        Command::SetValue { .. } => "set_value",
+    }
+}
+
+/// Every answer of [`reason`].
+const REASONS: [&str; 13] = [
+    "kind_unknown",
+    "session_live",
+    "session_lost",
+    "container_unknown",
+    "claim_replaced",
+    "claims_vanished",
+    "archive_in_use",
+    "stateful_set_missing",
+    "stateful_set_replaced",
+    "last_archive",
+    "unbound",
+    "ambiguous_domain",
+    "not_proven",
+];
+
+/// A reason to wait as one word.
+pub fn reason(reason: &WaitingReason) -> &'static str {
+    match reason {
+        WaitingReason::KindUnknown { .. } => "kind_unknown",
+        WaitingReason::SessionLive => "session_live",
+        WaitingReason::SessionLost => "session_lost",
+        WaitingReason::ContainerUnknown => "container_unknown",
+        WaitingReason::ClaimReplaced { .. } => "claim_replaced",
+        WaitingReason::ClaimsVanished { .. } => "claims_vanished",
+        WaitingReason::ArchiveInUse(_) => "archive_in_use",
+        WaitingReason::StatefulSetMissing(_) => "stateful_set_missing",
+        WaitingReason::StatefulSetReplaced(_) => "stateful_set_replaced",
+        WaitingReason::LastArchive => "last_archive",
+        WaitingReason::Unbound => "unbound",
+        WaitingReason::AmbiguousDomain(_) => "ambiguous_domain",
+        WaitingReason::Unread { .. } | WaitingReason::NotConfirmed { .. } => "not_proven",
+    }
+}
