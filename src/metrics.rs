@@ -261,6 +261,7 @@ const REASONS: [&str; 13] = [
     "last_archive",
     "unbound",
     "ambiguous_domain",
+    "restored_elsewhere",
     "not_proven",
 ];
 
@@ -279,6 +280,7 @@ pub fn reason(reason: &WaitingReason) -> &'static str {
         WaitingReason::LastArchive => "last_archive",
         WaitingReason::Unbound => "unbound",
         WaitingReason::AmbiguousDomain(_) => "ambiguous_domain",
+        WaitingReason::RestoredElsewhere => "restored_elsewhere",
         WaitingReason::Unread { .. } | WaitingReason::NotConfirmed { .. } => "not_proven",
     }
 }
