@@ -1,5 +1,8 @@
 //! The shell of Kaa: it performs what `kaa_core` decides.
 
+pub mod auth;
+pub mod kubernetes;
+
 /// Generated from the files in `proto/`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
 pub mod proto {

@@ -8,6 +8,9 @@
 
 use crate::domain::ids::Uid;
 
+/// How often the pause after a failure is doubled: up to 8 s, which is still less than a Lease lasts.
+const MOST_DOUBLINGS: u32 = 3;
+
 /// How a Lease is held and looked after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -19,7 +22,7 @@ pub struct Settings {
     pub renew_ms: u64,
     /// How often the others look at the Lease.
     pub look_ms: u64,
-    /// How long to wait after a request without an answer.
+    /// How long to wait after a request without an answer; doubled with each that follows.
     pub retry_ms: u64,
 }
 
@@ -123,6 +126,8 @@ pub struct Elector {
     renewed_ms: Option<u64>,
     /// Set after a request without an answer.
     paused_until_ms: Option<u64>,
+    /// How many requests in a row went without an answer.
+    failures: u32,
 }
 
 impl Elector {
@@ -137,6 +142,7 @@ impl Elector {
             must_look: true,
             renewed_ms: None,
             paused_until_ms: None,
+            failures: 0,
         }
     }
 
@@ -170,6 +176,7 @@ impl Elector {
         self.look_at_ms = at_ms + self.settings.look_ms;
         self.must_look = false;
         self.paused_until_ms = None;
+        self.failures = 0;
     }
 
     /// Notes that the Lease was not as expected when it was to be written. That alone does not end a lead: anybody may
@@ -181,7 +188,8 @@ impl Elector {
 
     /// Notes that a request got no answer, or one that says nothing of the Lease.
     pub fn failed(&mut self, now_ms: u64) {
-        self.paused_until_ms = Some(now_ms + self.settings.retry_ms);
+        self.paused_until_ms = Some(now_ms + (self.settings.retry_ms << self.failures.min(MOST_DOUBLINGS)));
+        self.failures += 1;
     }
 
     /// Notes that others say the holder is gone: look at once.
@@ -458,6 +466,12 @@ mod tests {
         run("
             0     failed                     -> wait 1000
             1000  .                          -> look
+            2000  failed                     -> wait 4000
+            4000  failed                     -> wait 8000
+            8000  failed                     -> wait 16000
+            16000 failed                     -> wait 24000
+            24000 sees b/3/r1/v1             -> wait 29000
+            29000 failed                     -> wait 30000
         ");
     }
 }
