@@ -14,6 +14,7 @@ pub mod watch;
 
 use k8s_openapi::NamespaceResourceScope;
 use kaa_core::domain::ids::Millis;
+use kube::api::GetParams;
 use kube::core::Status;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -217,6 +218,18 @@ impl Kubernetes {
             }
             Err(error) => Err(Error::of(asked, error)),
         }
+    }
+
+    /// Reads something that is no object, by the path of its directory and its name.
+    pub(crate) async fn raw<T: DeserializeOwned>(&self, directory: &str, name: &str) -> Result<T, Error> {
+        let asked = Asked { verb: "get", resource: format!("{directory}/{name}"), name: None };
+        let request = async {
+            let request = kube::core::Request::new(directory).get(name, &GetParams::default());
+            let request = request.map_err(kube::Error::BuildRequest);
+            let answer = async { self.client.request::<T>(request?).await };
+            answer.await.map_err(|error| Error::of(asked.clone(), error))
+        };
+        self.within(&asked, request).await
     }
 
     /// Gives a request its time limit.

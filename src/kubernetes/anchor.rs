@@ -133,6 +133,25 @@ mod tests {
         assert_eq!(parse("kaa-default-anchor", &lease()).expect("an anchor"), (anchor(), "u1".into()));
     }
 
+    #[tokio::test]
+    async fn an_anchor_is_created_once() {
+        use crate::kubernetes::fake;
+        use axum::response::IntoResponse;
+        use axum::routing::post;
+        let create = |axum::Json(mut lease): axum::Json<Lease>| async move {
+            lease.metadata.uid = Some("u1".to_owned());
+            match lease.metadata.name.as_deref() {
+                Some("new") => axum::Json(lease).into_response(),
+                _ => fake::status(409, "AlreadyExists", "coordination.k8s.io", "leases", "old"),
+            }
+        };
+        let router = axum::Router::new().route("/apis/coordination.k8s.io/v1/namespaces/ns/leases", post(create));
+        let kubernetes = fake::kubernetes(router);
+        let create = async |name| super::create(&kubernetes, name, &anchor(), &"admin-0".into()).await;
+        assert_eq!(create("new").await.expect("an answer"), Creation::Created("u1".into()));
+        assert_eq!(create("old").await.expect("an answer"), Creation::AlreadyThere);
+    }
+
     #[test]
     fn a_malformed_anchor_names_the_annotation() {
         let mut lease = lease();

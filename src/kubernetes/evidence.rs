@@ -199,3 +199,168 @@ async fn read_claim(kubernetes: &Kubernetes, pod: &Pod, name: &str) -> Result<Cl
         owner: pod.ordinal().and_then(ordinal),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kubernetes::fake;
+    use axum::Router;
+    use axum::extract::{Path, Query};
+    use axum::http::StatusCode;
+    use axum::response::{Html, IntoResponse, Response};
+    use axum::routing::get;
+    use serde_json::{Value, json};
+    use std::time::Duration;
+
+    const PODS: &str = "/api/v1/namespaces/ns/pods/{name}";
+    const CLAIMS: &str = "/api/v1/namespaces/ns/persistentvolumeclaims/{name}";
+    const SETS: &str = "/apis/apps/v1/namespaces/ns/statefulsets/{name}";
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/{name}";
+
+    fn object(name: &str, uid: &str) -> Value {
+        json!({"metadata": {"name": name, "uid": uid, "resourceVersion": "1"}})
+    }
+
+    /// Answers as named by the claim that is asked for.
+    async fn claim(Path(name): Path<String>) -> Response {
+        match name.as_str() {
+            "present" => axum::Json(object("present", "u1")).into_response(),
+            "absent" => fake::status(404, "NotFound", "", "persistentvolumeclaims", "absent"),
+            "html" => (StatusCode::NOT_FOUND, Html("<html>404\nnot found</html>")).into_response(),
+            "no-details" => {
+                let body = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+                (StatusCode::NOT_FOUND, axum::Json(body)).into_response()
+            }
+            "other-kind" => fake::status(404, "NotFound", "", "namespaces", "other-kind"),
+            "other-name" => fake::status(404, "NotFound", "", "persistentvolumeclaims", "absent"),
+            "other-group" => fake::status(404, "NotFound", "x.io", "persistentvolumeclaims", "other-group"),
+            "other-object" => axum::Json(object("present", "u1")).into_response(),
+            "forbidden" => fake::status(403, "Forbidden", "", "persistentvolumeclaims", "forbidden"),
+            "broken" => fake::status(500, "InternalError", "", "persistentvolumeclaims", "broken"),
+            _ => std::future::pending().await,
+        }
+    }
+
+    async fn read_claim(name: &str) -> Result<Vec<Fact>, String> {
+        let kubernetes = fake::kubernetes(Router::new().route(CLAIMS, get(claim)));
+        let need = Need::Claim(name.to_owned());
+        let mut readings = gather(&kubernetes, "anchor", &BTreeSet::from([need.clone()])).await;
+        assert!(readings.at > kaa_core::domain::ids::Millis(0));
+        readings.answers.remove(&need).expect("an answer to every need")
+    }
+
+    #[tokio::test]
+    async fn absence_is_a_404_that_names_the_object_and_its_kind() {
+        assert_eq!(read_claim("absent").await, Ok(vec![Fact::ClaimAbsent { name: "absent".to_owned() }]));
+        assert_eq!(read_claim("present").await, Ok(vec![]));
+    }
+
+    #[tokio::test]
+    async fn any_other_answer_proves_nothing() {
+        for name in ["html", "no-details", "other-kind", "other-name", "other-group", "other-object"] {
+            let why = read_claim(name).await.expect_err(name);
+            assert!(why.starts_with(&format!("cannot get persistentvolumeclaims {name}: ")), "{why}");
+        }
+        let line = |name: &'static str| async move { read_claim(name).await.expect_err("no answer") };
+        assert_eq!(
+            line("forbidden").await,
+            "no right to get persistentvolumeclaims forbidden: persistentvolumeclaims \"forbidden\" Forbidden"
+        );
+        assert_eq!(
+            line("broken").await,
+            "cannot get persistentvolumeclaims broken: answered 500: persistentvolumeclaims \"broken\" InternalError"
+        );
+        assert_eq!(line("silent").await, "cannot get persistentvolumeclaims silent: no answer within 0.2 s");
+    }
+
+    #[tokio::test]
+    async fn each_kind_proves_what_it_can() {
+        let pod = |Path(name): Path<String>| async move {
+            match name.as_str() {
+                "gone" => fake::status(404, "NotFound", "", "pods", "gone"),
+                _ => axum::Json(object(&name, "p1")).into_response(),
+            }
+        };
+        let missing_set =
+            |Path(name): Path<String>| async move { fake::status(404, "NotFound", "apps", "statefulsets", &name) };
+        let lease = |Path(name): Path<String>| async move { axum::Json(object(&name, "l1")) };
+        let router = Router::new().route(PODS, get(pod)).route(SETS, get(missing_set)).route(LEASES, get(lease));
+        let needs = [Need::Pod("gone".into()), Need::Pod("there".into()), Need::StatefulSet("sm".into()), Need::Anchor];
+        let readings = gather(&fake::kubernetes(router), "anchor", &BTreeSet::from(needs.clone())).await;
+        let facts = needs.map(|need| readings.answers[&need].clone().expect("an answer"));
+        assert_eq!(facts[0], vec![Fact::PodAbsent { name: "gone".into() }]);
+        assert_eq!(facts[1], vec![Fact::PodIs { name: "there".into(), uid: "p1".into() }]);
+        assert_eq!(facts[2], vec![], "a StatefulSet that is missing is not one with zero replicas");
+        assert_eq!(facts[3], vec![Fact::AnchorIs { uid: "l1".into() }]);
+    }
+
+    #[tokio::test]
+    async fn many_objects_are_read_by_one_complete_list() {
+        let list = |Query(query): Query<BTreeMap<String, String>>| async move {
+            assert!(!query.contains_key("resourceVersion"), "a list with a resource version may be old");
+            let (continue_, name) = match query.get("continue").map(String::as_str) {
+                None => ("more", "c-0"),
+                Some(_) => ("", "c-1"),
+            };
+            axum::Json(json!({"kind": "PersistentVolumeClaimList", "apiVersion": "v1",
+                "metadata": {"resourceVersion": "9", "continue": continue_}, "items": [object(name, "u")]}))
+        };
+        let router = Router::new().route("/api/v1/namespaces/ns/persistentvolumeclaims", get(list));
+        let needs: BTreeSet<Need> = (0..=MOST_SINGLE_READS).map(|i| Need::Claim(format!("c-{i}"))).collect();
+        let readings = gather(&fake::kubernetes(router), "anchor", &needs).await;
+        assert_eq!(readings.answers.len(), needs.len());
+        assert_eq!(readings.answers[&Need::Claim("c-1".into())], Ok(vec![]));
+        let absent = Fact::ClaimAbsent { name: "c-2".into() };
+        assert_eq!(readings.answers[&Need::Claim("c-2".into())], Ok(vec![absent]));
+    }
+
+    fn engine_pod() -> Value {
+        json!({"metadata": {"name": "sm-1", "uid": "p1", "labels": {"zone": "a"}, "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "sm", "uid": "s1", "controller": true}]},
+            "spec": {"containers": [], "volumes": [
+                {"name": "archive-volume", "persistentVolumeClaim": {"claimName": "present"}}]}})
+    }
+
+    #[tokio::test]
+    async fn a_registering_pod_is_identified_with_its_claim_and_ordinal() {
+        let router = Router::new().route(PODS, get(|| async { axum::Json(engine_pod()) })).route(CLAIMS, get(claim));
+        let kubernetes = fake::kubernetes(router);
+        let identified = identify(&kubernetes, "sm-1", &"p1".into()).await.expect("a pod");
+        let owner = Ordinal { stateful_set: "sm".into(), uid: "s1".into(), ordinal: 1 };
+        let claim = Claim { namespace: "ns".into(), name: "present".into(), uid: "u1".into(), owner: Some(owner) };
+        assert_eq!(identified.claim, Some(claim));
+        assert_eq!(identified.labels.get("zone").map(String::as_str), Some("a"));
+        let another = identify(&kubernetes, "sm-1", &"p0".into()).await.expect_err("another pod");
+        assert!(matches!(another, Unidentified::AnotherPod { .. }), "{another}");
+    }
+
+    #[tokio::test]
+    async fn a_claim_that_may_not_be_read_leaves_the_pod_identified() {
+        let forbidden = || async { fake::status(403, "Forbidden", "", "persistentvolumeclaims", "present") };
+        let router =
+            Router::new().route(PODS, get(|| async { axum::Json(engine_pod()) })).route(CLAIMS, get(forbidden));
+        let identified = identify(&fake::kubernetes(router), "sm-1", &"p1".into()).await.expect("a pod");
+        assert_eq!(identified.claim, None);
+        assert!(identified.claim_unknown.is_some_and(|why| why.starts_with("no right to get")));
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_cannot_be_read_is_told_from_one_that_is_gone() {
+        let pod = |Path(name): Path<String>| async move {
+            match name.as_str() {
+                "gone" => fake::status(404, "NotFound", "", "pods", "gone"),
+                "secret" => fake::status(403, "Forbidden", "", "pods", "secret"),
+                _ => {
+                    tokio::time::sleep(Duration::from_secs(60)).await;
+                    StatusCode::OK.into_response()
+                }
+            }
+        };
+        let kubernetes = fake::kubernetes(Router::new().route(PODS, get(pod)));
+        let uid = Uid::from("p1");
+        let identify = async |name| identify(&kubernetes, name, &uid).await.expect_err(name);
+        assert!(matches!(identify("gone").await, Unidentified::PodGone(_)));
+        assert!(matches!(identify("secret").await, Unidentified::Forbidden(_)));
+        assert!(matches!(identify("slow").await, Unidentified::Unreachable(_)));
+    }
+}

@@ -373,3 +373,133 @@ fn record(lease: &Lease) -> Option<Record> {
         renewed: spec.renew_time.map(|time| time.0.to_string()).unwrap_or_default(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kubernetes::fake;
+    use axum::extract::State;
+    use axum::response::{IntoResponse, Response};
+    use axum::routing::{get, post};
+    use axum::{Json, Router};
+
+    /// The one Lease of an API server, and how often it was written.
+    type Stored = Arc<Mutex<(Option<Lease>, u64)>>;
+
+    async fn read(State(stored): State<Stored>) -> Response {
+        match &stored.lock().expect("the lease").0 {
+            Some(lease) => Json(lease.clone()).into_response(),
+            None => fake::status(404, "NotFound", "coordination.k8s.io", "leases", "resync"),
+        }
+    }
+
+    async fn create(State(stored): State<Stored>, Json(mut lease): Json<Lease>) -> Response {
+        let mut stored = stored.lock().expect("the lease");
+        if stored.0.is_some() {
+            return fake::status(409, "AlreadyExists", "coordination.k8s.io", "leases", "resync");
+        }
+        lease.metadata.uid = Some("l1".to_owned());
+        store(&mut stored, lease)
+    }
+
+    async fn update(State(stored): State<Stored>, Json(lease): Json<Lease>) -> Response {
+        let mut stored = stored.lock().expect("the lease");
+        let version = stored.0.as_ref().and_then(|lease| lease.metadata.resource_version.clone());
+        if version != lease.metadata.resource_version {
+            return fake::status(409, "Conflict", "coordination.k8s.io", "leases", "resync");
+        }
+        store(&mut stored, lease)
+    }
+
+    fn store(stored: &mut (Option<Lease>, u64), mut lease: Lease) -> Response {
+        stored.1 += 1;
+        lease.metadata.resource_version = Some(stored.1.to_string());
+        stored.0 = Some(lease.clone());
+        Json(lease).into_response()
+    }
+
+    fn api_server() -> (Kubernetes, Stored) {
+        let stored = Stored::default();
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
+        let router = Router::new()
+            .route(leases, post(create))
+            .route(&format!("{leases}/{{name}}"), get(read).put(update))
+            .with_state(stored.clone());
+        (fake::kubernetes(router), stored)
+    }
+
+    struct Agent {
+        candidacy: Candidacy,
+        shutdown: watch::Sender<bool>,
+        task: JoinHandle<()>,
+    }
+
+    fn agent(kubernetes: &Kubernetes, server: &str) -> Agent {
+        let settings = Settings { duration_ms: 1000, margin_ms: 300, renew_ms: 100, look_ms: 100, retry_ms: 50 };
+        let (shutdown, stops) = watch::channel(false);
+        let (candidacy, task) = run(kubernetes, "resync".to_owned(), &server.into(), settings, stops);
+        Agent { candidacy, shutdown, task }
+    }
+
+    impl Agent {
+        async fn until(&mut self, what: impl FnMut(&Leadership) -> bool) -> Leadership {
+            let waiting = self.candidacy.leadership.wait_for(what);
+            tokio::time::timeout(Duration::from_secs(5), waiting).await.expect("in time").expect("alive").clone()
+        }
+
+        async fn leads(&mut self) -> Term {
+            match self.until(|leadership| matches!(leadership, Leadership::Leader(_))).await {
+                Leadership::Leader(term) => term,
+                other => panic!("{other}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_released_lease_goes_to_the_other_candidate_with_a_greater_count() {
+        let (kubernetes, stored) = api_server();
+        let mut first = agent(&kubernetes, "admin-0");
+        let term = first.leads().await;
+        assert!(first.candidacy.still_leads(&term));
+        assert_eq!(term.transitions, 1);
+        assert!(term.evidence().lease_is(&"l1".into()));
+        let mut second = agent(&kubernetes, "admin-1");
+        let follows = second.until(|leadership| matches!(leadership, Leadership::Follower { .. })).await;
+        assert!(follows.to_string().starts_with("admin-0_"), "{follows}");
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        assert!(first.candidacy.still_leads(&term), "renewals go on");
+        first.shutdown.send(true).expect("it runs");
+        first.task.await.expect("it ended");
+        assert!(!first.candidacy.still_leads(&term));
+        let released = stored.lock().expect("the lease").0.clone().and_then(|lease| lease.spec).expect("a spec");
+        assert_eq!((released.holder_identity.as_deref(), released.lease_transitions), (Some(""), Some(1)));
+        assert_eq!(second.leads().await.transitions, 2);
+    }
+
+    #[tokio::test]
+    async fn a_dead_holders_lease_is_taken_when_it_has_stood_still() {
+        let (kubernetes, stored) = api_server();
+        let mut first = agent(&kubernetes, "admin-0");
+        let term = first.leads().await;
+        first.task.abort();
+        let dead = Instant::now();
+        if let Some(lease) = &mut stored.lock().expect("the lease").0 {
+            lease.metadata.labels = Some([("kept".to_owned(), "yes".to_owned())].into());
+        }
+        let mut second = agent(&kubernetes, "admin-0");
+        assert_eq!(second.leads().await.transitions, 2, "also by the same pod after a restart");
+        assert!(dead.elapsed() >= Duration::from_millis(1000), "after {:?}", dead.elapsed());
+        assert!(!first.candidacy.still_leads(&term), "nobody renewed it");
+        let labels = stored.lock().expect("the lease").0.clone().and_then(|lease| lease.metadata.labels);
+        assert!(labels.is_some_and(|labels| labels.contains_key("kept")), "what others wrote stays");
+    }
+
+    #[tokio::test]
+    async fn without_the_right_it_is_unknown_who_leads() {
+        let forbidden = || async { fake::status(403, "Forbidden", "coordination.k8s.io", "leases", "resync") };
+        let path = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/{name}";
+        let mut agent = agent(&fake::kubernetes(Router::new().route(path, get(forbidden))), "admin-0");
+        let why = agent.until(|leadership| leadership.to_string().contains("no right")).await;
+        assert!(why.to_string().contains("no right to get leases.coordination.k8s.io resync"), "{why}");
+    }
+}

@@ -103,6 +103,10 @@ where
                 while let Some(event) = events.next().await {
                     let forbidden = match event {
                         Ok(event) => {
+                            // The first event of a list comes before the request for it.
+                            if !matches!(event, watcher::Event::Init) {
+                                last_error.clear();
+                            }
                             self.apply(&sink, event);
                             continue;
                         }
