@@ -4,6 +4,8 @@ pub mod cli;
 pub mod engine;
 pub mod http;
 pub mod metrics;
+pub mod auth;
+pub mod kubernetes;
 
 /// Generated from the files in `proto/`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
