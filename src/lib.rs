@@ -1,5 +1,9 @@
 //! The shell of Kaa: it performs what `kaa_core` decides.
 
+pub mod clock;
+pub mod net;
+pub mod raft;
+
 /// Generated from the files in `proto/`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
 pub mod proto {
