@@ -1,10 +1,17 @@
-//! Who we are on the network: the certificates that agents show each other.
+//! The only door to other agents' sockets, and the certificates that agents show each other.
 //!
 //! The names of the files are cert-manager's, so that its Secrets can be mounted as they are.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
+use std::time::Duration;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Server, ServerTlsConfig};
+
+/// How long a connection may take to come about.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// A connection is pinged this often and given up when a ping is not answered in the same time: a pod that vanished
+/// without a word is noticed within two seconds, and its name is resolved anew.
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
 
 /// A certificate that could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +24,46 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// An address or a certificate cannot be used.
+    #[error("cannot set up a connection with {address}")]
+    Connect {
+        /// The address.
+        address: String,
+        /// Why.
+        source: tonic::transport::Error,
+    },
+    /// The certificate cannot be served.
+    #[error("cannot serve with this certificate")]
+    Serve(#[source] tonic::transport::Error),
+}
+
+/// Makes a channel that connects when it is first used, and again whenever it has to. Without `tls` it is in clear.
+pub fn channel(address: &str, tls: Option<&Tls>) -> Result<Channel, Error> {
+    let failed = |source| Error::Connect { address: address.to_owned(), source };
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
+        .map_err(failed)?
+        .tcp_nodelay(true)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .keep_alive_while_idle(true);
+    if let Some(tls) = tls {
+        endpoint = endpoint.tls_config(tls.client_tls()).map_err(failed)?;
+    }
+    Ok(endpoint.connect_lazy())
+}
+
+/// Makes a server for agents. Without `tls` it is in clear, and with it nobody comes in without a certificate.
+pub fn server(tls: Option<&Tls>) -> Result<Server, Error> {
+    let server = Server::builder()
+        .tcp_nodelay(true)
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE));
+    match tls {
+        Some(tls) => server.tls_config(tls.server_tls(true)).map_err(Error::Serve),
+        None => Ok(server),
+    }
 }
 
 /// A certificate, its key and the authority that others are judged by, in PEM.
