@@ -34,6 +34,8 @@ pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 pub const MAX_PART_BYTES: usize = 1 << 20;
 /// Appends that are greater are cut; well below the limit, for no proposal is greater than a part.
 const MAX_APPEND_BYTES: usize = 8 << 20;
+/// How long an append with entries may take at least: openraft allows a heartbeat's time, which one slow fsync exceeds.
+const APPEND_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long an agent may take to say what it knows of itself, or to take up a log.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 /// How many agents are asked in one attempt to join.
@@ -373,8 +375,10 @@ impl RaftNetworkV2<TypeConfig> for Connection {
         append: AppendEntriesRequest<TypeConfig>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
+        let heartbeat = append.entries.is_empty();
+        let timeout = if heartbeat { option.hard_ttl() } else { option.hard_ttl().max(APPEND_TIMEOUT) };
         let (payload, cut) = fit(append).map_err(|error| rpc_error(error.into()))?;
-        let response = self.send(Method::Append, payload, option.hard_ttl()).await.map_err(rpc_error)?;
+        let response = self.send(Method::Append, payload, timeout).await.map_err(rpc_error)?;
         Ok(match (response, cut) {
             (AppendEntriesResponse::Success, Some(last)) => AppendEntriesResponse::PartialSuccess(Some(last)),
             (response, _) => response,
