@@ -11,6 +11,7 @@ mod show;
 #[cfg(test)]
 mod tests;
 
+use crate::config::AgentArgs;
 use crate::engine::{EngineArgs, InstallArgs, StandInArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::{ErrorKind, Write};
@@ -36,6 +37,7 @@ enum Command {
     Explain(explain::Explain),
     /// Makes a CA and one certificate for all agents, for clusters without cert-manager
     Certificates(certificates::Certificates),
+    Agent(Box<AgentArgs>),
     Engine(Box<EngineArgs>),
     Install(InstallArgs),
     #[command(hide = true)]
@@ -84,6 +86,7 @@ impl Cli {
             Command::Plan(plan) => ("show plan", asking(plan.run())),
             Command::Explain(explain) => ("explain subject", asking(explain.run())),
             Command::Certificates(certificates) => ("make certificates", certificates.run().map_err(Error::from)),
+            Command::Agent(agent) => return daemon::agent(*agent),
             Command::Engine(engine) => return daemon::engine(*engine),
             Command::Install(install) => return daemon::install(install),
             Command::StandIn(stand_in) => return daemon::stand_in(stand_in),

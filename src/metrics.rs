@@ -75,6 +75,8 @@ pub struct Metrics {
     processes: Family<State, Gauge>,
     kubernetes_synced: Gauge,
     evidence_reads: Family<ReadResult, Counter>,
+    engines_not_let_in: Counter,
+    resident_memory: Gauge,
 }
 
 impl Default for Metrics {
@@ -116,6 +118,13 @@ impl Metrics {
             processes: register(r, "processes", "Processes of the domain, by state", Family::default()),
             kubernetes_synced: register(r, "kubernetes_synced", "1 if all listable kinds are listed", Gauge::default()),
             evidence_reads: register(r, "evidence_reads", "Fresh reads made to prove something", Family::default()),
+            engines_not_let_in: register(
+                r,
+                "engines_not_let_in",
+                "Streams without an accepted token",
+                Counter::default(),
+            ),
+            resident_memory: register(r, "resident_memory_bytes", "Memory that this agent holds", Gauge::default()),
             registry,
         }
     }
@@ -152,8 +161,14 @@ impl Metrics {
         self.evidence_reads.get_or_create(&ReadResult { result }).inc();
     }
 
+    /// Counts an engine whose token was not accepted.
+    pub fn not_let_in(&self) {
+        self.engines_not_let_in.inc();
+    }
+
     /// Sets what mirrors the agent's state.
     pub fn mirror(&self, source: &dyn Source) {
+        self.resident_memory.set(resident_memory_bytes());
         let local = source.peers().into_iter().find(|peer| peer.is_local);
         self.mirror_raft(local.as_ref());
         self.mirror_plan(&source.plan());
@@ -248,7 +263,7 @@ fn command_name(command: &Command) -> &'static str {
 }
 
 /// Every answer of [`reason`].
-const REASONS: [&str; 13] = [
+const REASONS: [&str; 14] = [
     "kind_unknown",
     "session_live",
     "session_lost",
@@ -264,6 +279,14 @@ const REASONS: [&str; 13] = [
     "restored_elsewhere",
     "not_proven",
 ];
+
+/// What the kernel says that this process holds; 0 where it does not say.
+fn resident_memory_bytes() -> i64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|kib| kib.trim().parse::<i64>().ok());
+    kib.map_or(0, |kib| kib * 1024)
+}
 
 /// A reason to wait as one word.
 pub fn reason(reason: &WaitingReason) -> &'static str {

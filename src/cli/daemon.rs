@@ -1,10 +1,35 @@
 //! The commands that run for long: the agent, the wrapper of an engine and what belongs to it. Their exit codes are their
 //! own.
 
+use crate::agent;
+use crate::config::{AgentArgs, Config};
 use crate::engine::{self, EngineArgs, InstallArgs, StandInArgs};
 use std::future::Future;
 use std::io::IsTerminal;
 use std::process::ExitCode;
+
+/// Runs the agent of an admin pod.
+pub fn agent(args: AgentArgs) -> ExitCode {
+    let config = match Config::new(args) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("kaa: {error}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    on_a_runtime(async {
+        match agent::run(config).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                tracing::error!("{error:#}");
+                ExitCode::FAILURE
+            }
+        }
+    })
+}
+
+/// Arguments that parse and mean nothing: as those that do not parse.
+const USAGE: u8 = 2;
 
 /// Runs the wrapper of an engine.
 pub fn engine(args: EngineArgs) -> ExitCode {
@@ -41,7 +66,11 @@ fn on_a_runtime(command: impl Future<Output = ExitCode>) -> ExitCode {
         Err(_) => std::io::stderr().is_terminal(),
     };
     let log = tracing_subscriber::fmt().with_env_filter(filter()).with_writer(std::io::stderr);
-    if text { log.init() } else { log.json().flatten_event(true).init() }
+    if text {
+        log.init()
+    } else {
+        log.json().flatten_event(true).init()
+    }
     match tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build() {
         Ok(runtime) => runtime.block_on(command),
         Err(error) => {
