@@ -356,9 +356,7 @@ impl Handle {
         match known {
             Some(known) if known == node && metrics.state.is_leader() => Ok(()),
             // A raft id names one log for ever, so that a new address of it misleads nobody.
-            Some(known) if known != node => {
-                self.change(ChangeMembers::SetNodes(BTreeMap::from([(id.0, node)]))).await
-            }
+            Some(known) if known != node => self.change(ChangeMembers::SetNodes(BTreeMap::from([(id.0, node)]))).await,
             _ => self.change(ChangeMembers::AddNodes(BTreeMap::from([(id.0, node)]))).await,
         }
     }

@@ -278,12 +278,7 @@ impl Connection {
         self.send(method, wire::encode(request)?, timeout).await
     }
 
-    async fn send<R: DeserializeOwned>(
-        &self,
-        method: Method,
-        payload: Vec<u8>,
-        timeout: Duration,
-    ) -> Result<R, Error> {
+    async fn send<R: DeserializeOwned>(&self, method: Method, payload: Vec<u8>, timeout: Duration) -> Result<R, Error> {
         let mut client = self.connector.peers.client(&self.address)?;
         let message = self.message(payload);
         let call = async {
@@ -308,12 +303,8 @@ impl Connection {
         timeout: Duration,
     ) -> Result<SnapshotResponse<TypeConfig>, Error> {
         let data = &snapshot.snapshot;
-        let head = SnapshotHead {
-            vote,
-            meta: snapshot.meta.clone(),
-            bytes: data.bytes,
-            checksum: data.checksum.clone(),
-        };
+        let head =
+            SnapshotHead { vote, meta: snapshot.meta.clone(), bytes: data.bytes, checksum: data.checksum.clone() };
         let head = snapshot_part::Part::Head(self.message(wire::encode(&head)?));
         let head = stream::iter([SnapshotPart { part: Some(head) }]);
         let file = data.file.try_clone().map_err(Error::Snapshot)?;

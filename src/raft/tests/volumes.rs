@@ -45,7 +45,8 @@ fn the_gate_is_passed_once_per_pod() {
 fn an_unreadable_file_is_refused_and_kept() {
     let dir = tempdir().unwrap();
     drop(Volume::open(dir.path()).unwrap());
-    for garbage in [b"not a database".repeat(1000), vec![0; 4096], std::fs::read(file(dir.path())).unwrap()[..5000].into()]
+    for garbage in
+        [b"not a database".repeat(1000), vec![0; 4096], std::fs::read(file(dir.path())).unwrap()[..5000].into()]
     {
         std::fs::write(file(dir.path()), &garbage).unwrap();
         let error = Volume::open(dir.path()).unwrap_err().to_string();
