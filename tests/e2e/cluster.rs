@@ -170,16 +170,42 @@ impl Cluster {
         self.runtime.block_on(pods.list(&ListParams::default())).map(|list| list.items).unwrap_or_default()
     }
 
-    /// The addresses of the admin servers that are ready.
-    fn addresses(&self) -> Vec<String> {
-        let ready = |pod: &Pod| {
-            let status = pod.status.as_ref()?;
+    /// Name and address of each admin server that is ready.
+    pub async fn admin_addresses(&self) -> Vec<(String, String)> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
+        let pods = pods.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+        let ready = |pod: Pod| {
+            let status = pod.status?;
             let ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
-            let admin =
-                pod.metadata.name.as_ref()?.starts_with("kaa-admin-") && pod.metadata.deletion_timestamp.is_none();
-            if admin && ready { status.pod_ip.clone() } else { None }
+            let name = pod.metadata.name.filter(|name| name.starts_with("kaa-admin-"))?;
+            let here = ready && pod.metadata.deletion_timestamp.is_none();
+            here.then_some((name, format!("http://{}:8888", status.pod_ip?)))
         };
-        self.pods().iter().filter_map(ready).map(|ip| format!("http://{ip}:8888")).collect()
+        pods.into_iter().filter_map(ready).collect()
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        self.runtime.block_on(self.admin_addresses()).into_iter().map(|(_, address)| address).collect()
+    }
+
+    /// Runs to the end.
+    pub fn run<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// A client of the cluster.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Its namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Where the files of this run are.
+    pub fn files(&self) -> &Path {
+        &self.files
     }
 
     fn try_kaa(&self, arguments: &str) -> Result<String, String> {
@@ -267,16 +293,19 @@ impl Cluster {
         assert_eq!(killed.matches("killed").count(), 1, "one wrapper of {pod} on {node}: {killed}");
     }
 
+    /// The holder of the resync Lease.
+    pub async fn lease_holder(&self) -> String {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        let lease = leases.get("kaa-default-resync").await.expect("the resync Lease");
+        let holder = lease.spec.and_then(|spec| spec.holder_identity).expect("a holder");
+        holder.rsplit_once('_').expect("SERVER_RUN").0.to_owned()
+    }
+
     /// Deletes the pod that this run is to be disturbed by.
     pub fn disturb(&self) {
         let pod = match self.disturb {
             Disturb::Nobody => return,
-            Disturb::LeaseHolder => {
-                let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
-                let lease = self.runtime.block_on(leases.get("kaa-default-resync")).unwrap();
-                let holder = lease.spec.and_then(|spec| spec.holder_identity).expect("a holder");
-                holder.split('_').next().unwrap().to_owned()
-            }
+            Disturb::LeaseHolder => self.runtime.block_on(self.lease_holder()),
             Disturb::RaftLeader => {
                 let leads = |peer: &&Value| peer["localRoleInfo"]["role"] == "LEADER";
                 let mut leader = None;

@@ -1,0 +1,331 @@
+//! From a change in Kubernetes to `apply` on the resync leader, on a real cluster: `tests/e2e/run DIR` makes the image,
+//! then `tests/e2e/bench DIR`.
+//!
+//! Engines are played by this program: pods that are never scheduled, with tokens of their own, so that what is measured
+//! is the agents and the API server. A time begins when the request that changes something is sent, and ends when the
+//! lease holder's own REST API shows the committed change; it is polled, so a millisecond or so is the poll's.
+
+#[path = "../tests/e2e/cluster.rs"]
+#[allow(dead_code)]
+mod cluster;
+#[path = "../tests/e2e/masks.rs"]
+mod masks;
+
+use cluster::{Cluster, Disturb};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ServiceAccount};
+use kaa::proto::engine::engine_client::EngineClient;
+use kaa::proto::engine::from_engine::Message as From;
+use kaa::proto::engine::to_engine::Message as To;
+use kaa::proto::engine::{EngineState, Exit, FromEngine, Heartbeat, Kind, Register, State, ToEngine};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
+use tonic::{Request, Streaming};
+
+/// How many of each change.
+const CHANGES: usize = 60;
+/// How many commits before the memory is looked at again.
+const COMMITS: usize = 10_000;
+/// How many engines make them.
+const WRITERS: usize = 8;
+
+fn main() {
+    let cluster = Cluster::up("bench_latency", Disturb::Nobody);
+    cluster.run(async {
+        let bench = Bench::new(&cluster).await;
+        bench.memory("idle").await;
+        report("claim gone", bench.claims_gone().await);
+        report("pod gone after its wrapper was killed", bench.pods_gone().await);
+        report("StatefulSet scaled, its SM exited", bench.scaled().await);
+        bench.commits().await;
+        bench.memory(&format!("after {COMMITS} commits")).await;
+    });
+}
+
+fn report(what: &str, mut took: Vec<Duration>) {
+    took.sort();
+    let ms = |at: usize| took[at].as_secs_f64() * 1000.0;
+    let last = took.len() - 1;
+    println!(
+        "{what:<40} n={} p50 {:.1} ms  p90 {:.1} ms  p99 {:.1} ms  max {:.1} ms",
+        took.len(),
+        ms(last / 2),
+        ms(last * 90 / 100),
+        ms(last * 99 / 100),
+        ms(last)
+    );
+}
+
+struct Bench {
+    client: Client,
+    namespace: String,
+    /// Where the lease holder's REST API is.
+    leader: String,
+    /// Every agent's pod and address.
+    agents: Vec<(String, String)>,
+    ca: Vec<u8>,
+    http: reqwest::Client,
+}
+
+/// A played engine: its stream, and what it is called.
+struct Played {
+    start: u64,
+    archive: u64,
+    say: mpsc::Sender<FromEngine>,
+    hear: Streaming<ToEngine>,
+}
+
+impl Played {
+    async fn say(&self, message: From) {
+        self.say.send(FromEngine { message: Some(message) }).await.expect("the agent listens");
+    }
+
+    async fn state(&self, engine: EngineState) {
+        self.say(From::State(State { engine: engine.into(), pid: 1 })).await;
+    }
+
+    async fn exit(mut self) {
+        self.say(From::Exit(Exit { code: Some(0), graceful: true, reason: String::new() })).await;
+        while let Some(answer) = self.hear.message().await.expect("an answer") {
+            if let Some(To::ExitNoted(_)) = answer.message {
+                return;
+            }
+        }
+        panic!("the exit of {} was not noted", self.start);
+    }
+}
+
+impl Bench {
+    async fn new(cluster: &Cluster) -> Self {
+        let agents = cluster.admin_addresses().await;
+        let holder = cluster.lease_holder().await;
+        let leader = agents.iter().find(|(name, _)| *name == holder).expect("the lease holder is an agent").1.clone();
+        let ca = std::fs::read(cluster.files().join("tls/ca.crt")).expect("ca.crt");
+        let http = reqwest::Client::builder().timeout(Duration::from_secs(10)).build().expect("a client");
+        println!("lease holder {holder}; {} agents", agents.len());
+        Self { client: cluster.client(), namespace: cluster.namespace().to_owned(), leader, agents, ca, http }
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    async fn make<K>(&self, object: Value) -> K
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+        K: Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
+        K::DynamicType: Default,
+    {
+        let object: K = serde_json::from_value(object).expect("an object");
+        self.api::<K>().create(&PostParams::default(), &object).await.expect("the API server takes it")
+    }
+
+    /// Plays the engine of a pod.
+    async fn play(&self, pod: &str, kind: Kind) -> Played {
+        let object = self.api::<Pod>().get(pod).await.expect("the pod");
+        let pod_uid = object.metadata.uid.expect("a uid");
+        let bound = BoundObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            name: Some(pod.to_owned()),
+            uid: Some(pod_uid.clone()),
+        };
+        let spec = TokenRequestSpec {
+            audiences: vec!["kaa".to_owned()],
+            bound_object_ref: Some(bound),
+            expiration_seconds: Some(3600),
+        };
+        let asked = TokenRequest { spec, ..TokenRequest::default() };
+        let accounts: Api<ServiceAccount> = self.api();
+        let token = accounts.create_token_request("default", &PostParams::default(), &asked).await.expect("a token");
+        let token = token.status.expect("a token").token;
+
+        let address = self.leader.replace("http://", "https://").replace(":8888", ":48004");
+        let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.ca)).domain_name("kaa-admin");
+        let channel = Endpoint::from_shared(address).expect("an address").tls_config(tls).expect("tls");
+        let mut client = EngineClient::new(channel.connect().await.expect("the agent answers"));
+        let (say, said) = mpsc::channel(64);
+        let register = Register {
+            kind: kind.into(),
+            database: "demo".to_owned(),
+            namespace: self.namespace.clone(),
+            pod: pod.to_owned(),
+            pod_uid,
+            container: "engine".to_owned(),
+            nonce: kaa::clock::random_u64(),
+            started_ms: kaa::clock::now().0,
+            connection: kaa::clock::random_u64(),
+            ..Register::default()
+        };
+        say.send(FromEngine { message: Some(From::Register(register)) }).await.expect("room");
+        let mut request = Request::new(ReceiverStream::new(said));
+        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().expect("a header"));
+        let mut hear = client.attach(request).await.expect("the agent takes it").into_inner();
+        match hear.message().await.expect("an answer").and_then(|answer| answer.message) {
+            Some(To::Registered(r)) => Played { start: r.start_id, archive: r.archive, say, hear },
+            other => panic!("{pod}: {other:?}"),
+        }
+    }
+
+    /// A pod that is never scheduled, with a claim if it is a storage manager's.
+    fn pod(name: &str, claim: Option<&str>) -> Value {
+        let volumes = claim.map(|c| json!([{"name": "archive-volume", "persistentVolumeClaim": {"claimName": c}}]));
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"database": "demo"}},
+            "spec": {"schedulingGates": [{"name": "kaa.dev/played"}], "volumes": volumes,
+                     "containers": [{"name": "engine", "image": "none"}]}
+        })
+    }
+
+    /// Waits until the lease holder shows `what` in the history of a subject.
+    async fn shown(&self, subject: &str, what: &str) {
+        let (url, began) = (format!("{}/api/1/kaa/explain/{subject}", self.leader), Instant::now());
+        loop {
+            let answer = self.http.get(&url).send().await.expect("the agent answers").text().await.expect("a body");
+            if answer.contains(what) {
+                return;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "{subject}: no '{what}' in {answer}");
+            tokio::time::sleep(Duration::from_micros(300)).await;
+        }
+    }
+
+    async fn now(&self) -> DeleteParams {
+        // Changes come in everyday life one by one: let the pass before be over.
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }
+    }
+
+    async fn claims_gone(&self) -> Vec<Duration> {
+        let mut archives = Vec::new();
+        for n in 0..CHANGES {
+            let name = format!("bench-{n}");
+            let claim = json!({
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
+                "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "", "resources": {"requests": {"storage": "1Mi"}}}
+            });
+            self.make::<PersistentVolumeClaim>(claim).await;
+            self.make::<Pod>(Self::pod(&name, Some(&name))).await;
+            let engine = self.play(&name, Kind::Sm).await;
+            archives.push((name.clone(), engine.archive));
+            engine.exit().await;
+            self.api::<Pod>().delete(&name, &self.now().await).await.expect("deleted");
+            // So that the claim is gone when it is deleted, and not when a controller gets round to it.
+            let free = json!({"metadata": {"finalizers": null}});
+            let claims: Api<PersistentVolumeClaim> = self.api();
+            claims.patch(&name, &PatchParams::default(), &Patch::Merge(free)).await.expect("patched");
+        }
+        let mut took = Vec::new();
+        for (name, archive) in archives {
+            let now = self.now().await;
+            let began = Instant::now();
+            self.api::<PersistentVolumeClaim>().delete(&name, &now).await.expect("deleted");
+            self.shown(&format!("archive/{archive}"), "purged").await;
+            took.push(began.elapsed());
+        }
+        took
+    }
+
+    async fn pods_gone(&self) -> Vec<Duration> {
+        let mut took = Vec::new();
+        for n in 0..CHANGES {
+            let name = format!("bench-te-{n}");
+            self.make::<Pod>(Self::pod(&name, None)).await;
+            let engine = self.play(&name, Kind::Te).await;
+            let subject = format!("process/{}", engine.start);
+            drop(engine);
+            self.shown(&subject, "lost").await;
+            let now = self.now().await;
+            let began = Instant::now();
+            self.api::<Pod>().delete(&name, &now).await.expect("deleted");
+            self.shown(&subject, "Pod was deleted").await;
+            took.push(began.elapsed());
+        }
+        took
+    }
+
+    async fn scaled(&self) -> Vec<Duration> {
+        let mut pod = Self::pod("", None);
+        pod["metadata"] = json!({"labels": {"database": "demo", "app": "bench"}});
+        let claim = json!({
+            "metadata": {"name": "archive-volume"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "", "resources": {"requests": {"storage": "1Mi"}}}
+        });
+        self.make::<StatefulSet>(json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "bench", "labels": {"database": "demo"}},
+            "spec": {"replicas": CHANGES, "serviceName": "bench", "podManagementPolicy": "Parallel",
+                     "selector": {"matchLabels": {"app": "bench"}}, "template": pod, "volumeClaimTemplates": [claim]}
+        }))
+        .await;
+        let mut archives = Vec::new();
+        for n in 0..CHANGES {
+            let name = format!("bench-{n}");
+            while self.api::<Pod>().get(&name).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            let engine = self.play(&name, Kind::Sm).await;
+            archives.push(engine.archive);
+            engine.exit().await;
+        }
+        let mut took = Vec::new();
+        for (n, archive) in archives.iter().enumerate().rev() {
+            self.now().await;
+            let fewer = json!({"spec": {"replicas": n}});
+            let began = Instant::now();
+            let sets: Api<StatefulSet> = self.api();
+            sets.patch("bench", &PatchParams::default(), &Patch::Merge(fewer)).await.expect("scaled");
+            self.shown(&format!("archive/{archive}"), "removed").await;
+            took.push(began.elapsed());
+        }
+        took
+    }
+
+    /// Engines that change their state again and again: each change is one commit.
+    async fn commits(&self) {
+        let mut writers = Vec::new();
+        for n in 0..WRITERS {
+            let name = format!("bench-writer-{n}");
+            self.make::<Pod>(Self::pod(&name, None)).await;
+            writers.push(self.play(&name, Kind::Te).await);
+        }
+        let began = Instant::now();
+        let writing = writers.into_iter().map(|mut engine| async move {
+            for n in 0..COMMITS / WRITERS {
+                engine.state(if n % 2 == 0 { EngineState::Running } else { EngineState::Syncing }).await;
+                // The answer to a heartbeat comes once the state before it is committed.
+                engine.say(From::Heartbeat(Heartbeat { sequence: n as u64 })).await;
+                loop {
+                    let answer = engine.hear.message().await.expect("an answer").and_then(|answer| answer.message);
+                    match answer.expect("the stream is up") {
+                        To::Heartbeat(_) => break,
+                        To::Directive(_) | To::Registered(_) | To::Refused(_) | To::ExitNoted(_) => {}
+                    }
+                }
+            }
+            engine.exit().await;
+        });
+        futures::future::join_all(writing).await;
+        let took = began.elapsed().as_secs_f64();
+        println!("{COMMITS} commits by {WRITERS} engines in {took:.1} s: {:.0} a second", COMMITS as f64 / took);
+    }
+
+    async fn memory(&self, when: &str) {
+        for (name, address) in &self.agents {
+            let metrics = self.http.get(format!("{address}/metrics")).send().await.expect("an agent answers");
+            let text = metrics.text().await.expect("a body");
+            let line = text.lines().find_map(|line| line.strip_prefix("kaa_resident_memory_bytes "));
+            let bytes: f64 = line.expect("the metric").parse().expect("a number");
+            println!("RSS of {name} {when}: {:.1} MiB", bytes / 1024.0 / 1024.0);
+        }
+    }
+}
