@@ -9,7 +9,7 @@
 //!
 //! What is *not* here: whether the caller may do what it asks, and whether its pod still exists.
 
-use crate::kubernetes::{self, Kubernetes};
+use crate::kubernetes::Kubernetes;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
@@ -60,8 +60,8 @@ pub enum Refused {
     #[error("the token is not signed by a key of this cluster")]
     UnknownKey,
     /// The cluster's keys could not be fetched.
-    #[error("the cluster's keys are not known")]
-    NoKeys(#[source] kubernetes::Error),
+    #[error("the cluster's keys are not known: {0}")]
+    NoKeys(String),
     /// The signature does not fit.
     #[error("the token's signature is wrong")]
     Signature,
@@ -95,6 +95,8 @@ struct Keys {
     fetched: Option<Instant>,
     /// When that was last tried.
     tried: Option<Instant>,
+    /// Why the last try failed.
+    trouble: Option<String>,
 }
 
 /// What is asked of a token, beyond what the library checks.
@@ -167,16 +169,18 @@ impl TokenVerifier {
         let may_fetch = keys.tried.is_none_or(|tried| tried.elapsed() > FETCH_PAUSE);
         if (old || keys.find(id).is_none()) && may_fetch {
             keys.tried = Some(Instant::now());
-            match self.kubernetes.raw::<Published>("/openid/v1", "jwks").await {
+            keys.trouble = match self.kubernetes.raw::<Published>("/openid/v1", "jwks").await {
                 Ok(published) => keys.replace(published),
-                // Those that were fetched before still vouch.
-                Err(error) if keys.fetched.is_some() => {
-                    tracing::warn!("the cluster's keys were not refreshed: {}", error.to_line());
-                }
-                Err(error) => return Err(Refused::NoKeys(error)),
+                Err(error) => Some(error.to_line()),
+            };
+            // Keys that were fetched before still vouch.
+            if let Some(why) = &keys.trouble {
+                tracing::warn!("the cluster's keys were not fetched: {why}");
             }
         }
-        let key = keys.find(id).ok_or(Refused::UnknownKey)?;
+        let Some(key) = keys.find(id) else {
+            return Err(keys.trouble.clone().map_or(Refused::UnknownKey, Refused::NoKeys));
+        };
         DecodingKey::from_jwk(key).map_err(|error| refusal(&error))
     }
 }
@@ -192,9 +196,11 @@ impl Keys {
         self.keys.iter().find(|key| key.common.key_id.as_deref() == Some(id))
     }
 
-    fn replace(&mut self, published: Published) {
+    /// Takes the keys for the old ones. There is no trouble with that.
+    fn replace(&mut self, published: Published) -> Option<String> {
         self.keys = published.keys.into_iter().filter_map(|key| serde_json::from_value(key).ok()).collect();
         self.fetched = Some(Instant::now());
+        None
     }
 }
 
@@ -350,6 +356,16 @@ mod tests {
             assert!(matches!(refused, Err(Refused::UnknownKey)));
         }
         assert_eq!(issuer.fetches.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn without_keys_nobody_is_let_in_and_it_is_said_why() {
+        let (issuer, kubernetes) = (issuer(), fake::kubernetes(Router::new()));
+        let verifier = TokenVerifier::new(kubernetes, "kaa");
+        for _ in 0..2 {
+            let refused = verifier.verify(&issuer.sign(&claims(0, 600), "k1")).await.expect_err("a refusal");
+            assert!(refused.to_string().starts_with("the cluster's keys are not known: cannot get"), "{refused}");
+        }
     }
 
     #[tokio::test]

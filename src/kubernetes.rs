@@ -157,7 +157,7 @@ impl Error {
 
 /// What a Status says, cut to a line: an HTML page of a proxy may be long.
 fn told(status: &Status) -> String {
-    const SHOWN: usize = 120;
+    const SHOWN: usize = 300;
     let line = status.message.split_whitespace().collect::<Vec<_>>().join(" ");
     line.chars().take(SHOWN).collect()
 }
@@ -274,15 +274,19 @@ fn wall_time() -> Millis {
 #[cfg(test)]
 pub(crate) mod fake {
     use super::Kubernetes;
-    use axum::Router;
+    use axum::extract::State;
     use axum::http::StatusCode;
     use axum::response::{IntoResponse, Response};
+    use axum::routing::{get, post};
+    use axum::{Json, Router};
+    use k8s_openapi::api::coordination::v1::Lease;
+    use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
     /// Stands in for an API server whose namespace is `ns`.
     pub(crate) fn kubernetes(router: Router) -> Kubernetes {
         let client = kube::Client::new(router, "ns");
-        Kubernetes::new(client, "ns").with_timeout(Duration::from_millis(200))
+        Kubernetes::new(client, "ns").with_timeout(Duration::from_secs(1))
     }
 
     /// A Status as the API server words it.
@@ -292,6 +296,52 @@ pub(crate) mod fake {
             "message": format!("{kind} \"{name}\" {reason}"), "reason": reason,
             "details": {"name": name, "group": group, "kind": kind}, "code": code,
         });
-        (StatusCode::from_u16(code).expect("a status code"), axum::Json(body)).into_response()
+        (StatusCode::from_u16(code).expect("a status code"), Json(body)).into_response()
+    }
+
+    /// The one Lease of an API server, and how often it was written.
+    pub(crate) type Stored = Arc<Mutex<(Option<Lease>, u64)>>;
+
+    async fn read(State(stored): State<Stored>) -> Response {
+        match &stored.lock().expect("the lease").0 {
+            Some(lease) => Json(lease.clone()).into_response(),
+            None => status(404, "NotFound", "coordination.k8s.io", "leases", "resync"),
+        }
+    }
+
+    async fn create(State(stored): State<Stored>, Json(mut lease): Json<Lease>) -> Response {
+        let mut stored = stored.lock().expect("the lease");
+        if stored.0.is_some() {
+            return status(409, "AlreadyExists", "coordination.k8s.io", "leases", "resync");
+        }
+        lease.metadata.uid = Some("l1".to_owned());
+        store(&mut stored, lease)
+    }
+
+    async fn update(State(stored): State<Stored>, Json(lease): Json<Lease>) -> Response {
+        let mut stored = stored.lock().expect("the lease");
+        let version = stored.0.as_ref().and_then(|lease| lease.metadata.resource_version.clone());
+        if version != lease.metadata.resource_version {
+            return status(409, "Conflict", "coordination.k8s.io", "leases", "resync");
+        }
+        store(&mut stored, lease)
+    }
+
+    fn store(stored: &mut (Option<Lease>, u64), mut lease: Lease) -> Response {
+        stored.1 += 1;
+        lease.metadata.resource_version = Some(stored.1.to_string());
+        stored.0 = Some(lease.clone());
+        Json(lease).into_response()
+    }
+
+    /// Stands in for an API server that keeps one Lease, whatever its name.
+    pub(crate) fn lease_server() -> (Kubernetes, Stored) {
+        let stored = Stored::default();
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
+        let router = Router::new()
+            .route(leases, post(create))
+            .route(&format!("{leases}/{{name}}"), get(read).put(update))
+            .with_state(stored.clone());
+        (kubernetes(router), stored)
     }
 }

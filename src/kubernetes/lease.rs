@@ -378,55 +378,8 @@ fn record(lease: &Lease) -> Option<Record> {
 mod tests {
     use super::*;
     use crate::kubernetes::fake;
-    use axum::extract::State;
-    use axum::response::{IntoResponse, Response};
-    use axum::routing::{get, post};
-    use axum::{Json, Router};
-
-    /// The one Lease of an API server, and how often it was written.
-    type Stored = Arc<Mutex<(Option<Lease>, u64)>>;
-
-    async fn read(State(stored): State<Stored>) -> Response {
-        match &stored.lock().expect("the lease").0 {
-            Some(lease) => Json(lease.clone()).into_response(),
-            None => fake::status(404, "NotFound", "coordination.k8s.io", "leases", "resync"),
-        }
-    }
-
-    async fn create(State(stored): State<Stored>, Json(mut lease): Json<Lease>) -> Response {
-        let mut stored = stored.lock().expect("the lease");
-        if stored.0.is_some() {
-            return fake::status(409, "AlreadyExists", "coordination.k8s.io", "leases", "resync");
-        }
-        lease.metadata.uid = Some("l1".to_owned());
-        store(&mut stored, lease)
-    }
-
-    async fn update(State(stored): State<Stored>, Json(lease): Json<Lease>) -> Response {
-        let mut stored = stored.lock().expect("the lease");
-        let version = stored.0.as_ref().and_then(|lease| lease.metadata.resource_version.clone());
-        if version != lease.metadata.resource_version {
-            return fake::status(409, "Conflict", "coordination.k8s.io", "leases", "resync");
-        }
-        store(&mut stored, lease)
-    }
-
-    fn store(stored: &mut (Option<Lease>, u64), mut lease: Lease) -> Response {
-        stored.1 += 1;
-        lease.metadata.resource_version = Some(stored.1.to_string());
-        stored.0 = Some(lease.clone());
-        Json(lease).into_response()
-    }
-
-    fn api_server() -> (Kubernetes, Stored) {
-        let stored = Stored::default();
-        let leases = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
-        let router = Router::new()
-            .route(leases, post(create))
-            .route(&format!("{leases}/{{name}}"), get(read).put(update))
-            .with_state(stored.clone());
-        (fake::kubernetes(router), stored)
-    }
+    use axum::Router;
+    use axum::routing::get;
 
     struct Agent {
         candidacy: Candidacy,
@@ -457,7 +410,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_released_lease_goes_to_the_other_candidate_with_a_greater_count() {
-        let (kubernetes, stored) = api_server();
+        let (kubernetes, stored) = fake::lease_server();
         let mut first = agent(&kubernetes, "admin-0");
         let term = first.leads().await;
         assert!(first.candidacy.still_leads(&term));
@@ -478,7 +431,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_dead_holders_lease_is_taken_when_it_has_stood_still() {
-        let (kubernetes, stored) = api_server();
+        let (kubernetes, stored) = fake::lease_server();
         let mut first = agent(&kubernetes, "admin-0");
         let term = first.leads().await;
         first.task.abort();

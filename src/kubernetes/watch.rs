@@ -4,12 +4,13 @@
 //! not be listed or watched becomes unknown, and known again when the right comes back. Any other trouble leaves what
 //! was known as it is, and is retried. The objects are cut down to their slim form on arrival.
 
-use super::{Asked, Kubernetes, asked, convert};
+use super::{Asked, Error, Kubernetes, asked, convert};
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use kaa_core::observed::objects::{Claim, Deployment, Named, Pod, StatefulSet};
 use kaa_core::observed::{Listing, Observed};
 use kube::Resource;
+use kube::core::Status;
 use kube::runtime::{WatchStreamExt, watcher};
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -143,12 +144,12 @@ where
 
     /// Notes an error. Returns whether a right is missing.
     fn fail(&self, sink: &Sink, error: &watcher::Error, last_error: &mut String) -> bool {
-        let line = describe(&asked::<K>(verb(error), None), error);
+        let line = describe(asked::<K>(verb(error), None), error);
         if *last_error != line {
             tracing::warn!("{line}");
             last_error.clone_from(&line);
         }
-        let forbidden = code(error) == Some(403);
+        let forbidden = status(error).is_some_and(|status| status.code == 403);
         if forbidden {
             sink.update(|observed| (self.pick)(observed).forbid(line));
         }
@@ -178,23 +179,82 @@ fn verb(error: &watcher::Error) -> &'static str {
     }
 }
 
-/// The HTTP status that the API server answered with.
-fn code(error: &watcher::Error) -> Option<u16> {
+/// What the API server answered, if it did.
+fn status(error: &watcher::Error) -> Option<&Status> {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status))
         | watcher::Error::WatchFailed(kube::Error::Api(status))
-        | watcher::Error::WatchError(status) => Some(status.code),
+        | watcher::Error::WatchError(status) => Some(status),
         _ => None,
     }
 }
 
-fn describe(asked: &Asked, error: &watcher::Error) -> String {
-    match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-        | watcher::Error::WatchFailed(kube::Error::Api(status))
-        | watcher::Error::WatchError(status) => format!("cannot {asked}: {} ({})", super::told(status), status.code),
-        other => format!("cannot {asked}: {other}"),
+fn describe(asked: Asked, error: &watcher::Error) -> String {
+    match status(error) {
+        Some(status) => Error::of(asked, kube::Error::Api(Box::new(status.clone()))).to_line(),
+        None => format!("cannot {asked}: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+    use kaa_core::observed::Unknown;
+    use watcher::Event;
+
+    const CLAIMS: Kind<PersistentVolumeClaim, Claim> = Kind { pick: claims, convert: convert::claim };
+
+    fn sink() -> (Sink, watch::Receiver<u64>) {
+        let (bump, changed) = watch::channel(0);
+        (Sink { observed: Shared::default(), bump: Arc::new(bump) }, changed)
+    }
+
+    fn claim(name: &str, note: &str) -> PersistentVolumeClaim {
+        let mut claim = PersistentVolumeClaim::default();
+        (claim.metadata.name, claim.metadata.uid) = (Some(name.to_owned()), Some("u".to_owned()));
+        claim.metadata.annotations = Some([("note".to_owned(), note.to_owned())].into());
+        claim
+    }
+
+    fn names(sink: &Sink) -> Result<Vec<String>, Unknown> {
+        sink.observed.read().expect("observed").claims.known().map(|claims| claims.keys().cloned().collect())
+    }
+
+    #[test]
+    fn only_what_is_kept_wakes_those_who_wait() {
+        let (sink, changed) = sink();
+        CLAIMS.apply(&sink, Event::Init);
+        CLAIMS.apply(&sink, Event::InitApply(claim("a", "")));
+        assert_eq!((names(&sink), *changed.borrow()), (Err(Unknown::Syncing), 0));
+        CLAIMS.apply(&sink, Event::InitDone);
+        assert_eq!((names(&sink), *changed.borrow()), (Ok(vec!["a".to_owned()]), 1));
+        CLAIMS.apply(&sink, Event::Apply(claim("a", "an annotation is not kept")));
+        assert_eq!(*changed.borrow(), 1);
+        CLAIMS.apply(&sink, Event::Apply(claim("b", "")));
+        CLAIMS.apply(&sink, Event::Delete(claim("a", "")));
+        assert_eq!((names(&sink), *changed.borrow()), (Ok(vec!["b".to_owned()]), 3));
+    }
+
+    #[test]
+    fn a_missing_right_makes_a_kind_unknown_and_other_trouble_does_not() {
+        let (sink, changed) = sink();
+        let mut last_error = String::new();
+        CLAIMS.apply(&sink, Event::Init);
+        CLAIMS.apply(&sink, Event::InitDone);
+        let broken = watcher::Error::WatchError(Status::failure("etcd is slow", "").with_code(500).boxed());
+        assert!(!CLAIMS.fail(&sink, &broken, &mut last_error));
+        assert_eq!((names(&sink), *changed.borrow()), (Ok(vec![]), 1));
+        let forbidden = Status::failure("claims are forbidden", "Forbidden").with_code(403).boxed();
+        let forbidden = watcher::Error::InitialListFailed(kube::Error::Api(forbidden));
+        assert!(CLAIMS.fail(&sink, &forbidden, &mut last_error));
+        let why = "no right to list persistentvolumeclaims: claims are forbidden".to_owned();
+        assert_eq!((names(&sink), *changed.borrow()), (Err(Unknown::Forbidden(why)), 2));
+        assert!(CLAIMS.fail(&sink, &forbidden, &mut last_error));
+        assert_eq!(*changed.borrow(), 2, "said once");
+        CLAIMS.apply(&sink, Event::Init);
+        CLAIMS.apply(&sink, Event::InitDone);
+        assert_eq!((names(&sink), *changed.borrow()), (Ok(vec![]), 3));
     }
 }
