@@ -1,6 +1,6 @@
 //! The commands: what was typed, and which exit code comes of it.
 //!
-//! 0: done. 1: `'<verb> <noun>' failed: <reason>` on stderr. 2: the arguments were not understood. One file per verb.
+//! 0: done. 1: `'<verb> <noun>' failed: <reason>` on stderr (the noun where there is one). 2: the arguments were not understood. One file per verb.
 
 mod api;
 mod certificates;
@@ -75,9 +75,9 @@ impl Cli {
     pub fn run(self) -> ExitCode {
         let (name, done) = match self.command {
             Command::Show(noun) => (noun.name(), asking(noun.run())),
-            Command::Plan(plan) => ("show plan", asking(plan.run())),
-            Command::Explain(explain) => ("explain subject", asking(explain.run())),
-            Command::Certificates(certificates) => ("make certificates", certificates.run().map_err(Error::from)),
+            Command::Plan(plan) => ("plan", asking(plan.run())),
+            Command::Explain(explain) => ("explain", asking(explain.run())),
+            Command::Certificates(certificates) => ("certificates", certificates.run().map_err(Error::from)),
         };
         match done.and_then(|text| Ok(print(&text)?)) {
             Ok(()) => ExitCode::SUCCESS,

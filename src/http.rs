@@ -100,4 +100,6 @@ impl<T: Serialize> IntoResponse for Answer<T> {
 }
 
 #[cfg(test)]
+pub(crate) mod fake;
+#[cfg(test)]
 mod tests;

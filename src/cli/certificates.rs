@@ -28,7 +28,7 @@ pub(super) struct Certificates {
 /// Why no certificates were made.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    #[error("{} exists already; nothing was written", names(.0))]
+    #[error("nothing was written, since there is already {}", names(.0))]
     Exists(Vec<PathBuf>),
     #[error("'{0}' is not a DNS name")]
     Name(String),
