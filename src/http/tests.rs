@@ -150,6 +150,7 @@ async fn what_does_not_exist_is_said() {
     }
     let messages = refused(fake::source(), "/api/1/policies/license", StatusCode::NOT_IMPLEMENTED).await;
     assert_eq!(messages, ["this agent does not know the request GET /api/1/policies/license"]);
+    refused(fake::source(), "/favicon.ico", StatusCode::NOT_FOUND).await;
     let delete = Request::delete("/api/1/archives/1").body(Body::empty()).unwrap();
     assert_eq!(answer(fake::source(), delete).await.status(), StatusCode::NOT_IMPLEMENTED);
 }
