@@ -4,12 +4,15 @@
 
 mod api;
 mod certificates;
+mod daemon;
 mod explain;
 mod plan;
 mod show;
 #[cfg(test)]
 mod tests;
 
+use crate::config::AgentArgs;
+use crate::engine::{EngineArgs, InstallArgs, StandInArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -34,6 +37,11 @@ enum Command {
     Explain(explain::Explain),
     /// Makes a CA and one certificate for all agents, for clusters without cert-manager
     Certificates(certificates::Certificates),
+    Agent(Box<AgentArgs>),
+    Engine(Box<EngineArgs>),
+    Install(InstallArgs),
+    #[command(hide = true)]
+    StandIn(StandInArgs),
 }
 
 /// Which agent to ask.
@@ -78,6 +86,10 @@ impl Cli {
             Command::Plan(plan) => ("plan", asking(plan.run())),
             Command::Explain(explain) => ("explain", asking(explain.run())),
             Command::Certificates(certificates) => ("certificates", certificates.run().map_err(Error::from)),
+            Command::Agent(agent) => return daemon::agent(*agent),
+            Command::Engine(engine) => return daemon::engine(*engine),
+            Command::Install(install) => return daemon::install(install),
+            Command::StandIn(stand_in) => return daemon::stand_in(stand_in),
         };
         match done.and_then(|text| Ok(print(&text)?)) {
             Ok(()) => ExitCode::SUCCESS,

@@ -1,8 +1,20 @@
 //! The shell of Kaa: it performs what `kaa_core` decides.
 
+pub mod agent;
+pub mod auth;
 pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod engine;
 pub mod http;
+pub mod kubernetes;
 pub mod metrics;
+pub mod net;
+pub mod peers;
+pub mod raft;
+
+/// The version of this build.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Generated from the files in `proto/`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]

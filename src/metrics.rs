@@ -74,6 +74,8 @@ pub struct Metrics {
     processes: Family<State, Gauge>,
     kubernetes_synced: Gauge,
     evidence_reads: Family<ReadResult, Counter>,
+    engines_not_let_in: Counter,
+    resident_memory: Gauge,
 }
 
 impl Default for Metrics {
@@ -92,7 +94,7 @@ impl Metrics {
     /// All at zero.
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("kaa");
-        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        let build = Info::new([("version", crate::VERSION)]);
         registry.register("build", "The version of this agent", build);
         let pass_duration = Histogram::new(PASS_BUCKETS);
         let help = "How long resync passes take, fresh reads and proposals included";
@@ -115,6 +117,13 @@ impl Metrics {
             processes: register(r, "processes", "Processes of the domain, by state", Family::default()),
             kubernetes_synced: register(r, "kubernetes_synced", "1 if all listable kinds are listed", Gauge::default()),
             evidence_reads: register(r, "evidence_reads", "Fresh reads made to prove something", Family::default()),
+            engines_not_let_in: register(
+                r,
+                "engines_not_let_in",
+                "Streams without an accepted token",
+                Counter::default(),
+            ),
+            resident_memory: register(r, "resident_memory_bytes", "Memory that this agent holds", Gauge::default()),
             registry,
         }
     }
@@ -149,6 +158,16 @@ impl Metrics {
             Reading::Unknown => "unknown",
         };
         self.evidence_reads.get_or_create(&ReadResult { result }).inc();
+    }
+
+    /// Counts an engine whose token was not accepted.
+    pub fn not_let_in(&self) {
+        self.engines_not_let_in.inc();
+    }
+
+    /// Sets what mirrors this process.
+    pub fn mirror_process(&self) {
+        self.resident_memory.set(resident_memory_bytes());
     }
 
     /// Sets what mirrors Raft.
@@ -237,7 +256,7 @@ fn command_name(command: &Command) -> &'static str {
 }
 
 /// Every answer of [`reason`].
-const REASONS: [&str; 13] = [
+const REASONS: [&str; 14] = [
     "kind_unknown",
     "session_live",
     "session_lost",
@@ -250,8 +269,17 @@ const REASONS: [&str; 13] = [
     "last_archive",
     "unbound",
     "ambiguous_domain",
+    "restored_elsewhere",
     "not_proven",
 ];
+
+/// What the kernel says that this process holds; 0 where it does not say.
+fn resident_memory_bytes() -> i64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|kib| kib.trim().parse::<i64>().ok());
+    kib.map_or(0, |kib| kib * 1024)
+}
 
 /// A reason to wait as one word.
 pub fn reason(reason: &WaitingReason) -> &'static str {
@@ -268,6 +296,7 @@ pub fn reason(reason: &WaitingReason) -> &'static str {
         WaitingReason::LastArchive => "last_archive",
         WaitingReason::Unbound => "unbound",
         WaitingReason::AmbiguousDomain(_) => "ambiguous_domain",
+        WaitingReason::RestoredElsewhere => "restored_elsewhere",
         WaitingReason::Unread { .. } | WaitingReason::NotConfirmed { .. } => "not_proven",
     }
 }

@@ -14,7 +14,7 @@ use crate::domain::archive::RemovalReason;
 use crate::domain::audit::Subject;
 use crate::domain::command::{Command, Fence};
 use crate::domain::evidence::{Evidence, Fact};
-use crate::domain::ids::{ArchiveId, ClusterName, Millis, StartId};
+use crate::domain::ids::{ArchiveId, ClusterName, Millis, StartId, Uid};
 use crate::domain::process::{ExitReason, Process, Tombstone};
 use crate::observed::objects::RAFT_LOG_TEMPLATE;
 use crate::observed::{Observed, Unknown};
@@ -100,8 +100,14 @@ pub struct Readings {
     pub answers: BTreeMap<Need, Result<Vec<Fact>, String>>,
 }
 
-/// Turns a finding into a command, if the readings prove it; else says what stands against it.
-pub fn confirm(finding: &Finding, readings: &Readings, fence: &Fence) -> Result<Command, WaitingReason> {
+/// Turns a finding into a command, if the readings prove it; else says what stands against it. `anchor` is the UID of
+/// the Lease that anchors the domain.
+pub fn confirm(
+    finding: &Finding,
+    readings: &Readings,
+    fence: &Fence,
+    anchor: Option<&Uid>,
+) -> Result<Command, WaitingReason> {
     let mut evidence = Evidence { read_at: readings.at, facts: Vec::new() };
     for need in &finding.needs {
         match readings.answers.get(need) {
@@ -109,6 +115,9 @@ pub fn confirm(finding: &Finding, readings: &Readings, fence: &Fence) -> Result<
             Some(Err(why)) => return Err(WaitingReason::Unread { need: need.clone(), why: why.clone() }),
             None => return Err(WaitingReason::Unread { need: need.clone(), why: "it was not read".to_owned() }),
         }
+    }
+    if finding.proposal.takes_away() && !anchor.is_some_and(|anchor| evidence.anchored_by(anchor)) {
+        return Err(WaitingReason::RestoredElsewhere);
     }
     let fence = fence.clone();
     let (proven, command) = match finding.proposal.clone() {

@@ -9,7 +9,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// `kaa certificates`.
 #[derive(Debug, Args)]
@@ -94,7 +94,7 @@ impl Certificates {
     fn parameters(&self, common_name: &str, names: Vec<String>) -> Result<CertificateParams, Error> {
         let mut parameters = CertificateParams::new(names)?;
         parameters.distinguished_name.push(DnType::CommonName, common_name);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = Duration::from_millis(crate::clock::now().0);
         let epoch = rcgen::date_time_ymd(1970, 1, 1);
         let start = now.saturating_sub(BACKDATED);
         parameters.not_before = epoch + Duration::from_secs(start.as_secs());

@@ -48,6 +48,7 @@ pub(super) async fn metrics(State(face): State<Face>) -> Response {
 
 /// Sets the metrics that mirror the agent's state.
 fn mirror(face: &Face) {
+    face.metrics.mirror_process();
     let local = face.source.peers().into_iter().find(|peer| peer.is_local);
     let status = local.as_ref().and_then(|peer| peer.status.clone()).unwrap_or_default();
     let leads = status.role.as_deref() == Some("LEADER");

@@ -26,7 +26,8 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
         View::known(plan, Kind::StatefulSets, view.observed.stateful_sets.known());
     }
     let vanished = vanished(view);
-    for archive in view.domain.archives.values().filter(ours) {
+    // The highest first, so that of a database that is scaled to nothing its first archive stays.
+    for archive in view.domain.archives.values().rev().filter(ours) {
         let Some(claim) = &archive.claim else {
             wait(plan, archive, WaitingReason::Unbound);
             continue;

@@ -202,6 +202,8 @@ pub enum WaitingReason {
     Unbound,
     /// More than one StatefulSet of admin servers in the namespace.
     AmbiguousDomain(Vec<String>),
+    /// The anchor is missing or another one: this is not the Kubernetes that the domain was founded in.
+    RestoredElsewhere,
     /// A fresh read gave no answer that proves anything.
     Unread {
         /// What was read.
@@ -242,6 +244,9 @@ impl fmt::Display for WaitingReason {
             Self::Unbound => f.write_str("its claim is not known"),
             Self::AmbiguousDomain(names) => {
                 write!(f, "several admin statefulsets share the namespace: {}", names.join(", "))
+            }
+            Self::RestoredElsewhere => {
+                f.write_str("the anchor lease is missing or another one: the domain was founded in another Kubernetes")
             }
             Self::Unread { need, why } => write!(f, "{need} could not be read: {why}"),
             Self::NotConfirmed { read } => write!(f, "a fresh read shows otherwise: {read}"),

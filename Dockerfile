@@ -1,0 +1,13 @@
+# The image of the agent, the wrapper and the command line: one static binary and nothing else.
+FROM rust:1.95-bookworm AS build
+WORKDIR /src
+COPY . .
+# A static-pie that resolves names with no NSS library beside it.
+RUN RUSTFLAGS="-C target-feature=+crt-static" \
+    cargo build --release --locked --target "$(rustc -vV | sed -n 's/^host: //p')" --bin kaa \
+    && cp target/*/release/kaa /kaa
+
+FROM scratch
+COPY --from=build /kaa /kaa
+USER 1000:1000
+ENTRYPOINT ["/kaa"]

@@ -1,0 +1,488 @@
+//! The language of the cases.
+//!
+//! A script is blocks of command lines, `----`, and what they answer. What each command does stands in `World::run`.
+//! Objects are `KIND NAME key=value...` or `KIND NAME gone`. `unseen` before an object changes it without the watches
+//! noticing; `see` lets them catch up. After every command that reaches the domain, its invariants are checked.
+
+use kaa_core::domain::Domain;
+use kaa_core::domain::archive::{Claim, Marker, Ordinal};
+use kaa_core::domain::audit::Subject;
+use kaa_core::domain::command::{Actor, Command, Entry, Expected, Fence, Outcome, Request, Role};
+use kaa_core::domain::evidence::{Evidence, Fact};
+use kaa_core::domain::ids::{Millis, RaftId, ResyncEpoch, SessionNumber, StartId};
+use kaa_core::domain::invariants::{step_violations, violations};
+use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration, SessionState};
+use kaa_core::domain::server::Server;
+use kaa_core::observed::Observed;
+use kaa_core::observed::objects::{self, Container, Deployment, Ended, Owner, Pod, Running, StatefulSet};
+use kaa_core::resync::plan::Need;
+use kaa_core::resync::{Policy, Readings, confirm, plan};
+use std::collections::BTreeMap;
+
+/// Runs a script and returns it with its answers.
+pub fn run(text: &str) -> String {
+    let mut world = World::default();
+    let mut out = String::new();
+    let mut answer = String::new();
+    let mut in_answer = false;
+    for line in text.lines() {
+        if in_answer {
+            if line.is_empty() {
+                in_answer = false;
+                out.push('\n');
+            }
+            continue;
+        }
+        out.push_str(line);
+        out.push('\n');
+        if line == "----" {
+            out.push_str(&std::mem::take(&mut answer));
+            in_answer = true;
+        } else if !line.is_empty() && !line.starts_with('#') {
+            answer.push_str(&world.run(line));
+        }
+    }
+    assert!(answer.is_empty(), "the script ends in commands without ----");
+    out
+}
+
+/// A domain, the Kubernetes that is, and the one that the watches show.
+pub struct World {
+    pub domain: Domain,
+    pub api: Objects,
+    pub seen: Objects,
+    pub forbidden: BTreeMap<&'static str, bool>,
+    anchor: String,
+    lease: String,
+    transitions: u64,
+    unreadable: Option<String>,
+}
+
+#[derive(Clone, Default)]
+pub struct Objects {
+    pub sets: BTreeMap<String, StatefulSet>,
+    pub deployments: BTreeMap<String, Deployment>,
+    pub pods: BTreeMap<String, Pod>,
+    pub claims: BTreeMap<String, objects::Claim>,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self {
+            domain: Domain::default(),
+            api: Objects::default(),
+            seen: Objects::default(),
+            forbidden: BTreeMap::new(),
+            anchor: "A1".to_owned(),
+            lease: "L1".to_owned(),
+            transitions: 0,
+            unreadable: None,
+        }
+    }
+}
+
+/// A command line: its words, and its `key=value` words.
+struct Line<'a> {
+    words: Vec<&'a str>,
+    values: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Line<'a> {
+    fn parse(line: &'a str) -> Self {
+        let (values, words): (Vec<_>, Vec<_>) = line.split_whitespace().partition(|word| word.contains('='));
+        Self { words, values: values.into_iter().filter_map(|word| word.split_once('=')).collect() }
+    }
+
+    fn number(&self, key: &str, default: u64) -> u64 {
+        self.values.get(key).map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{key}={value}")))
+    }
+
+    fn has(&self, word: &str) -> bool {
+        self.words.contains(&word)
+    }
+}
+
+impl World {
+    pub fn run(&mut self, text: &str) -> String {
+        let line = Line::parse(text);
+        match line.words[0] {
+            "statefulset" | "deployment" | "pod" | "claim" => {
+                self.api.change(&line.words, &line.values);
+                self.seen.change(&line.words, &line.values);
+                String::new()
+            }
+            "unseen" => {
+                self.api.change(&line.words[1..], &line.values);
+                String::new()
+            }
+            "see" => {
+                self.seen = self.api.clone();
+                String::new()
+            }
+            "forbid" => self.permit(line.words[1], false),
+            "permit" => self.permit(line.words[1], true),
+            "unreadable" => {
+                self.unreadable = line.words.get(1).map(|word| (*word).to_owned());
+                String::new()
+            }
+            "anchor" => {
+                self.anchor = line.words[1].to_owned();
+                String::new()
+            }
+            "lease" => {
+                (self.lease, self.transitions) = (line.words[1].to_owned(), line.number("transitions", 0));
+                String::new()
+            }
+            "found" => {
+                let anchor = self.anchor.as_str().into();
+                self.propose(Role::RaftLeader, Command::FoundDomain { domain: "D1".into(), name: "kaa".into(), anchor })
+            }
+            "admit" => self.admit(&line),
+            "lead" => self.lead(&line),
+            "register" => self.register(&line),
+            "state" => self.state(&line),
+            "lose" => self.lose(&line),
+            "exit" => self.exit(&line),
+            "set" => self.set(&line),
+            "plan" => self.plan().to_string(),
+            "pass" => self.pass(line.number("epoch", self.epoch())),
+            "archives" => self.archives(),
+            "processes" => self.processes(),
+            "databases" => self.databases(),
+            "explain" => self.explain(line.words[1]),
+            other => panic!("no command '{other}'"),
+        }
+    }
+
+    fn permit(&mut self, kind: &str, permitted: bool) -> String {
+        let kind = ["pods", "claims", "statefulsets"].into_iter().find(|known| *known == kind).expect("a kind");
+        self.forbidden.insert(kind, !permitted);
+        String::new()
+    }
+
+    fn epoch(&self) -> u64 {
+        self.domain.resync.get(&"c1".into()).map_or(0, |leader| leader.epoch.0)
+    }
+
+    pub fn propose(&mut self, role: Role, command: Command) -> String {
+        let before = self.domain.clone();
+        let request = Request { actor: Actor { role, name: "admin-0".to_owned() }, command };
+        let index = before.index + 1;
+        let outcome =
+            self.domain.apply(Entry { index, time: Millis(1_000_000 + index * 1000), request: request.clone() });
+        let wrong = [step_violations(&before, &self.domain), violations(&self.domain)].concat();
+        assert!(wrong.is_empty(), "after {request:?}: {wrong:?}");
+        if let Outcome::Refused(_) | Outcome::Unchanged = outcome {
+            let unchanged = Domain { index: before.index, time: before.time, ..self.domain.clone() };
+            assert_eq!(before, unchanged, "a refused or repeated command changed something: {request:?}");
+        }
+        match outcome {
+            Outcome::Changed => "changed\n".to_owned(),
+            Outcome::Unchanged => "unchanged\n".to_owned(),
+            Outcome::Registered(r) => {
+                let on = r.archive.map_or(String::new(), |archive| format!(" archive {archive}"));
+                format!("process {} node {}{on} session {}\n", r.process, r.node, r.session)
+            }
+            Outcome::ResyncBegun(epoch) => format!("epoch {epoch}\n"),
+            Outcome::Refused(refusal) => format!("refused: {refusal}\n"),
+        }
+    }
+
+    fn admit(&mut self, line: &Line) -> String {
+        let server = Server {
+            id: line.words[1].into(),
+            cluster: "c1".into(),
+            address: format!("{}.kaa-admin:48005", line.words[1]),
+            raft_id: RaftId(line.number("log", 1)),
+            version: "0.1.0".to_owned(),
+            labels: BTreeMap::new(),
+            joined: Millis(0),
+        };
+        self.propose(Role::RaftLeader, Command::AdmitServer { server })
+    }
+
+    fn lead(&mut self, line: &Line) -> String {
+        self.transitions = line.number("transitions", self.transitions + 1);
+        let lease = line.values.get("lease").copied().unwrap_or(&self.lease).into();
+        let proof = Fact::LeaseIs { name: "resync".to_owned(), uid: self.lease.as_str().into() };
+        let command = Command::BeginResync {
+            cluster: "c1".into(),
+            lease,
+            transitions: self.transitions,
+            holder: line.words.get(1).copied().unwrap_or("admin-0").into(),
+            evidence: Evidence { read_at: Millis(0), facts: vec![proof] },
+        };
+        self.propose(Role::ResyncLeader, command)
+    }
+
+    /// `register sm|te POD [nonce=] [connection=] [on=] [known-as=] [marker=ID | marker=DOMAIN/ID] [unread]`
+    fn register(&mut self, line: &Line) -> String {
+        let pod = self.api.pods.get(line.words[2]).unwrap_or_else(|| panic!("no pod {}", line.words[2])).clone();
+        let kind = if line.words[1] == "sm" { EngineKind::Sm } else { EngineKind::Te };
+        let owner = pod.owner.clone();
+        let claim = pod.archive_claim.as_ref().filter(|_| !line.has("unread")).map(|name| Claim {
+            namespace: "default".to_owned(),
+            name: name.clone(),
+            uid: self.api.claims.get(name).unwrap_or_else(|| panic!("no claim {name}")).uid.clone(),
+            owner: owner.zip(pod.ordinal()).map(|(owner, ordinal)| Ordinal {
+                stateful_set: owner.name,
+                uid: owner.uid,
+                ordinal,
+            }),
+        });
+        let marker = line.values.get("marker").map(|text| {
+            let (domain, archive) = text.split_once('/').unwrap_or(("D1", text));
+            Marker { domain: domain.into(), archive: archive.parse().unwrap() }
+        });
+        let registration = Registration {
+            database: line.values.get("database").copied().unwrap_or("demo").into(),
+            kind,
+            cluster: "c1".into(),
+            identity: Identity {
+                namespace: "default".to_owned(),
+                pod: pod.name.clone(),
+                pod_uid: pod.uid.clone(),
+                container: "engine".to_owned(),
+                nonce: line.number("nonce", 1),
+                started: Millis(line.number("started", 100) * 1000 + 300),
+            },
+            known_as: line.values.get("known-as").map(|id| id.parse().unwrap()),
+            claim,
+            marker,
+            path: "/archive".to_owned(),
+            server: line.values.get("on").copied().unwrap_or("admin-0").into(),
+            connection: line.number("connection", line.number("nonce", 1)),
+            about: About::default(),
+            evidence: Some(Evidence { read_at: Millis(0), facts: pod.facts() }),
+        };
+        self.propose(Role::Agent, Command::RegisterProcess(Box::new(registration)))
+    }
+
+    fn process(&self, line: &Line) -> (StartId, SessionNumber) {
+        let id: StartId = line.words[1].parse().unwrap();
+        let current = self.domain.processes.get(&id).map_or(1, |process| process.session.number.0);
+        (id, SessionNumber(line.number("session", current)))
+    }
+
+    fn state(&mut self, line: &Line) -> String {
+        let (process, session) = self.process(line);
+        let engine = match line.words[2] {
+            "RUNNING" => EngineState::Running,
+            "SYNCING" => EngineState::Syncing,
+            "SHUTTING_DOWN" => EngineState::ShuttingDown,
+            other => panic!("no state {other}"),
+        };
+        self.propose(Role::Agent, Command::ReportState { process, session, engine, pid: 7 })
+    }
+
+    fn lose(&mut self, line: &Line) -> String {
+        let (process, session) = self.process(line);
+        self.propose(Role::Agent, Command::LoseSession { process, session, why: "stream reset".to_owned() })
+    }
+
+    fn exit(&mut self, line: &Line) -> String {
+        let (process, session) = self.process(line);
+        let code = line.number("code", 0) as i32;
+        let reason = if line.has("graceful") { ExitReason::Graceful } else { ExitReason::Exited("ended".to_owned()) };
+        self.propose(Role::Agent, Command::ReportExit { process, session, exit_code: Some(code), reason })
+    }
+
+    /// `set KEY [VALUE] [if=VALUE | absent]`
+    fn set(&mut self, line: &Line) -> String {
+        let words: Vec<_> = line.words.iter().filter(|word| **word != "absent").collect();
+        let expected = match line.values.get("if") {
+            Some(value) => Expected::Value((*value).to_owned()),
+            None if line.has("absent") => Expected::Absent,
+            None => Expected::Anything,
+        };
+        let (key, value) = (words[1].to_string(), words.get(2).map(|value| value.to_string()));
+        self.propose(Role::Person, Command::SetValue { key, value, expected })
+    }
+
+    pub fn observed(&self) -> Observed {
+        let mut observed = Observed::default();
+        let may = |kind: &str| self.forbidden.get(kind) != Some(&true);
+        self.seen.sets.values().for_each(|set| observed.stateful_sets.list(set.clone()));
+        self.seen.deployments.values().for_each(|deployment| observed.deployments.list(deployment.clone()));
+        self.seen.pods.values().for_each(|pod| observed.pods.list(pod.clone()));
+        self.seen.claims.values().for_each(|claim| observed.claims.list(claim.clone()));
+        observed.stateful_sets.complete();
+        observed.deployments.complete();
+        observed.pods.complete();
+        observed.claims.complete();
+        if !may("pods") {
+            observed.pods.forbid("no list".to_owned());
+        }
+        if !may("claims") {
+            observed.claims.forbid("no list".to_owned());
+        }
+        if !may("statefulsets") {
+            observed.stateful_sets.forbid("no list".to_owned());
+        }
+        observed
+    }
+
+    pub fn plan(&self) -> plan::Plan {
+        let policy = Policy { cluster: "c1".into(), namespace: "default".to_owned() };
+        plan(&self.domain, &self.observed(), &policy)
+    }
+
+    fn read(&self, need: &Need) -> Result<Vec<Fact>, String> {
+        if self.unreadable.as_ref().is_some_and(|kind| need.to_string().starts_with(kind.as_str())) {
+            return Err("HTTP 503".to_owned());
+        }
+        Ok(match need {
+            Need::Anchor => vec![Fact::AnchorIs { uid: self.anchor.as_str().into() }],
+            Need::Claim(name) if self.api.claims.contains_key(name) => Vec::new(),
+            Need::Claim(name) => vec![Fact::ClaimAbsent { name: name.clone() }],
+            Need::Pod(name) => match self.api.pods.get(name) {
+                Some(pod) => pod.facts(),
+                None => vec![Fact::PodAbsent { name: name.clone() }],
+            },
+            Need::StatefulSet(name) => self.api.sets.get(name).map(StatefulSet::facts).unwrap_or_default(),
+        })
+    }
+
+    /// One pass of the resync leader: plan, fresh reads, confirmed proposals.
+    pub fn pass(&mut self, epoch: u64) -> String {
+        let plan = self.plan();
+        let needs = plan.findings.iter().flat_map(|finding| &finding.needs);
+        let answers = needs.map(|need| (need.clone(), self.read(need))).collect();
+        let readings = Readings { at: Millis(5), answers };
+        let fence = Fence { cluster: "c1".into(), epoch: ResyncEpoch(epoch) };
+        let mut out = String::new();
+        for finding in &plan.findings {
+            let answer = match confirm(finding, &readings, &fence, self.domain.anchor.as_ref()) {
+                Ok(command) => self.propose(Role::ResyncLeader, command),
+                Err(why) => format!("held: {why}\n"),
+            };
+            out.push_str(&format!("{}: {answer}", finding.proposal));
+        }
+        if out.is_empty() { "nothing\n".to_owned() } else { out }
+    }
+
+    fn archives(&self) -> String {
+        let mut out = String::new();
+        for archive in self.domain.archives.values() {
+            let state = self.domain.archive_state(archive);
+            let state = if archive.removed.is_some() { format!("REMOVED({state})") } else { state.to_string() };
+            let claim =
+                archive.claim.as_ref().map_or("none".to_owned(), |claim| format!("{} {}", claim.name, claim.uid));
+            out.push_str(&format!("archive {} {} {state} on {claim}\n", archive.id, archive.database));
+        }
+        if out.is_empty() { "none\n".to_owned() } else { out }
+    }
+
+    fn processes(&self) -> String {
+        let mut out = String::new();
+        for process in self.domain.processes.values() {
+            let session = match process.session.state {
+                SessionState::Live => "live",
+                SessionState::Lost(_) => "lost",
+            };
+            let container = process.container_id.as_ref().map_or("unknown", |id| id.as_str());
+            out.push_str(&format!(
+                "process {} {} {} {}:{} {session} with {} container {container}\n",
+                process.id, process.kind, process.identity.pod, process.durable, process.engine, process.session.server,
+            ));
+        }
+        for exited in self.domain.tombstones.values() {
+            let process = &exited.process;
+            let code = exited.exit_code.map_or("?".to_owned(), |code| code.to_string());
+            out.push_str(&format!(
+                "exited  {} {} {} {}:{} {} ({code})\n",
+                process.id, process.kind, process.identity.pod, process.durable, process.engine, exited.reason
+            ));
+        }
+        if out.is_empty() { "none\n".to_owned() } else { out }
+    }
+
+    fn databases(&self) -> String {
+        let lines = self.domain.databases.values().map(|database| {
+            let incarnation = database.incarnation;
+            format!("{} {} incarnation {}.{}\n", database.name, database.state, incarnation.major, incarnation.minor)
+        });
+        lines.collect()
+    }
+
+    fn explain(&self, subject: &str) -> String {
+        let subject: Subject = subject.parse().unwrap();
+        let records = self.domain.audit.of(&subject).map(|record| {
+            let evidence = record.evidence.as_ref().filter(|evidence| !evidence.facts.is_empty());
+            let evidence = evidence.map_or(String::new(), |evidence| format!(" [{evidence}]"));
+            format!("{} {}: {}{evidence}\n", record.index, record.actor, record.what)
+        });
+        records.collect()
+    }
+}
+
+impl Objects {
+    pub fn change(&mut self, words: &[&str], values: &BTreeMap<&str, &str>) {
+        let (kind, name) = (words[0], words[1].to_owned());
+        let get = |key: &str| values.get(key).map(|value| (*value).to_owned());
+        if words.contains(&"gone") {
+            match kind {
+                "statefulset" => drop(self.sets.remove(&name)),
+                "deployment" => drop(self.deployments.remove(&name)),
+                "pod" => drop(self.pods.remove(&name)),
+                "claim" => drop(self.claims.remove(&name)),
+                other => panic!("no kind {other}"),
+            }
+            return;
+        }
+        let number = |key: &str, old: u32| get(key).map_or(old, |value| value.parse().unwrap());
+        match kind {
+            "statefulset" => {
+                let set = self.sets.entry(name.clone()).or_default();
+                set.replicas = number("replicas", set.replicas);
+                set.first_ordinal = number("from", set.first_ordinal);
+                (set.name, set.generation) = (name, set.generation + 1);
+                set.uid = get("uid").map_or(set.uid.clone(), Into::into);
+                set.templates = vec![get("template").unwrap_or("archive-volume".to_owned())];
+            }
+            "deployment" => {
+                let uid = get("uid").unwrap_or_default().into();
+                let deployment =
+                    Deployment { name: name.clone(), uid, replicas: number("replicas", 1), database: None };
+                self.deployments.insert(name, deployment);
+            }
+            "claim" => {
+                let deleting = words.contains(&"deleting");
+                let uid = get("uid").map(Into::into).or_else(|| self.claims.get(&name).map(|claim| claim.uid.clone()));
+                let claim = objects::Claim { name: name.clone(), uid: uid.expect("uid="), deleting, database: None };
+                self.claims.insert(name, claim);
+            }
+            "pod" => self.change_pod(name, words, &get),
+            other => panic!("no kind {other}"),
+        }
+    }
+
+    /// `pod NAME uid= [owner=SET] [claim=] [running=ID@SECOND] [ended=ID:CODE] [deleting]`
+    fn change_pod(&mut self, name: String, words: &[&str], get: &dyn Fn(&str) -> Option<String>) {
+        let sets = &self.sets;
+        let pod = self.pods.entry(name.clone()).or_default();
+        pod.name = name;
+        pod.deleting = words.contains(&"deleting");
+        if let Some(uid) = get("uid") {
+            pod.uid = uid.into();
+        }
+        if let Some(owner) = get("owner") {
+            let uid = sets.get(&owner).map(|set| set.uid.clone()).unwrap_or_default();
+            pod.owner = Some(Owner { kind: "StatefulSet".to_owned(), name: owner, uid });
+        }
+        pod.archive_claim = get("claim").or(pod.archive_claim.take());
+        let mut engine = Container { name: "engine".to_owned(), ..Container::default() };
+        if let Some(running) = get("running") {
+            let (id, second) = running.split_once('@').expect("running=ID@SECOND");
+            let started = Millis(second.parse::<u64>().unwrap() * 1000);
+            engine.running = Some(Running { id: id.into(), started });
+        }
+        if let Some(ended) = get("ended") {
+            let (id, code) = ended.split_once(':').expect("ended=ID:CODE");
+            engine.ended.push(Ended { id: id.into(), exit_code: code.parse().ok() });
+        }
+        if engine.running.is_some() || !engine.ended.is_empty() {
+            pod.containers = vec![engine];
+        }
+    }
+}

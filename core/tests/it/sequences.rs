@@ -1,0 +1,177 @@
+//! Random sequences of what Kubernetes, engines and resync leaders do, some of it unseen, checked after every step.
+//!
+//! A sequence is a script in the language of the cases, so that a failing one can be read and replayed.
+
+use crate::script::World;
+use kaa_core::domain::process::SessionState;
+use proptest::prelude::*;
+
+const SETUP: &str = "found
+lead admin-0
+statefulset sm-demo uid=S1 replicas=3";
+
+/// One step on StatefulSet ordinal `n`, or on everything.
+#[derive(Clone, Debug)]
+enum Step {
+    Scale { replicas: u8, seen: bool },
+    PodUp(u8),
+    PodGone { n: u8, seen: bool },
+    ClaimGone { n: u8, seen: bool },
+    Register { n: u8, marked: bool },
+    Running(u8),
+    Lose(u8),
+    Exit(u8),
+    See,
+    Relead,
+    Pass { stale: bool },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let n = 0..3u8;
+    prop_oneof![
+        (0..4u8, any::<bool>()).prop_map(|(replicas, seen)| Step::Scale { replicas, seen }),
+        n.clone().prop_map(Step::PodUp),
+        (n.clone(), any::<bool>()).prop_map(|(n, seen)| Step::PodGone { n, seen }),
+        (n.clone(), any::<bool>()).prop_map(|(n, seen)| Step::ClaimGone { n, seen }),
+        (n.clone(), any::<bool>()).prop_map(|(n, marked)| Step::Register { n, marked }),
+        n.clone().prop_map(Step::Running),
+        n.clone().prop_map(Step::Lose),
+        n.prop_map(Step::Exit),
+        Just(Step::See),
+        Just(Step::Relead),
+        any::<bool>().prop_map(|stale| Step::Pass { stale }),
+    ]
+}
+
+/// A world with what a script cannot know: the next UID, and which process is whose.
+struct Run {
+    world: World,
+    script: Vec<String>,
+    uids: u64,
+}
+
+impl Run {
+    fn line(&mut self, line: &str) -> String {
+        self.script.push(line.to_owned());
+        self.world.run(line)
+    }
+
+    fn uid(&mut self) -> u64 {
+        self.uids += 1;
+        self.uids
+    }
+
+    fn process_of(&self, n: u8) -> Option<(u64, bool)> {
+        let pod = format!("sm-demo-{n}");
+        let process = self.world.domain.processes.values().rev().find(|process| process.identity.pod == pod)?;
+        Some((process.id.0, process.session.state == SessionState::Live))
+    }
+
+    fn take(&mut self, step: &Step) {
+        let unseen = |seen: bool| if seen { "" } else { "unseen " };
+        match *step {
+            Step::Scale { replicas, seen } => {
+                self.line(&format!("{}statefulset sm-demo replicas={replicas}", unseen(seen)));
+            }
+            Step::PodUp(n) => {
+                if self.world.api.pods.contains_key(&format!("sm-demo-{n}")) {
+                    return;
+                }
+                let claim = format!("archive-volume-sm-demo-{n}");
+                if !self.world.api.claims.contains_key(&claim) {
+                    let uid = self.uid();
+                    self.line(&format!("claim {claim} uid=C{uid}"));
+                }
+                let uid = self.uid();
+                self.line(&format!("pod sm-demo-{n} uid=P{uid} owner=sm-demo claim={claim} running=k{uid}@{uid}"));
+            }
+            Step::PodGone { n, seen } => {
+                self.line(&format!("{}pod sm-demo-{n} gone", unseen(seen)));
+                // Whatever ran in it has ended; its session may be noticed to be down later.
+            }
+            // As pvc-protection has it: a claim goes only when no pod uses it.
+            Step::ClaimGone { n, seen } if !self.world.api.pods.contains_key(&format!("sm-demo-{n}")) => {
+                self.line(&format!("{}claim archive-volume-sm-demo-{n} gone", unseen(seen)));
+            }
+            Step::ClaimGone { .. } => {}
+            Step::Register { n, marked } => {
+                let Some(pod) = self.world.api.pods.get(&format!("sm-demo-{n}")).cloned() else { return };
+                let claim = &self.world.api.claims[pod.archive_claim.as_ref().expect("a claim")].uid;
+                let known = self.world.domain.archives.values();
+                let mut known = known.filter(|a| a.claim.as_ref().is_some_and(|known| known.uid == *claim));
+                let marker = known.next().filter(|_| marked).map_or(String::new(), |a| format!(" marker={}", a.id));
+                let started = pod.uid.as_str().trim_start_matches('P').to_owned();
+                let connection = self.uid();
+                self.line(&format!("register sm sm-demo-{n} started={started} connection={connection}{marker}"));
+            }
+            Step::Running(n) => {
+                if let Some((id, true)) = self.process_of(n) {
+                    self.line(&format!("state {id} RUNNING"));
+                }
+            }
+            Step::Lose(n) => {
+                if let Some((id, true)) = self.process_of(n) {
+                    self.line(&format!("lose {id}"));
+                }
+            }
+            Step::Exit(n) => {
+                if let Some((id, true)) = self.process_of(n) {
+                    self.line(&format!("exit {id} code=0 graceful"));
+                }
+            }
+            Step::See => {
+                self.line("see");
+            }
+            Step::Relead => {
+                self.line("lead admin-1");
+            }
+            Step::Pass { stale } => self.pass(stale),
+        }
+    }
+
+    /// A pass, judged from outside: what it took away really was gone.
+    fn pass(&mut self, stale: bool) {
+        let before = self.world.domain.clone();
+        self.line(if stale { "pass epoch=1" } else { "pass" });
+        let after = &self.world.domain;
+        assert!(!stale || before.archives == after.archives, "a stale leader took something away");
+        for (id, archive) in &before.archives {
+            let claim = archive.claim.as_ref().expect("every archive here has a claim");
+            let there = self.world.api.claims.get(&claim.name).is_some_and(|object| object.uid == claim.uid);
+            assert!(after.archives.contains_key(id) || !there, "archive {id} was purged while its claim is there");
+        }
+        for (id, process) in &before.processes {
+            let live = process.session.state == SessionState::Live;
+            assert!(!live || after.processes.contains_key(id), "process {id} was taken away while it spoke");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_nothing_is_taken_away_wrongly_and_the_domain_follows(steps in prop::collection::vec(step(), 1..60)) {
+        let mut run = Run { world: World::default(), script: Vec::new(), uids: 100 };
+        for line in SETUP.lines() {
+            run.line(line);
+        }
+        for step in &steps {
+            run.take(step);
+        }
+        // The faults end: the watches catch up, sessions of what is gone are noticed to be down, and passes go on.
+        run.line("see");
+        for n in 0..3 {
+            let gone = !run.world.api.pods.contains_key(&format!("sm-demo-{n}"));
+            if gone && let Some((id, true)) = run.process_of(n) {
+                run.line(&format!("lose {id}"));
+            }
+        }
+        run.line("lead admin-2");
+        for _ in 0..3 {
+            run.pass(false);
+        }
+        let plan = run.world.plan();
+        prop_assert!(plan.findings.is_empty(), "does not converge:\n{}\n{plan}", run.script.join("\n"));
+    }
+}

@@ -1,0 +1,311 @@
+//! The composition root of one admin pod's agent: what runs, in which order it starts, and how it ends.
+//!
+//! Probes and agent-to-agent status are served from the first moment, so that what is waited for can be seen. Raft starts
+//! once the volume has passed the gate; engines and the resync follow.
+
+mod face;
+mod identity;
+mod membership;
+mod resync;
+mod sessions;
+
+use crate::auth::TokenVerifier;
+use crate::config::{Config, SHUTDOWN, VOUCH_WITHOUT_QUORUM};
+use crate::http::{self, Face};
+use crate::kubernetes::lease::{self, Candidacy, Leadership};
+use crate::kubernetes::watch::Watching;
+use crate::kubernetes::{self, Kubernetes, watch as watches};
+use crate::metrics::Metrics;
+use crate::net::{self, Tls};
+use crate::peers::{self, Peers};
+use crate::proto::engine::engine_server::EngineServer;
+use crate::raft::{self, Handle, Host, Volume};
+use anyhow::Context;
+use face::Door;
+use kaa_core::domain::ids::ServerId;
+use kaa_core::observed::Observed;
+use kaa_core::resync::Policy;
+use kaa_core::resync::leadership::Settings;
+use resync::LastPass;
+use sessions::Connected;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_stream::wrappers::TcpListenerStream;
+use tracing::{error, info};
+
+/// What the agent's loops share once Raft runs.
+pub struct Shared {
+    /// What the agent was told.
+    pub config: Config,
+    policy: Policy,
+    kubernetes: Kubernetes,
+    /// The replicated domain.
+    pub raft: Handle,
+    /// The channels to the other agents.
+    pub links: raft::Peers,
+    host: Host,
+    observed: watches::Shared,
+    watching: Watching,
+    candidacy: Candidacy,
+    /// What is known of the other agents.
+    pub peers: Peers,
+    connected: Connected,
+    tokens: TokenVerifier,
+    metrics: Arc<Metrics>,
+    last_pass: Mutex<Option<LastPass>>,
+    /// Why this server is no member yet.
+    waits: Mutex<Option<String>>,
+    without_quorum: Mutex<Option<Instant>>,
+    stop: watch::Receiver<bool>,
+}
+
+impl Shared {
+    /// Returns when the agent is to end.
+    pub async fn stopping(&self) {
+        let mut stop = self.stop.clone();
+        // An error means that whoever could stop us is gone, which is the end too.
+        let _ = stop.wait_for(|stop| *stop).await;
+    }
+
+    fn own_address(&self) -> String {
+        self.config.peer_address(self.kubernetes.namespace(), self.config.ordinal)
+    }
+
+    /// Where other agents may be: those of the domain, and those that the admin StatefulSet wants.
+    fn peer_addresses(&self) -> Vec<String> {
+        let mut addresses =
+            self.raft.read(|domain| domain.servers.values().map(|server| server.address.clone()).collect::<Vec<_>>());
+        // Before anything is known of the StatefulSet: the first ordinals, and those below one's own.
+        let ordinals = self.admin_ordinals().unwrap_or(0..self.config.ordinal.max(2) + 1);
+        for ordinal in ordinals {
+            let address = self.config.peer_address(self.kubernetes.namespace(), ordinal);
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        addresses
+    }
+
+    /// The ordinals that the admin StatefulSet wants, as far as the watches show.
+    fn admin_ordinals(&self) -> Option<Range<u32>> {
+        let observed = self.observed.read().unwrap_or_else(PoisonError::into_inner);
+        let set = observed.stateful_sets.known().ok()?.get(&self.config.stateful_set)?;
+        Some(set.first_ordinal..set.first_ordinal + set.replicas)
+    }
+
+    fn set_waits(&self, why: Option<String>) {
+        *self.waits.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    /// Notes whether there is a quorum; to be called every second.
+    fn note_quorum(&self) {
+        let mut since = self.without_quorum.lock().unwrap_or_else(PoisonError::into_inner);
+        *since = if self.raft.status().quorum { None } else { Some(since.unwrap_or_else(Instant::now)) };
+    }
+
+    /// Whether no quorum was heard of for so long that this agent cannot say of any engine that it is in the domain.
+    fn vouches_for_nobody(&self) -> bool {
+        let since = self.without_quorum.lock().unwrap_or_else(PoisonError::into_inner);
+        since.is_some_and(|since| since.elapsed() > VOUCH_WITHOUT_QUORUM)
+    }
+}
+
+/// Runs the agent until SIGTERM or SIGINT, or until Raft ends.
+pub async fn run(config: Config) -> anyhow::Result<()> {
+    info!("kaa {} as server {} of domain {}", crate::VERSION, config.server, config.domain);
+    let (stopper, stop) = watch::channel(false);
+    let ended = tokio::spawn(wait_for_signal(stopper));
+    let kubernetes = kubernetes::connect(config.namespace.clone()).await.context("no way to Kubernetes")?;
+    let tls = Tls::load(&config.tls_dir)?;
+    let volume = Volume::open(&config.data_dir)?;
+    let address = config.peer_address(kubernetes.namespace(), config.ordinal);
+    let host = Host::new(config.server.clone(), address, config.cluster.clone(), crate::VERSION.to_owned());
+    host.set_local_log(volume.local_log());
+    let metrics = Arc::new(Metrics::new());
+    let door = Arc::new(Door::new(&config));
+    let mut servers = JoinSet::new();
+    serve_http(&mut servers, &config, Face { source: door.clone(), metrics: metrics.clone() }, stop.clone()).await?;
+    serve_peers(&mut servers, &config, &host, &tls, stop.clone()).await?;
+    let observed: watches::Shared = Arc::new(RwLock::new(Observed::default()));
+    let watching = watches::start(&kubernetes, observed.clone());
+
+    let mut stopping = stop.clone();
+    let started = tokio::select! {
+        started = start_raft(&config, &kubernetes, volume, &host, &tls, &door) => started?,
+        // Nothing runs yet that would have to be handed over.
+        _ = stopping.wait_for(|stop| *stop) => return Ok(()),
+    };
+    let (raft, links) = started;
+    let settings = Settings::default();
+    let (candidacy, released) = lease::run(&kubernetes, config.resync_name(), &config.server, settings, stop.clone());
+    let shared = Arc::new(Shared {
+        policy: Policy { cluster: config.cluster.clone(), namespace: kubernetes.namespace().to_owned() },
+        tokens: TokenVerifier::new(kubernetes.clone(), config.token_audience.clone()),
+        config,
+        kubernetes,
+        raft,
+        links,
+        host,
+        observed,
+        watching,
+        candidacy,
+        peers: Peers::default(),
+        connected: Connected::default(),
+        metrics,
+        last_pass: Mutex::default(),
+        waits: Mutex::default(),
+        without_quorum: Mutex::default(),
+        stop,
+    });
+    door.open(shared.clone());
+    serve_engines(&mut servers, &shared, &tls).await?;
+    let loops = [
+        tokio::spawn(membership::join(shared.clone())),
+        tokio::spawn(membership::lead(shared.clone())),
+        tokio::spawn(peers::exchange(shared.clone())),
+        tokio::spawn(sessions::sweep(shared.clone())),
+        tokio::spawn(resync::run(shared.clone())),
+        tokio::spawn(announce(shared.clone())),
+    ];
+    tokio::select! {
+        () = shared.stopping() => {}
+        failure = shared.raft.failed() => anyhow::bail!("raft has stopped: {failure}"),
+        Some(failed) = servers.join_next() => anyhow::bail!("a port is not served any more: {failed:?}"),
+    }
+    end(&shared, released, loops).await;
+    // Whoever asked has been told by now; the ports close with the process.
+    drop(ended);
+    Ok(())
+}
+
+/// Hands over what others can take, within bounds: engines to other agents, the Lease, Raft's leadership.
+async fn end(shared: &Shared, released: JoinHandle<()>, loops: [JoinHandle<()>; 6]) {
+    info!("ending: engines move on, the lease is released, leadership is handed over");
+    let handed_over = async {
+        let _ = released.await;
+        shared.raft.hand_over().await;
+        for running in loops {
+            running.abort();
+        }
+        shared.raft.shutdown().await;
+    };
+    if tokio::time::timeout(SHUTDOWN, handed_over).await.is_err() {
+        error!("not everything was handed over within {SHUTDOWN:?}");
+    }
+}
+
+async fn wait_for_signal(stopper: watch::Sender<bool>) -> anyhow::Result<()> {
+    let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = term.recv() => info!("SIGTERM"),
+        _ = interrupt.recv() => info!("SIGINT"),
+    }
+    stopper.send_replace(true);
+    // Kept until the process ends, so that nobody takes its absence for another signal.
+    stopper.closed().await;
+    Ok(())
+}
+
+/// Passes the gate and starts Raft.
+async fn start_raft(
+    config: &Config,
+    kubernetes: &Kubernetes,
+    mut volume: Volume,
+    host: &Host,
+    tls: &Tls,
+    door: &Door,
+) -> anyhow::Result<(Handle, raft::Peers)> {
+    membership::pass_gate(config, kubernetes, &mut volume, |why| door.waits(why)).await?;
+    host.set_local_log(volume.local_log());
+    let address = config.peer_address(kubernetes.namespace(), config.ordinal);
+    let options = raft::Options::new(config.server.clone(), address, config.cluster.clone(), crate::VERSION.to_owned());
+    let raft = raft::start(volume, options, Some(tls.clone())).await?;
+    host.set_handle(Some(raft.clone()));
+    let links = raft.peers();
+    Ok((raft, links))
+}
+
+/// Tells the others who holds the resync Lease, and looks at the Lease at once when its holder is silent.
+async fn announce(shared: Arc<Shared>) {
+    let mut leadership = shared.candidacy.leadership.clone();
+    let mut said = None;
+    loop {
+        let holder = leader_of(&leadership.borrow_and_update(), &shared.config.server);
+        if said != holder {
+            info!("resync leader: {}", holder.as_ref().map_or("nobody", |holder| holder.as_str()));
+            shared.host.set_resync_leader(holder.as_ref().map_or("", |holder| holder.as_str()));
+            said = holder;
+        }
+        tokio::select! {
+            changed = leadership.changed() => if changed.is_err() { return },
+            () = shared.stopping() => return,
+        }
+    }
+}
+
+/// The server in a Lease's holder identity, which is `SERVER_RUN`.
+fn leader_of(leadership: &Leadership, own: &ServerId) -> Option<ServerId> {
+    match leadership {
+        Leadership::Leader(_) => Some(own.clone()),
+        Leadership::Follower { holder: Some(holder) } => {
+            Some(holder.rsplit_once('_').map_or(holder.as_str(), |(server, _)| server).into())
+        }
+        Leadership::Follower { holder: None } | Leadership::Unknown { .. } => None,
+    }
+}
+
+async fn bind(address: std::net::SocketAddr, what: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address} for {what}"))
+}
+
+type Servers = JoinSet<anyhow::Result<()>>;
+
+async fn serve_http(
+    servers: &mut Servers,
+    config: &Config,
+    face: Face,
+    mut stop: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
+    let listener = bind(config.listen_http, "the REST API").await?;
+    servers.spawn(async move {
+        let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
+        http::serve(listener, http::router(face), stopped).await;
+        // The API ends with the agent, not before it.
+        std::future::pending().await
+    });
+    Ok(())
+}
+
+async fn serve_peers(
+    servers: &mut Servers,
+    config: &Config,
+    host: &Host,
+    tls: &Tls,
+    stop: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
+    let incoming = TcpListenerStream::new(bind(config.listen_peers, "other agents").await?);
+    let router = net::server(Some(tls))?.add_service(raft::Service::serve(host.clone()));
+    // Served until the process ends: leadership is handed over through it.
+    drop(stop);
+    servers.spawn(async move { router.serve_with_incoming(incoming).await.context("the port for other agents") });
+    Ok(())
+}
+
+async fn serve_engines(servers: &mut Servers, shared: &Arc<Shared>, tls: &Tls) -> anyhow::Result<()> {
+    let incoming = TcpListenerStream::new(bind(shared.config.listen_engines, "engines").await?);
+    let service = EngineServer::new(sessions::Service(shared.clone())).max_decoding_message_size(MAX_ENGINE_MESSAGE);
+    let router = net::engine_server(tls)?.add_service(service);
+    servers.spawn(async move { router.serve_with_incoming(incoming).await.context("the port for engines") });
+    Ok(())
+}
+
+/// The greatest message of an engine: a registration with many labels.
+const MAX_ENGINE_MESSAGE: usize = 256 * 1024;
+
+/// How long a linearizable read of the API may take.
+const LINEARIZE: Duration = Duration::from_secs(5);

@@ -1,0 +1,221 @@
+//! What the REST API is fed from: nothing but why it is waited, until Raft runs.
+
+use super::{LINEARIZE, Shared};
+use crate::config::Config;
+use crate::http::source::{Check, Health, LastPass, Membership, NoQuorum, Peer, PlanReport, Source, Status};
+use crate::kubernetes::lease::Leadership;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use kaa_core::domain::Domain;
+use kaa_core::domain::ids::{Millis, RaftId, ServerId, StartId};
+use kaa_core::domain::process::SessionState;
+use kaa_core::observed::Unknown;
+use kaa_core::resync::plan;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// Stands before the agent until Raft runs.
+pub struct Door {
+    server: ServerId,
+    waits: Mutex<String>,
+    shared: OnceLock<Arc<Shared>>,
+}
+
+impl Door {
+    /// Makes it, closed.
+    pub fn new(config: &Config) -> Self {
+        Self { server: config.server.clone(), waits: Mutex::new("starting".to_owned()), shared: OnceLock::new() }
+    }
+
+    /// Notes why Raft does not run yet.
+    pub fn waits(&self, why: String) {
+        *self.waits.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    /// Shows the running agent from now on.
+    pub fn open(&self, shared: Arc<Shared>) {
+        // Opened once, by the composition root.
+        let _ = self.shared.set(shared);
+    }
+
+    fn why_not(&self) -> String {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Source for Door {
+    fn domain(&self, look: &mut dyn FnMut(&Domain)) {
+        match self.shared.get() {
+            Some(shared) => shared.raft.read(|domain| look(domain)),
+            None => look(&Domain::default()),
+        }
+    }
+
+    fn peers(&self) -> Vec<Peer> {
+        match self.shared.get() {
+            Some(shared) => peers(shared),
+            None => vec![local(&self.server, Membership::Learner, None)],
+        }
+    }
+
+    fn heard(&self) -> BTreeMap<StartId, Duration> {
+        self.shared.get().map(|shared| heard(shared)).unwrap_or_default()
+    }
+
+    fn linearize(&self) -> BoxFuture<'_, Result<(), NoQuorum>> {
+        async {
+            let Some(shared) = self.shared.get() else { return Err(NoQuorum(self.why_not())) };
+            match tokio::time::timeout(LINEARIZE, shared.raft.linearize()).await {
+                Ok(read) => read.map_err(|error| NoQuorum(error.to_string())),
+                Err(_) => Err(NoQuorum(format!("no answer within {LINEARIZE:?}"))),
+            }
+        }
+        .boxed()
+    }
+
+    fn plan(&self) -> PlanReport {
+        self.shared.get().map(|shared| plan_report(shared)).unwrap_or_default()
+    }
+
+    fn health(&self) -> Health {
+        match self.shared.get() {
+            Some(shared) => health(shared),
+            // Waiting for the anchor, for a right or for the first server is no reason to be restarted.
+            None => Health { live: Vec::new(), ready: vec![Check { name: "raft", failure: Some(self.why_not()) }] },
+        }
+    }
+
+    fn now(&self) -> Millis {
+        crate::clock::now()
+    }
+}
+
+fn local(server: &ServerId, membership: Membership, status: Option<Status>) -> Peer {
+    Peer {
+        id: server.clone(),
+        is_local: true,
+        membership,
+        connected: true,
+        latency: None,
+        last_ack: Some(Duration::ZERO),
+        status,
+    }
+}
+
+/// The servers of the domain; this one's own status is read last, so that it does not look behind.
+fn peers(shared: &Shared) -> Vec<Peer> {
+    let known = shared
+        .raft
+        .read(|domain| domain.servers.values().map(|server| (server.id.clone(), server.raft_id)).collect::<Vec<_>>());
+    let heard = shared.peers.all();
+    let group = shared.raft.status();
+    let membership = |raft_id: &RaftId| {
+        if group.voters.contains_key(raft_id) { Membership::Voter } else { Membership::Learner }
+    };
+    let own = &shared.config.server;
+    let mut peers = Vec::new();
+    for (id, raft_id) in known.iter().filter(|(id, _)| id != own) {
+        let heard = heard.get(id);
+        peers.push(Peer {
+            id: id.clone(),
+            is_local: false,
+            membership: membership(raft_id),
+            connected: heard.is_some_and(|heard| heard.connected),
+            latency: heard.and_then(|heard| heard.latency),
+            last_ack: heard.and_then(|heard| heard.at).map(|at| at.elapsed()),
+            status: heard.and_then(|heard| heard.status.clone()).map(Status::from),
+        });
+    }
+    let status = shared.host.status();
+    peers.push(local(own, membership(&group.raft_id), Some(Status::from(status))));
+    peers.sort_by(|a, b| a.id.cmp(&b.id));
+    peers
+}
+
+/// How long ago each process was heard of: its session says so while it is live, by way of the agent that has it.
+fn heard(shared: &Shared) -> BTreeMap<StartId, Duration> {
+    let now = crate::clock::now();
+    shared.raft.read(|domain| {
+        let processes = domain.processes.values().map(|process| {
+            let session = &process.session;
+            let silent = match session.state {
+                SessionState::Lost(since) => Duration::from_millis(now.since(since)),
+                SessionState::Live if session.server == shared.config.server => {
+                    shared.connected.heard(session.connection).unwrap_or_default()
+                }
+                SessionState::Live => shared.peers.silent_for(&session.server),
+            };
+            (process.id, silent)
+        });
+        processes.collect()
+    })
+}
+
+fn plan_report(shared: &Shared) -> PlanReport {
+    let leadership = shared.candidacy.leadership.borrow().clone();
+    let leading = match &leadership {
+        Leadership::Leader(term) => shared.candidacy.still_leads(term),
+        Leadership::Follower { .. } | Leadership::Unknown { .. } => false,
+    };
+    let observed = shared.observed.read().unwrap_or_else(PoisonError::into_inner);
+    let (mut plan, epoch) = shared.raft.read(|domain| {
+        let epoch = domain.resync.get(&shared.config.cluster).map(|leader| leader.epoch);
+        (plan(domain, &observed, &shared.policy), epoch)
+    });
+    let last = shared.last_pass.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if let Some(last) = &last {
+        // What only fresh reads could tell.
+        let added = last.waiting.iter().filter(|waiting| !plan.waiting.contains(waiting)).cloned();
+        let still = |subject: &kaa_core::domain::audit::Subject| plan.findings.iter().any(|f| f.subject == *subject);
+        let added: Vec<_> = added.filter(|waiting| still(&waiting.subject)).collect();
+        plan.waiting.extend(added);
+    }
+    PlanReport {
+        leading,
+        resync_leader: super::leader_of(&leadership, &shared.config.server),
+        epoch,
+        plan,
+        synced: observed.is_synced(),
+        last_pass: last.map(|last| LastPass { at: last.at, lines: last.lines }),
+    }
+}
+
+/// Live is whoever answers: a Raft that has stopped ends the process by itself. Ready is whoever follows the group.
+fn health(shared: &Shared) -> Health {
+    let status = shared.raft.status();
+    let waits = shared.waits.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let quorum = match (waits, status.quorum) {
+        (Some(why), _) => Some(why),
+        (None, false) => Some("no leader with a quorum was heard of within the election timeout".to_owned()),
+        (None, true) => None,
+    };
+    let behind = status.commit_index.saturating_sub(status.applied_index);
+    let caught_up = (behind > READY_BEHIND).then(|| format!("{behind} entries are committed and not applied here"));
+    let founded = shared.raft.read(|domain| domain.id.is_some());
+    let domain = (!founded).then(|| "the domain is not founded yet".to_owned());
+    let observed = shared.observed.read().unwrap_or_else(PoisonError::into_inner);
+    // A right that is missing does not make an agent unready: it does less, and says so here.
+    let syncing = [
+        ("pods", observed.pods.known().err()),
+        ("persistentvolumeclaims", observed.claims.known().err()),
+        ("statefulsets", observed.stateful_sets.known().err()),
+        ("deployments", observed.deployments.known().err()),
+    ];
+    let kubernetes = syncing.into_iter().find_map(|(kind, unknown)| match unknown {
+        Some(Unknown::Syncing) => Some(format!("{kind} have not been listed yet")),
+        Some(Unknown::Forbidden(_)) | None => None,
+    });
+    Health {
+        live: Vec::new(),
+        ready: vec![
+            Check { name: "raft", failure: quorum },
+            Check { name: "caught-up", failure: caught_up },
+            Check { name: "domain", failure: domain },
+            Check { name: "kubernetes", failure: kubernetes },
+        ],
+    }
+}
+
+/// How many entries an agent may lag and still be ready: what a busy group commits between two heartbeats.
+const READY_BEHIND: u64 = 1000;

@@ -1,0 +1,169 @@
+//! The resync leader's loop: woken by an event or the clock, it compares everything, reads what it needs, and proposes.
+//!
+//! Criteria are in `kaa_core::resync`; this loop only performs them. It retries nothing within a pass: the next pass is
+//! the retry.
+
+use super::Shared;
+use crate::config::{BACKOFF, FIRST_PASS, PASS_SPACING, RESYNC_PERIOD};
+use crate::kubernetes::evidence;
+use crate::kubernetes::lease::{Leadership, Term};
+use crate::metrics::Reading;
+use kaa_core::domain::command::{Actor, Command, Fence, Outcome, Request, Role};
+use kaa_core::domain::ids::{Millis, ResyncEpoch};
+use kaa_core::resync::plan::{Plan, Waiting};
+use kaa_core::resync::{confirm, plan};
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+use tracing::{info, warn};
+
+/// What the last pass did, for whoever asks.
+#[derive(Clone, Debug, Default)]
+pub struct LastPass {
+    /// When it began, by this agent's clock.
+    pub at: Millis,
+    /// One line for each finding: what became of it.
+    pub lines: Vec<String>,
+    /// What it waited for, with what the fresh reads added.
+    pub waiting: Vec<Waiting>,
+}
+
+/// Runs until the agent ends.
+pub async fn run(shared: Arc<Shared>) {
+    let mut observed = shared.watching.changed.clone();
+    let mut applied = shared.raft.applied();
+    let mut leadership = shared.candidacy.leadership.clone();
+    info!("domain resync with an initial delay of {FIRST_PASS:?}, then every {RESYNC_PERIOD:?} and on every change");
+    tokio::time::sleep(FIRST_PASS).await;
+    let mut reported = Vec::new();
+    loop {
+        let began = Instant::now();
+        observed.mark_unchanged();
+        applied.mark_unchanged();
+        leadership.mark_unchanged();
+        let held = leadership.borrow().clone();
+        let mut again = RESYNC_PERIOD;
+        if let Leadership::Leader(term) = held
+            && shared.candidacy.still_leads(&term)
+        {
+            match pass(&shared, &term).await {
+                Ok(last) => report(&mut reported, last, &shared),
+                Err(why) => {
+                    warn!("resync pass given up: {why}");
+                    again = BACKOFF;
+                }
+            }
+            shared.metrics.pass(began.elapsed());
+        }
+        tokio::select! {
+            _ = observed.changed() => {}
+            _ = applied.changed() => {}
+            _ = leadership.changed() => {}
+            () = tokio::time::sleep(again) => {}
+            () = shared.stopping() => return,
+        }
+        // In a burst, no more than one pass in that time; the first after a quiet while starts at once.
+        tokio::time::sleep(PASS_SPACING.saturating_sub(began.elapsed())).await;
+    }
+}
+
+/// One pass: epoch, plan, reads, proposals.
+async fn pass(shared: &Shared, term: &Term) -> Result<LastPass, String> {
+    let at = crate::clock::now();
+    let epoch = epoch(shared, term).await?;
+    let fence = Fence { cluster: shared.config.cluster.clone(), epoch };
+    let (Plan { findings, mut waiting }, anchor) = {
+        let observed = shared.observed.read().map_err(|_| "the watches have failed")?;
+        shared.raft.read(|domain| (plan(domain, &observed, &shared.policy), domain.anchor.clone()))
+    };
+    let mut lines = Vec::new();
+    if !findings.is_empty() {
+        let needs: BTreeSet<_> = findings.iter().flat_map(|finding| finding.needs.iter().cloned()).collect();
+        let readings = evidence::gather(&shared.kubernetes, &shared.config.anchor_name(), &needs).await;
+        for answer in readings.answers.values() {
+            shared.metrics.evidence_read(if answer.is_ok() { Reading::Answered } else { Reading::Unknown });
+        }
+        for finding in findings {
+            let line = match confirm(&finding, &readings, &fence, anchor.as_ref()) {
+                Ok(_) if !shared.candidacy.still_leads(term) => {
+                    return Err("the lease was lost during the pass".to_owned());
+                }
+                Ok(command) => format!("{}: {}", finding.proposal, propose(shared, command).await?),
+                Err(reason) => {
+                    let line = format!("{}: held, {reason}", finding.proposal);
+                    waiting.push(Waiting { subject: finding.subject, reason });
+                    line
+                }
+            };
+            lines.push(line);
+        }
+    }
+    Ok(LastPass { at, lines, waiting })
+}
+
+/// The epoch that the domain gave this acquisition of the Lease; asks for one if there is none yet.
+async fn epoch(shared: &Shared, term: &Term) -> Result<ResyncEpoch, String> {
+    let cluster = &shared.config.cluster;
+    let mine = shared.raft.read(|domain| {
+        let current = domain.resync.get(cluster)?;
+        let same = (&current.lease, current.transitions, &current.holder)
+            == (&term.uid, term.transitions, &shared.config.server);
+        same.then_some(current.epoch)
+    });
+    if let Some(epoch) = mine {
+        return Ok(epoch);
+    }
+    let command = Command::BeginResync {
+        cluster: cluster.clone(),
+        lease: term.uid.clone(),
+        transitions: term.transitions,
+        holder: shared.config.server.clone(),
+        evidence: term.evidence(),
+    };
+    match shared.propose(Role::ResyncLeader, command).await? {
+        Outcome::ResyncBegun(epoch) => {
+            info!("this agent leads the resync of cluster {cluster} from epoch {epoch} on");
+            Ok(epoch)
+        }
+        Outcome::Refused(why) => Err(format!("the domain refused this resync leader: {why}")),
+        other => Err(format!("the domain answered {other:?} to a resync leader")),
+    }
+}
+
+async fn propose(shared: &Shared, command: Command) -> Result<String, String> {
+    Ok(match shared.propose(Role::ResyncLeader, command).await? {
+        Outcome::Refused(why) => format!("refused, {why}"),
+        Outcome::Unchanged => "done already".to_owned(),
+        Outcome::Changed | Outcome::Registered(_) | Outcome::ResyncBegun(_) => "done".to_owned(),
+    })
+}
+
+/// Logs what was done, and what is waited for whenever that changes.
+fn report(reported: &mut Vec<Waiting>, last: LastPass, shared: &Shared) {
+    for line in &last.lines {
+        info!("resync: {line}");
+    }
+    if *reported != last.waiting {
+        for waiting in last.waiting.iter().filter(|waiting| !reported.contains(waiting)) {
+            info!("resync waits: {}: {}", waiting.subject, waiting.reason);
+        }
+        reported.clone_from(&last.waiting);
+    }
+    // What the last pass that did something did stays to be seen.
+    let mut shown = shared.last_pass.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = shown.take().unwrap_or_default();
+    *shown = Some(if last.lines.is_empty() { LastPass { lines: before.lines, at: before.at, ..last } } else { last });
+}
+
+impl Shared {
+    /// Proposes in a duty of this agent; an error is a sentence.
+    pub async fn propose(&self, role: Role, command: Command) -> Result<Outcome, String> {
+        let request = Request { actor: Actor { role, name: self.config.server.to_string() }, command };
+        let outcome = self.raft.propose(request.clone()).await;
+        match &outcome {
+            Ok(outcome) => self.metrics.proposed(&request.command, outcome),
+            Err(_) => self.metrics.not_proposed(&request.command),
+        }
+        outcome.map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,318 @@
+//! The agent's side of the engines' sessions.
+//!
+//! A stream that is up is one entry in `Connected`; the domain says which sessions are this agent's. Whatever differs is
+//! put right by one level-triggered sweep, so that a proposal that got lost, a stream that broke while the group had no
+//! leader, and this agent's own restart are all the same case: the domain has a live session here and there is no stream.
+
+use super::Shared;
+use crate::config::{BACKOFF, ENGINE_QUEUE, ENGINE_SILENCE, MAX_ENGINES, SESSION_SWEEP};
+use crate::kubernetes::evidence::{self, Unidentified};
+use crate::proto::engine as wire;
+use crate::proto::engine::engine_server::Engine;
+use crate::proto::engine::from_engine::Message as From;
+use crate::proto::engine::to_engine::Message as To;
+use futures::{Stream, StreamExt};
+use kaa_core::domain::archive::Marker;
+use kaa_core::domain::command::{Command, Outcome, Refusal, Registered, Role};
+use kaa_core::domain::ids::{ArchiveId, Millis, SessionNumber, StartId};
+use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration, SessionState};
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+use tracing::{info, warn};
+
+/// The streams that are up, by the random number that each carries into the domain, with the time when each was heard.
+#[derive(Default)]
+pub struct Connected {
+    streams: Mutex<BTreeMap<u64, Instant>>,
+    /// A stream went: the sweep shall look at once.
+    gone: Notify,
+}
+
+impl Connected {
+    fn streams(&self) -> MutexGuard<'_, BTreeMap<u64, Instant>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long ago a stream was heard of; `None` if it is not up.
+    pub fn heard(&self, connection: u64) -> Option<Duration> {
+        self.streams().get(&connection).map(|heard| heard.elapsed())
+    }
+
+    fn hear(&self, connection: u64) {
+        self.streams().insert(connection, Instant::now());
+    }
+
+    /// How many engines are connected.
+    pub fn count(&self) -> usize {
+        self.streams().len()
+    }
+}
+
+/// Keeps a stream in `Connected` for as long as it is served.
+struct Entry {
+    shared: Arc<Shared>,
+    connection: u64,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.shared.connected.streams().remove(&self.connection);
+        self.shared.connected.gone.notify_one();
+    }
+}
+
+/// Proposes that every session is lost that the domain has here and no stream carries. Runs until the agent ends.
+pub async fn sweep(shared: Arc<Shared>) {
+    // What the domain says before this agent has caught up may be old news.
+    let mut suspected: BTreeMap<(StartId, SessionNumber), Instant> = BTreeMap::new();
+    let mut hurry = false;
+    loop {
+        shared.note_quorum();
+        let orphans = orphans(&shared);
+        suspected.retain(|known, _| orphans.contains(known));
+        for orphan in orphans {
+            let since = *suspected.entry(orphan).or_insert_with(Instant::now);
+            if !hurry && since.elapsed() < SESSION_SWEEP {
+                continue;
+            }
+            let (process, session) = orphan;
+            let why = "the engine's stream with this agent is down".to_owned();
+            match shared.propose(Role::Agent, Command::LoseSession { process, session, why }).await {
+                Ok(_) => info!("process {process}: session {session} lost"),
+                Err(why) => warn!("process {process}: could not report that session {session} is lost: {why}"),
+            }
+        }
+        tokio::select! {
+            () = shared.connected.gone.notified() => hurry = true,
+            () = tokio::time::sleep(BACKOFF) => hurry = false,
+            () = shared.stopping() => return,
+        }
+    }
+}
+
+/// The live sessions that the domain has with this agent and no stream carries.
+fn orphans(shared: &Shared) -> Vec<(StartId, SessionNumber)> {
+    let streams = shared.connected.streams();
+    shared.raft.read(|domain| {
+        let mine = domain.processes.values().filter(|process| {
+            let session = &process.session;
+            session.server == shared.config.server
+                && session.state == SessionState::Live
+                && !streams.contains_key(&session.connection)
+        });
+        mine.map(|process| (process.id, process.session.number)).collect()
+    })
+}
+
+/// The gRPC service on port 48004.
+pub struct Service(pub Arc<Shared>);
+
+type Answers = Pin<Box<dyn Stream<Item = Result<wire::ToEngine, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl Engine for Service {
+    type AttachStream = Answers;
+
+    async fn attach(&self, request: Request<Streaming<wire::FromEngine>>) -> Result<Response<Answers>, Status> {
+        let shared = self.0.clone();
+        if shared.connected.count() >= MAX_ENGINES {
+            return Err(Status::resource_exhausted("this agent serves as many engines as it can"));
+        }
+        if shared.vouches_for_nobody() {
+            return Err(Status::unavailable("this agent does not hear of a quorum: try another"));
+        }
+        let caller = super::identity::caller(&shared, request.metadata()).await?;
+        let mut incoming = request.into_inner();
+        let (answers, receiver) = mpsc::channel(ENGINE_QUEUE);
+        tokio::spawn(async move {
+            let stopping = shared.clone();
+            let served = async {
+                let register = match next(&mut incoming).await? {
+                    Some(From::Register(register)) => register,
+                    _ => return Err(Status::invalid_argument("the first message has to be Register")),
+                };
+                super::identity::matches(&caller, &register)?;
+                serve(&shared, register, &mut incoming, &answers).await
+            };
+            let ended = tokio::select! {
+                ended = served => ended,
+                () = stopping.stopping() => Err(Status::unavailable("this agent ends: try another")),
+            };
+            if let Err(status) = ended {
+                // The engine may be gone already; then nobody needs to hear it.
+                let _ = answers.send(Err(status)).await;
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+}
+
+/// The next message, or `None` at the end; silence is an error.
+async fn next(incoming: &mut Streaming<wire::FromEngine>) -> Result<Option<From>, Status> {
+    match tokio::time::timeout(ENGINE_SILENCE, incoming.next()).await {
+        Err(_) => Err(Status::deadline_exceeded(format!("nothing was heard for {ENGINE_SILENCE:?}"))),
+        Ok(None) => Ok(None),
+        Ok(Some(message)) => Ok(message?.message),
+    }
+}
+
+async fn send(answers: &mpsc::Sender<Result<wire::ToEngine, Status>>, message: To) -> Result<(), Status> {
+    let message = wire::ToEngine { message: Some(message) };
+    answers.send(Ok(message)).await.map_err(|_| Status::cancelled("the engine has gone"))
+}
+
+/// Serves one stream from its registration on.
+async fn serve(
+    shared: &Arc<Shared>,
+    register: wire::Register,
+    incoming: &mut Streaming<wire::FromEngine>,
+    answers: &mpsc::Sender<Result<wire::ToEngine, Status>>,
+) -> Result<(), Status> {
+    let pod = register.pod.clone();
+    let entry = Entry { shared: shared.clone(), connection: register.connection };
+    shared.connected.hear(entry.connection);
+    let registration = registration(shared, register).await?;
+    let registered = match shared.propose(Role::Agent, Command::RegisterProcess(Box::new(registration))).await {
+        Ok(Outcome::Registered(registered)) => registered,
+        Ok(Outcome::Refused(refusal)) => {
+            info!("{pod}: registration refused: {refusal}");
+            return send(answers, To::Refused(refused(shared, &refusal))).await;
+        }
+        Ok(other) => return Err(Status::internal(format!("the domain answered {other:?} to a registration"))),
+        Err(why) => return Err(Status::unavailable(why)),
+    };
+    info!("{pod}: process {}, session {}", registered.process, registered.session);
+    send(answers, To::Registered(registered_message(shared, &registered))).await?;
+    let start = wire::directive::Action::Start(wire::Start {});
+    send(answers, To::Directive(wire::Directive { id: 1, deadline_ms: 0, action: Some(start) })).await?;
+    while let Some(message) = next(incoming).await? {
+        shared.connected.hear(entry.connection);
+        if shared.vouches_for_nobody() {
+            return Err(Status::unavailable("this agent does not hear of a quorum: try another"));
+        }
+        match message {
+            From::Register(_) => return Err(Status::invalid_argument("Register comes once for each stream")),
+            From::Heartbeat(heartbeat) => send(answers, To::Heartbeat(heartbeat)).await?,
+            From::State(state) => report_state(shared, &registered, &state).await?,
+            From::Result(result) if result.ok => {}
+            From::Result(result) => warn!("process {}: could not do it: {}", registered.process, result.message),
+            From::Exit(exit) => {
+                report_exit(shared, &registered, exit).await?;
+                // From here on the session has no process; the entry goes with this function.
+                return send(answers, To::ExitNoted(wire::ExitNoted {})).await;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the domain is asked: the engine's words, and what Kubernetes says of its pod.
+async fn registration(shared: &Shared, register: wire::Register) -> Result<Registration, Status> {
+    let kind = match register.kind() {
+        wire::Kind::Sm => EngineKind::Sm,
+        wire::Kind::Te => EngineKind::Te,
+        wire::Kind::Unspecified => return Err(Status::invalid_argument("kind is not set")),
+    };
+    let pod_uid = register.pod_uid.as_str().into();
+    let identified = match evidence::identify(&shared.kubernetes, &register.pod, &pod_uid).await {
+        Ok(identified) => Some(identified),
+        // The pod that the engine says it is in is not there: the engine is not either, soon.
+        Err(error @ (Unidentified::PodGone(_) | Unidentified::AnotherPod { .. })) => {
+            return Err(Status::failed_precondition(error.to_string()));
+        }
+        Err(error @ (Unidentified::Forbidden(_) | Unidentified::Unreachable(_))) => {
+            warn!("{}: its pod could not be read, so its archive's claim stays unknown: {error}", register.pod);
+            None
+        }
+    };
+    if let Some(label) = identified.as_ref().and_then(|identified| identified.pod.database.as_ref())
+        && label.as_str() != register.database
+    {
+        let words = format!("the pod is labelled database={label}, but the engine says {}", register.database);
+        return Err(Status::failed_precondition(words));
+    }
+    let (claim, read) = identified.map_or((None, None), |identified| (identified.claim, Some(identified.evidence)));
+    Ok(Registration {
+        database: register.database.into(),
+        kind,
+        cluster: shared.config.cluster.clone(),
+        identity: Identity {
+            namespace: register.namespace,
+            pod: register.pod,
+            pod_uid,
+            container: register.container,
+            nonce: register.nonce,
+            started: Millis(register.started_ms),
+        },
+        known_as: (register.start_id != 0).then_some(StartId(register.start_id)),
+        claim: claim.filter(|_| kind == EngineKind::Sm),
+        marker: register.marker.map(|m| Marker { domain: m.domain.into(), archive: ArchiveId(m.archive) }),
+        path: register.path,
+        server: shared.config.server.clone(),
+        connection: register.connection,
+        about: About {
+            address: register.address,
+            hostname: register.hostname,
+            port: u16::try_from(register.port).unwrap_or_default(),
+            pid: 0,
+            version: register.version,
+            labels: register.labels.into_iter().collect(),
+        },
+        evidence: read,
+    })
+}
+
+async fn report_state(shared: &Shared, registered: &Registered, state: &wire::State) -> Result<(), Status> {
+    let engine = match state.engine() {
+        wire::EngineState::Unknown => EngineState::Unknown,
+        wire::EngineState::Syncing => EngineState::Syncing,
+        wire::EngineState::Running => EngineState::Running,
+        wire::EngineState::ShuttingDown => EngineState::ShuttingDown,
+    };
+    let (process, session) = (registered.process, registered.session);
+    report(shared, Command::ReportState { process, session, engine, pid: state.pid }).await
+}
+
+async fn report_exit(shared: &Shared, registered: &Registered, exit: wire::Exit) -> Result<(), Status> {
+    let (process, session) = (registered.process, registered.session);
+    let reason = if exit.graceful { ExitReason::Graceful } else { ExitReason::Exited(exit.reason) };
+    info!("process {process}: {reason}");
+    report(shared, Command::ReportExit { process, session, exit_code: exit.code, reason }).await
+}
+
+/// Proposes what the engine said. If that is not possible the stream ends: the engine says it again on the next one.
+async fn report(shared: &Shared, command: Command) -> Result<(), Status> {
+    match shared.propose(Role::Agent, command).await {
+        Ok(Outcome::Refused(refusal)) => Err(Status::aborted(refusal.to_string())),
+        Ok(_) => Ok(()),
+        Err(why) => Err(Status::unavailable(why)),
+    }
+}
+
+fn registered_message(shared: &Shared, registered: &Registered) -> wire::Registered {
+    wire::Registered {
+        domain: registered.domain.to_string(),
+        start_id: registered.process.0,
+        node_id: registered.node.0,
+        archive: registered.archive.map_or(0, |archive| archive.0),
+        session: registered.session.0,
+        server: shared.config.server.to_string(),
+    }
+}
+
+fn refused(shared: &Shared, refusal: &Refusal) -> wire::Refused {
+    let exited = match refusal {
+        Refusal::Exited { process, at, reason } => {
+            Some(wire::Tombstone { start_id: process.0, at_ms: at.0, reason: reason.to_string() })
+        }
+        _ => None,
+    };
+    let lasting = matches!(refusal, Refusal::ForeignVolume(_) | Refusal::AnotherDatabase(_));
+    let domain = shared.raft.read(|domain| domain.id.clone()).map_or(String::new(), |id| id.to_string());
+    wire::Refused { domain, reason: refusal.to_string(), exited, lasting }
+}

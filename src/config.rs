@@ -1,0 +1,168 @@
+//! What the agent is told, and what it means. Every default and limit of the agent is here, with its reason.
+
+use clap::Args;
+use kaa_core::domain::ids::{ClusterName, ServerId, Uid};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The first pass of a resync leader: long enough for the watches to have listed everything.
+pub const FIRST_PASS: Duration = Duration::from_secs(3);
+/// A pass without any event: what was missed is seen after this at the latest.
+pub const RESYNC_PERIOD: Duration = Duration::from_secs(10);
+/// In a burst of events at most one pass in this time.
+pub const PASS_SPACING: Duration = Duration::from_millis(20);
+/// The one backoff of the agent's own loops: what failed is looked at again after this.
+pub const BACKOFF: Duration = Duration::from_secs(1);
+/// How often the agents tell each other how they are.
+pub const PEER_PERIOD: Duration = Duration::from_secs(2);
+/// How often the leader looks at the membership besides on changes.
+pub const MEMBERSHIP_PERIOD: Duration = Duration::from_millis(500);
+/// An engine that says nothing for this long has lost its session: five of its heartbeats.
+pub const ENGINE_SILENCE: Duration = Duration::from_secs(10);
+/// An agent that did not hear of a quorum for this long vouches for no engine: they have to find another agent.
+pub const VOUCH_WITHOUT_QUORUM: Duration = Duration::from_secs(20);
+/// The Raft leader declares the sessions of an agent lost that was silent for this long.
+pub const OWNER_SILENCE: Duration = Duration::from_secs(30);
+/// A session in the domain without a connection here is looked at again after this, so that a registration under way
+/// is not taken for one.
+pub const SESSION_SWEEP: Duration = Duration::from_secs(5);
+/// How many engines one agent serves at once: far more than a domain has.
+pub const MAX_ENGINES: usize = 4096;
+/// Messages waiting for one engine; it answers each, so more than a few means that it reads nothing.
+pub const ENGINE_QUEUE: usize = 16;
+/// How long a SIGTERM gives the agent to hand over: less than the 30 s grace period of its pod.
+pub const SHUTDOWN: Duration = Duration::from_secs(8);
+
+/// Run the agent of one admin pod.
+#[derive(Args, Clone, Debug)]
+pub struct AgentArgs {
+    /// The server's id: the pod's name.
+    #[arg(long, env = "KAA_SERVER")]
+    pub server: String,
+    /// The pod's UID (downward API, metadata.uid).
+    #[arg(long, env = "KAA_POD_UID")]
+    pub pod_uid: String,
+    /// The domain's name; part of the names of its Leases.
+    #[arg(long, env = "KAA_DOMAIN", default_value = "kaa")]
+    pub domain: String,
+    /// The name of this Kubernetes cluster within the domain.
+    #[arg(long, env = "KAA_CLUSTER", default_value = "default")]
+    pub cluster: String,
+    /// The namespace to watch; default: the pod's own.
+    #[arg(long, env = "KAA_NAMESPACE")]
+    pub namespace: Option<String>,
+    /// The headless Service of the admin StatefulSet; default: the StatefulSet's name.
+    #[arg(long, env = "KAA_SERVICE")]
+    pub service: Option<String>,
+    /// What follows `SERVER.SERVICE` in the address at which the others reach this agent; default: `.NAMESPACE.svc`.
+    #[arg(long, env = "KAA_ADDRESS_SUFFIX")]
+    pub address_suffix: Option<String>,
+    /// The directory of the Raft log: on the volume of the claim template `raftlog`.
+    #[arg(long, env = "KAA_DATA_DIR", default_value = "/var/lib/kaa")]
+    pub data_dir: PathBuf,
+    /// The directory with ca.crt, tls.crt and tls.key.
+    #[arg(long, env = "KAA_TLS_DIR", default_value = "/etc/kaa/tls")]
+    pub tls_dir: PathBuf,
+    /// Where the other agents are served.
+    #[arg(long, env = "KAA_LISTEN_PEERS", default_value = "[::]:48005")]
+    pub listen_peers: SocketAddr,
+    /// Where engines are served.
+    #[arg(long, env = "KAA_LISTEN_ENGINES", default_value = "[::]:48004")]
+    pub listen_engines: SocketAddr,
+    /// Where the REST API, probes and metrics are served.
+    #[arg(long, env = "KAA_LISTEN_HTTP", default_value = "[::]:8888")]
+    pub listen_http: SocketAddr,
+    /// The audience that an engine's ServiceAccount token must have; default: the domain's name.
+    #[arg(long, env = "KAA_TOKEN_AUDIENCE")]
+    pub token_audience: Option<String>,
+}
+
+/// What the arguments mean.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The server's id.
+    pub server: ServerId,
+    /// Its place in its StatefulSet.
+    pub ordinal: u32,
+    /// The StatefulSet's name.
+    pub stateful_set: String,
+    /// The pod's UID.
+    pub pod_uid: Uid,
+    /// The domain's name.
+    pub domain: String,
+    /// This cluster's name.
+    pub cluster: ClusterName,
+    /// The namespace, if it was given.
+    pub namespace: Option<String>,
+    service: String,
+    address_suffix: Option<String>,
+    /// The directory of the Raft log.
+    pub data_dir: PathBuf,
+    /// The directory of the certificates.
+    pub tls_dir: PathBuf,
+    /// Where the other agents are served.
+    pub listen_peers: SocketAddr,
+    /// Where engines are served.
+    pub listen_engines: SocketAddr,
+    /// Where the REST API is served.
+    pub listen_http: SocketAddr,
+    /// The audience of engines' tokens.
+    pub token_audience: String,
+}
+
+/// Arguments that mean nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A server id without an ordinal.
+    #[error("--server '{0}' is not the name of a StatefulSet's pod: it has to end in -ORDINAL")]
+    NoOrdinal(String),
+}
+
+impl Config {
+    /// Says what the arguments mean, or which of them means nothing.
+    pub fn new(args: AgentArgs) -> Result<Self, Error> {
+        let no_ordinal = || Error::NoOrdinal(args.server.clone());
+        let (stateful_set, ordinal) = args.server.rsplit_once('-').ok_or_else(no_ordinal)?;
+        let ordinal = ordinal.parse().map_err(|_| no_ordinal())?;
+        let stateful_set = stateful_set.to_owned();
+        Ok(Self {
+            ordinal,
+            service: args.service.unwrap_or_else(|| stateful_set.clone()),
+            stateful_set,
+            server: args.server.into(),
+            pod_uid: args.pod_uid.into(),
+            token_audience: args.token_audience.unwrap_or_else(|| args.domain.clone()),
+            domain: args.domain,
+            cluster: args.cluster.into(),
+            namespace: args.namespace,
+            address_suffix: args.address_suffix,
+            data_dir: args.data_dir,
+            tls_dir: args.tls_dir,
+            listen_peers: args.listen_peers,
+            listen_engines: args.listen_engines,
+            listen_http: args.listen_http,
+        })
+    }
+
+    /// Where the agent with this ordinal is reached by the others.
+    pub fn peer_address(&self, namespace: &str, ordinal: u32) -> String {
+        let suffix = self.address_suffix.clone().unwrap_or_else(|| format!(".{namespace}.svc"));
+        format!("{}-{ordinal}.{}{suffix}:{}", self.stateful_set, self.service, self.listen_peers.port())
+    }
+
+    /// The name of the Lease that anchors the domain.
+    pub fn anchor_name(&self) -> String {
+        format!("{}-{}-anchor", self.domain, self.cluster)
+    }
+
+    /// The name of the Lease of this cluster's resync leader.
+    pub fn resync_name(&self) -> String {
+        format!("{}-{}-resync", self.domain, self.cluster)
+    }
+}
+
+/// The ordinal in a server's id, if it is one of this StatefulSet's.
+pub fn ordinal_of(server: &ServerId, stateful_set: &str) -> Option<u32> {
+    server.as_str().strip_prefix(stateful_set)?.strip_prefix('-')?.parse().ok()
+}

@@ -1,0 +1,193 @@
+//! `kaa engine`: the entrypoint of a database container. It makes an engine a process of the domain.
+//!
+//! `supervisor` decides about the engine and is the only one that does; `session` keeps a stream open to any agent
+//! and carries words to and fro; `child` and `signals` are the duties of a container's first process; [`marker`]
+//! is the archive's directory. What to do is decided by the domain: nothing of it is known here.
+//!
+//! Always: the engine starts only after its registration is committed and Start was said; a running engine runs on
+//! when agents are away or refuse it; an archive's directory is locked from before the registration to the end.
+
+mod child;
+mod config;
+mod dial;
+pub mod install;
+pub mod marker;
+mod running;
+mod session;
+mod signals;
+pub mod stand_in;
+mod supervisor;
+
+pub use config::{AGENT_PORT, Agent, EngineArgs, Kind, Label, RunningWhen};
+pub use install::InstallArgs;
+pub use stand_in::StandInArgs;
+
+use crate::proto::engine::{self, Register};
+use config::Config;
+use kaa_core::domain::process::EngineKind;
+use marker::{Archive, Locked};
+use nix::sys::signal::Signal;
+use session::{Report, Session};
+use signals::Signals;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use supervisor::Supervisor;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep};
+
+/// How long another holder of the archive's directory may take to go away.
+const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+/// How often is looked whether it has.
+const LOCK_PERIOD: Duration = Duration::from_millis(200);
+/// Words of an agent that the supervisor has not read yet; it reads at once.
+const TOLD_CAPACITY: usize = 16;
+
+/// Why the wrapper ended without an exit code of its engine's.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The flags contradict each other.
+    #[error("{0}")]
+    Usage(String),
+    /// Signals cannot be received.
+    #[error("cannot listen to signals: {0}")]
+    Signals(#[source] std::io::Error),
+    /// The archive's directory, or a file in it, cannot be used.
+    #[error("the archive at {} cannot be used: {source}", path.display())]
+    Archive {
+        /// What was tried to be used.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: std::io::Error,
+    },
+    /// The marker is damaged. It is not guessed around: it says which archive the data is.
+    #[error("the archive's marker {} is damaged: {source}; delete it to have the claim alone decide", path.display())]
+    Marker {
+        /// The marker.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// Another wrapper has the archive's directory.
+    #[error(
+        "another engine holds the archive: {} has been locked for {} s; it must end first",
+        path.display(), LOCK_PATIENCE.as_secs()
+    )]
+    Locked {
+        /// The lock.
+        path: PathBuf,
+    },
+    /// The domain does not want this engine.
+    #[error("the domain refuses this engine: {reason}")]
+    Refused {
+        /// The domain's sentence.
+        reason: String,
+    },
+    /// The executable cannot be copied.
+    #[error("cannot install as {}: {source}", path.display())]
+    Install {
+        /// Where to.
+        path: PathBuf,
+        /// What went wrong.
+        source: std::io::Error,
+    },
+    /// The stand-in cannot listen.
+    #[error("cannot listen on port {port}: {source}")]
+    Listen {
+        /// The port.
+        port: u16,
+        /// What went wrong.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    /// The exit code: those of sysexits.h, all below the shell's 126 and up.
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            Self::Usage(_) => 64,
+            Self::Archive { .. } | Self::Marker { .. } => 69,
+            Self::Signals(_) | Self::Listen { .. } => 70,
+            Self::Install { .. } => 73,
+            Self::Locked { .. } => 75,
+            Self::Refused { .. } => 77,
+        }
+    }
+}
+
+/// Runs the engine to its end, and gives the exit code.
+pub async fn run(args: EngineArgs) -> Result<i32, Error> {
+    let config = Config::try_from(args)?;
+    let mut signals = Signals::listen().map_err(Error::Signals)?;
+    child::adopt_orphans();
+    let archive = match &config.archive {
+        Some(directory) => match hold(directory, &mut signals).await? {
+            Some(locked) => Some(locked),
+            None => return Ok(0),
+        },
+        None => None,
+    };
+    let marker = archive.as_ref().map(Locked::marker).transpose()?.flatten();
+    let marker = marker.map(|marker| engine::Marker { domain: marker.domain.to_string(), archive: marker.archive.0 });
+    let (report, reported) = watch::channel(Report { marker, ..Report::default() });
+    let (tell, told) = mpsc::channel(TOLD_CAPACITY);
+    let session = Session::new(config.dial.clone(), register(&config), reported, tell);
+    let session = tokio::spawn(session.keep());
+    let result = Supervisor::new(config, archive, report, told, signals).run().await;
+    session.abort();
+    result
+}
+
+/// Locks the archive's directory; `None` if told to end while another has it.
+async fn hold(directory: &Path, signals: &mut Signals) -> Result<Option<Locked>, Error> {
+    let give_up_at = Instant::now() + LOCK_PATIENCE;
+    let mut archive = Archive::open(directory)?;
+    let mut said = false;
+    loop {
+        archive = match archive.lock()? {
+            Ok(locked) => return Ok(Some(locked)),
+            Err(archive) => archive,
+        };
+        if Instant::now() >= give_up_at {
+            return Err(Error::Locked { path: archive.lock_path() });
+        }
+        if !said {
+            tracing::warn!(lock = %archive.lock_path().display(), "another engine holds the archive: waiting for its end");
+            said = true;
+        }
+        tokio::select! {
+            () = sleep(LOCK_PERIOD) => {}
+            signal = signals.next() => match signal {
+                Signal::SIGTERM | Signal::SIGINT => return Ok(None),
+                Signal::SIGCHLD => drop(child::reap(None)),
+                // There is no engine yet to pass it on to.
+                _ => {}
+            },
+        }
+    }
+}
+
+/// What is the same in every registration of this start.
+fn register(config: &Config) -> Register {
+    let kind = match EngineKind::from(config.kind) {
+        EngineKind::Sm => engine::Kind::Sm,
+        EngineKind::Te => engine::Kind::Te,
+    };
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Register {
+        kind: kind.into(),
+        database: config.database.clone(),
+        namespace: config.namespace.clone(),
+        pod: config.pod.clone(),
+        pod_uid: config.pod_uid.clone(),
+        container: config.container.clone(),
+        nonce: rand::random(),
+        started_ms: u64::try_from(started.as_millis()).unwrap_or(u64::MAX),
+        path: config.archive.as_deref().map(|path| path.display().to_string()).unwrap_or_default(),
+        address: config.address.clone(),
+        hostname: hostname::get().unwrap_or_default().to_string_lossy().into_owned(),
+        port: config.port.into(),
+        version: config.version.clone(),
+        labels: config.labels.clone().into_iter().collect(),
+        ..Register::default()
+    }
+}

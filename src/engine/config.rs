@@ -1,0 +1,324 @@
+//! What was typed ([`EngineArgs`]) and what it means ([`Config`]).
+
+use super::Error;
+use clap::ValueEnum;
+use kaa_core::domain::process::EngineKind;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Where an agent listens for engines unless --agents says otherwise.
+pub const AGENT_PORT: u16 = 48004;
+
+/// What an engine does in its database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// A storage manager: has an archive.
+    Sm,
+    /// A transaction engine: has none.
+    Te,
+}
+
+impl From<Kind> for EngineKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Sm => Self::Sm,
+            Kind::Te => Self::Te,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        EngineKind::from(*self).fmt(f)
+    }
+}
+
+/// Runs a database engine as the entrypoint of its container.
+///
+/// Registers the engine with any admin agent, starts the command once the domain admits it, and tells the agents how it
+/// fares. SIGTERM stops the engine. With no agent in reach a running engine runs on.
+///
+/// The exit code is the command's own, or 128 + n if signal n ended it. Before the command runs: 64 wrong use, 69 the
+/// archive's directory cannot be used, 70 an internal error, 75 another wrapper holds the archive's directory, 77 the
+/// domain refuses the engine until a person acts, 126 the command cannot be executed, 127 it is not found.
+#[derive(Clone, Debug, clap::Args)]
+pub struct EngineArgs {
+    /// What the engine does: sm has an archive, te has none.
+    #[arg(value_enum)]
+    pub kind: Kind,
+    /// The name of its database.
+    #[arg(long, value_name = "NAME", env = "KAA_DATABASE")]
+    pub database: String,
+    /// The agents; each name stands for all addresses it resolves to, so a headless Service names all of them.
+    #[arg(long, value_name = "HOST[:PORT],...", env = "KAA_AGENTS", value_delimiter = ',', required = true)]
+    pub agents: Vec<Agent>,
+    /// The namespace of this pod.
+    #[arg(long, env = "KAA_NAMESPACE")]
+    pub namespace: String,
+    /// The name of this pod.
+    #[arg(long, value_name = "NAME", env = "KAA_POD")]
+    pub pod: String,
+    /// The UID of this pod.
+    #[arg(long, value_name = "UID", env = "KAA_POD_UID")]
+    pub pod_uid: String,
+    /// The name of this container in its pod.
+    #[arg(long, value_name = "NAME", env = "KAA_CONTAINER", default_value = "engine")]
+    pub container: String,
+    /// The archive's directory: required for sm, absent for te.
+    #[arg(long, value_name = "DIR", env = "KAA_ARCHIVE")]
+    pub archive: Option<PathBuf>,
+    /// The port that the engine itself serves.
+    // Not KAA_PORT: a Service named `kaa` has the kubelet set that one in every container, to a URL.
+    #[arg(long, env = "KAA_ENGINE_PORT", default_value_t = 48006)]
+    pub port: u16,
+    /// The address that the engine is reached at: the pod's.
+    #[arg(long, env = "KAA_ADDRESS", default_value = "")]
+    pub address: String,
+    /// A label of the engine, which load-balancer queries may ask for; may be repeated.
+    #[arg(long = "label", value_name = "KEY=VALUE", env = "KAA_LABEL", value_delimiter = ',')]
+    pub labels: Vec<Label>,
+    /// The version that the engine is shown with.
+    #[arg(long, value_name = "VERSION", env = "KAA_VERSION_OF_ENGINE", default_value = "")]
+    pub version_of_engine: String,
+    /// The certificate authority of the agents, as a PEM file. Read again for each connection.
+    #[arg(long, value_name = "FILE", env = "KAA_CA")]
+    pub ca: Option<PathBuf>,
+    /// The name that an agent's certificate must bear, if it is not the host in --agents.
+    #[arg(long, value_name = "NAME", env = "KAA_SERVER_NAME")]
+    pub server_name: Option<String>,
+    /// A projected ServiceAccount token, which proves the pod to the agent. Read again for each connection.
+    #[arg(long, value_name = "FILE", env = "KAA_TOKEN_FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Speaks without TLS; for agents on loopback addresses only.
+    #[arg(long, env = "KAA_PLAINTEXT", value_parser = clap::builder::BoolishValueParser::new())]
+    pub plaintext: bool,
+    /// When the engine is shown as RUNNING: once its process is started, once a local TCP port accepts, or once a file
+    /// is there that is not older than the process.
+    #[arg(long, value_name = "started|tcp:PORT|file:PATH", env = "KAA_RUNNING_WHEN", default_value = "started")]
+    pub running_when: RunningWhen,
+    /// How long the engine may take to stop after SIGTERM before SIGKILL.
+    #[arg(long, value_name = "SECONDS", env = "KAA_GRACE", default_value_t = 20)]
+    pub grace: u64,
+    /// The engine's command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// Where an agent, or several of them, can be found.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Agent {
+    /// A DNS name or an address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl FromStr for Agent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (host, port) = match text.rsplit_once(':') {
+            // More than one colon and no brackets: an IPv6 address without a port.
+            Some((host, _)) if host.contains(':') && !host.ends_with(']') => (text, None),
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        if host.is_empty() {
+            return Err("no host".to_owned());
+        }
+        let port = port.map_or(Ok(AGENT_PORT), str::parse).map_err(|error| format!("port: {error}"))?;
+        Ok(Self { host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// A label of an engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+}
+
+impl FromStr for Label {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('=') {
+            Some((key, value)) if !key.is_empty() => Ok(Self { key: key.to_owned(), value: value.to_owned() }),
+            _ => Err("not KEY=VALUE".to_owned()),
+        }
+    }
+}
+
+/// What must be seen before an engine is shown as RUNNING.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunningWhen {
+    /// Its process is started.
+    Started,
+    /// This port accepts a connection.
+    Tcp(u16),
+    /// This file is there, and not older than the process.
+    File(PathBuf),
+}
+
+impl FromStr for RunningWhen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once(':') {
+            None if text == "started" => Ok(Self::Started),
+            Some(("tcp", port)) => port.parse().map(Self::Tcp).map_err(|error| format!("port: {error}")),
+            Some(("file", path)) if !path.is_empty() => Ok(Self::File(path.into())),
+            _ => Err("neither `started` nor `tcp:PORT` nor `file:PATH`".to_owned()),
+        }
+    }
+}
+
+/// What the wrapper is to do.
+#[derive(Clone, Debug)]
+pub(super) struct Config {
+    pub kind: Kind,
+    pub database: String,
+    pub namespace: String,
+    pub pod: String,
+    pub pod_uid: String,
+    pub container: String,
+    /// Present for a storage manager, and only for one.
+    pub archive: Option<PathBuf>,
+    pub port: u16,
+    pub address: String,
+    pub labels: BTreeMap<String, String>,
+    pub version: String,
+    pub running_when: RunningWhen,
+    pub grace: Duration,
+    pub command: Vec<OsString>,
+    pub dial: Dial,
+}
+
+/// How agents are reached.
+#[derive(Clone, Debug)]
+pub(super) struct Dial {
+    pub agents: Vec<Agent>,
+    /// The agents' certificate authority; without one they are spoken to in plaintext, on loopback only.
+    pub ca: Option<PathBuf>,
+    pub server_name: Option<String>,
+    pub token_file: Option<PathBuf>,
+}
+
+impl TryFrom<EngineArgs> for Config {
+    type Error = Error;
+
+    fn try_from(args: EngineArgs) -> Result<Self, Error> {
+        let usage = |why: &str| Err(Error::Usage(why.to_owned()));
+        match (args.kind, &args.archive) {
+            (Kind::Sm, None) => return usage("a storage manager needs --archive DIR (KAA_ARCHIVE)"),
+            (Kind::Te, Some(_)) => {
+                return usage("a transaction engine has no archive: leave out --archive (KAA_ARCHIVE)");
+            }
+            _ => {}
+        }
+        let remote = |agent: &&Agent| agent.host.parse().is_ok_and(|address: IpAddr| !address.is_loopback());
+        match (&args.ca, args.plaintext) {
+            (None, false) => return usage("give the agents' certificate authority with --ca FILE (KAA_CA)"),
+            (Some(_), true) => return usage("either --ca (KAA_CA) or --plaintext (KAA_PLAINTEXT), not both"),
+            (None, true) if let Some(agent) = args.agents.iter().find(remote) => {
+                return usage(&format!("--plaintext is for loopback addresses only, and {agent} is none"));
+            }
+            _ => {}
+        }
+        let needed = [(&args.database, "--database"), (&args.pod, "--pod"), (&args.pod_uid, "--pod-uid")];
+        if let Some((_, flag)) = needed.into_iter().find(|(value, _)| value.is_empty()) {
+            return usage(&format!("{flag} is empty"));
+        }
+        Ok(Self {
+            kind: args.kind,
+            database: args.database,
+            namespace: args.namespace,
+            pod: args.pod,
+            pod_uid: args.pod_uid,
+            container: args.container,
+            archive: args.archive,
+            port: args.port,
+            address: args.address,
+            labels: args.labels.into_iter().map(|label| (label.key, label.value)).collect(),
+            version: args.version_of_engine,
+            running_when: args.running_when,
+            grace: Duration::from_secs(args.grace),
+            command: args.command,
+            dial: Dial { agents: args.agents, ca: args.ca, server_name: args.server_name, token_file: args.token_file },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: EngineArgs,
+    }
+
+    fn typed(flags: &str) -> Result<Config, String> {
+        let line = format!("kaa --database db --namespace ns --pod p-0 --pod-uid u-0 {flags} -- run --it");
+        let line = Line::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())?;
+        Config::try_from(line.args).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn agents_default_to_the_engines_port() {
+        let cases = [("admin", "admin:48004"), ("admin:9", "admin:9"), ("::1", "[::1]:48004"), ("[::1]:9", "[::1]:9")];
+        for (text, meant) in cases {
+            assert_eq!(meant, text.parse::<Agent>().unwrap().to_string());
+        }
+        assert!(":48004".parse::<Agent>().is_err());
+        assert!("admin:http".parse::<Agent>().is_err());
+    }
+
+    #[test]
+    fn flags_that_contradict_each_other_are_refused_by_name() {
+        let cases = [
+            ("sm --agents a --ca f", "--archive"),
+            ("te --agents a --ca f --archive d", "--archive"),
+            ("te --agents a", "--ca"),
+            ("te --agents a --ca f --plaintext", "--plaintext"),
+            ("te --agents 127.0.0.1,10.0.0.1 --plaintext", "10.0.0.1:48004"),
+            ("te --agents a --ca f --running-when soon", "tcp:PORT"),
+            ("te --agents a --ca f --label x", "KEY=VALUE"),
+        ];
+        for (flags, named) in cases {
+            let error = typed(flags).unwrap_err();
+            assert!(error.contains(named), "{flags}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_whole_line_means_what_it_says() {
+        let config =
+            typed("sm --agents a,b:1 --ca f --archive d --label x=1 --label y=2=3 --running-when tcp:5").unwrap();
+        assert_eq!(vec!["a:48004", "b:1"], config.dial.agents.iter().map(Agent::to_string).collect::<Vec<_>>());
+        assert_eq!(Some(&"2=3".to_owned()), config.labels.get("y"));
+        assert_eq!(RunningWhen::Tcp(5), config.running_when);
+        assert_eq!(vec!["run", "--it"], config.command);
+        assert_eq!(Duration::from_secs(20), config.grace);
+    }
+}

@@ -1,0 +1,329 @@
+//! Keeps one stream open to any agent, for as long as the wrapper lives.
+//!
+//! What is said to agents is a level, not a sequence of events: the [`Report`] of the moment, told whenever it changes
+//! and again after every registration. What agents say is passed on as [`Told`]. Nothing here decides about the engine.
+
+use super::config::Dial;
+use super::dial::{self, Target};
+use crate::proto::engine::{
+    Directive, DirectiveResult, Exit, FromEngine, Heartbeat, Marker, Refused, Register, Registered, State, ToEngine,
+    from_engine, to_engine,
+};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
+use tonic::Streaming;
+
+/// How often an agent hears that this wrapper lives.
+const HEARTBEAT_PERIOD: Duration = Duration::from_secs(2);
+/// An agent that says nothing for so long, five heartbeats, is taken for lost.
+const SILENCE_LIMIT: Duration = Duration::from_secs(10);
+/// The first pause after every agent has failed.
+const BACKOFF_FIRST: Duration = Duration::from_millis(100);
+/// The longest pause: an engine must not be unknown for longer than its agents need to come back.
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
+/// A session that lasted so long was a good one: its loss is followed by a new round at once.
+const LASTING_SESSION: Duration = Duration::from_secs(2);
+/// Messages on their way to an agent. It takes them at once or is lost; a few heartbeats and answers are ever in here.
+const OUTBOUND_CAPACITY: usize = 32;
+/// More different complaints than a domain has agents are not worth remembering.
+const COMPLAINTS_MAX: usize = 128;
+
+/// What agents are told.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Report {
+    /// What the volume says of itself.
+    pub marker: Option<Marker>,
+    /// How the engine fares; its process id is 0 until it is first started.
+    pub state: State,
+    /// Set once the engine has ended, or never will start.
+    pub exit: Option<Exit>,
+}
+
+/// What an agent says.
+#[derive(Debug)]
+pub(super) enum Told {
+    Registered(Registered),
+    Refused(Refused),
+    Directive(Directive, Answers),
+    ExitNoted,
+}
+
+/// Takes the answers to the directives of one stream. Those that come after its end are dropped: the agent that asked
+/// is no longer there, and the next one asks for itself.
+#[derive(Clone, Debug)]
+pub(super) struct Answers(mpsc::Sender<FromEngine>);
+
+impl Answers {
+    pub fn give(&self, id: u64, result: Result<(), String>) {
+        let (ok, message) = (result.is_ok(), result.err().unwrap_or_default());
+        let _ = self.0.try_send(say(from_engine::Message::Result(DirectiveResult { id, ok, message })));
+    }
+}
+
+/// Why there is no session with an agent.
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    #[error(transparent)]
+    Dial(#[from] dial::Error),
+    #[error("{:?}: {}", .0.code(), .0.message())]
+    Call(Box<tonic::Status>),
+    #[error("it has said nothing for {} s", SILENCE_LIMIT.as_secs())]
+    Silent,
+    #[error("it has closed the connection")]
+    Closed,
+    #[error("it takes no messages")]
+    Stuck,
+    #[error("it answered the registration with something else")]
+    Protocol,
+    #[error("refused: {0}")]
+    Refused(String),
+    #[error("it takes this engine for process {other} of domain {domain}, which it is not")]
+    Mistaken { other: u64, domain: String },
+    #[error("this wrapper ends")]
+    Ending,
+}
+
+/// Everything that keeps a stream open.
+pub(super) struct Session {
+    dial: Dial,
+    /// What is the same in every registration.
+    register: Register,
+    report: watch::Receiver<Report>,
+    told: mpsc::Sender<Told>,
+    /// The last registration that was accepted.
+    registered: Option<Registered>,
+    /// When the present or last stream was accepted.
+    accepted: Option<Instant>,
+    /// What was last logged about each agent that failed, so that it is logged once.
+    complaints: BTreeMap<String, String>,
+}
+
+impl Session {
+    /// Prepares a session; `register` carries what is the same for every stream.
+    pub fn new(dial: Dial, register: Register, report: watch::Receiver<Report>, told: mpsc::Sender<Told>) -> Self {
+        Self { dial, register, report, told, registered: None, accepted: None, complaints: BTreeMap::new() }
+    }
+
+    /// Runs until nobody listens any more.
+    pub async fn keep(mut self) {
+        let mut backoff = BACKOFF_FIRST;
+        let mut lost = None;
+        while !self.told.is_closed() {
+            if self.round(&mut lost).await {
+                backoff = BACKOFF_FIRST;
+                continue;
+            }
+            // Anything between half and the whole: engines that lost the same agent shall not come back as one.
+            sleep(backoff.mul_f64(rand::random_range(0.5..1.0))).await;
+            backoff = (backoff * 2).min(BACKOFF_MAX);
+        }
+    }
+
+    /// Tries every agent once, until one was good for a while: then the next round follows at once.
+    async fn round(&mut self, lost: &mut Option<SocketAddr>) -> bool {
+        let (targets, failed) = self.dial.find(*lost).await;
+        for (agent, error) in failed {
+            self.complain(agent.to_string(), error.to_string());
+        }
+        for target in targets {
+            self.accepted = None;
+            let why = match self.attend(&target).await {
+                Ok(never) => match never {},
+                Err(Lost::Ending) => return false,
+                Err(why) => why,
+            };
+            let Some(accepted) = self.accepted else {
+                self.complain(target.to_string(), why.to_string());
+                continue;
+            };
+            let lasted = accepted.elapsed();
+            tracing::warn!(agent = %target, %why, lasted_s = lasted.as_secs(), "session lost, trying the next agent");
+            *lost = Some(target.address);
+            if lasted >= LASTING_SESSION {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn complain(&mut self, agent: String, why: String) {
+        if self.complaints.get(&agent) == Some(&why) {
+            return;
+        }
+        tracing::warn!(agent, why, "no session with this agent, trying on");
+        if self.complaints.len() >= COMPLAINTS_MAX {
+            self.complaints.clear();
+        }
+        self.complaints.insert(agent, why);
+    }
+
+    /// Opens one stream, registers, and stays until it is lost.
+    async fn attend(&mut self, target: &Target) -> Result<std::convert::Infallible, Lost> {
+        let mut client = self.dial.connect(target).await?;
+        let (outbound, queue) = mpsc::channel(OUTBOUND_CAPACITY);
+        let report = self.report.borrow().clone();
+        let register = Register {
+            connection: rand::random(),
+            start_id: self.registered.as_ref().map_or(0, |registered| registered.start_id),
+            marker: report.marker.clone(),
+            ..self.register.clone()
+        };
+        outbound.try_send(say(from_engine::Message::Register(register))).map_err(|_| Lost::Stuck)?;
+        let request = self.dial.request(queue).await?;
+        let answer = async {
+            let mut inbound = client.attach(request).await?.into_inner();
+            let first = inbound.message().await?;
+            Ok::<_, tonic::Status>((first, inbound))
+        };
+        let answer = timeout(SILENCE_LIMIT, answer).await.map_err(|_| Lost::Silent)?;
+        let (first, inbound) = answer.map_err(|status| Lost::Call(Box::new(status)))?;
+        match first.ok_or(Lost::Closed)?.message {
+            Some(to_engine::Message::Registered(registered)) => self.accept(target, registered).await?,
+            Some(to_engine::Message::Refused(refused)) => return Err(self.refused(refused).await),
+            _ => return Err(Lost::Protocol),
+        }
+        self.converse(inbound, outbound).await
+    }
+
+    async fn accept(&mut self, target: &Target, registered: Registered) -> Result<(), Lost> {
+        let same = |known: &Registered| {
+            (&known.domain, known.start_id, known.archive)
+                == (&registered.domain, registered.start_id, registered.archive)
+        };
+        // A running engine is one process of one domain for all its life.
+        if self.has_started() && !self.registered.as_ref().is_some_and(same) {
+            return Err(Lost::Mistaken { other: registered.start_id, domain: registered.domain });
+        }
+        tracing::info!(
+            agent = %target, server = registered.server, domain = registered.domain, start_id = registered.start_id,
+            archive = registered.archive, session = registered.session, "registered"
+        );
+        self.complaints.clear();
+        self.accepted = Some(Instant::now());
+        self.registered = Some(registered.clone());
+        self.tell(Told::Registered(registered)).await
+    }
+
+    async fn refused(&mut self, refused: Refused) -> Lost {
+        // A process that the domain has forgotten before it ran: it can only come back as a new one.
+        if refused.exited.is_none() && !self.has_started() {
+            self.registered = None;
+        }
+        let why = Lost::Refused(refused.reason.clone());
+        self.tell(Told::Refused(refused)).await.err().unwrap_or(why)
+    }
+
+    fn has_started(&self) -> bool {
+        self.report.borrow().state.pid != 0
+    }
+
+    async fn tell(&self, told: Told) -> Result<(), Lost> {
+        self.told.send(told).await.map_err(|_| Lost::Ending)
+    }
+
+    /// Says what is to be said and hears what is said.
+    async fn converse(
+        &mut self,
+        mut inbound: Streaming<ToEngine>,
+        outbound: mpsc::Sender<FromEngine>,
+    ) -> Result<std::convert::Infallible, Lost> {
+        let mut beats = interval(HEARTBEAT_PERIOD);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut silent_at = Instant::now() + SILENCE_LIMIT;
+        let mut sequence = 0;
+        let mut said: Option<Report> = None;
+        self.report.mark_changed();
+        loop {
+            tokio::select! {
+                heard = inbound.message() => {
+                    let heard = heard.map_err(|status| Lost::Call(Box::new(status)))?.ok_or(Lost::Closed)?;
+                    silent_at = Instant::now() + SILENCE_LIMIT;
+                    self.hear(heard, &outbound).await?;
+                }
+                () = sleep_until(silent_at) => return Err(Lost::Silent),
+                _ = beats.tick() => {
+                    sequence += 1;
+                    send(&outbound, from_engine::Message::Heartbeat(Heartbeat { sequence }))?;
+                }
+                changed = self.report.changed() => {
+                    changed.map_err(|_| Lost::Ending)?;
+                    let report = self.report.borrow_and_update().clone();
+                    let new = news(said.as_ref(), &report);
+                    new.into_iter().try_for_each(|message| send(&outbound, message))?;
+                    said = Some(report);
+                }
+            }
+        }
+    }
+
+    async fn hear(&self, heard: ToEngine, outbound: &mpsc::Sender<FromEngine>) -> Result<(), Lost> {
+        match heard.message {
+            Some(to_engine::Message::Directive(directive)) => {
+                self.tell(Told::Directive(directive, Answers(outbound.clone()))).await
+            }
+            Some(to_engine::Message::ExitNoted(_)) => self.tell(Told::ExitNoted).await,
+            Some(to_engine::Message::Refused(refused)) => {
+                let why = Lost::Refused(refused.reason.clone());
+                self.tell(Told::Refused(refused)).await?;
+                Err(why)
+            }
+            Some(to_engine::Message::Registered(_)) => Err(Lost::Protocol),
+            // A sign of life, and whatever a newer agent may say that this wrapper does not know.
+            Some(to_engine::Message::Heartbeat(_)) | None => Ok(()),
+        }
+    }
+}
+
+/// What an agent that was told `said` has yet to hear; the end always follows the last state.
+fn news(said: Option<&Report>, now: &Report) -> Vec<from_engine::Message> {
+    let mut new = Vec::new();
+    if said.is_none_or(|said| said.state != now.state) {
+        new.push(from_engine::Message::State(now.state));
+    }
+    if said.is_none_or(|said| said.exit != now.exit) {
+        new.extend(now.exit.clone().map(from_engine::Message::Exit));
+    }
+    new
+}
+
+fn say(message: from_engine::Message) -> FromEngine {
+    FromEngine { message: Some(message) }
+}
+
+/// Never waits: an agent that does not read is as good as gone.
+fn send(outbound: &mpsc::Sender<FromEngine>, message: from_engine::Message) -> Result<(), Lost> {
+    outbound.try_send(say(message)).map_err(|_| Lost::Stuck)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::engine::EngineState;
+
+    fn kinds(said: Option<&Report>, now: &Report) -> String {
+        let name = |message: &from_engine::Message| match message {
+            from_engine::Message::State(state) => state.engine().as_str_name().to_owned(),
+            from_engine::Message::Exit(exit) => format!("exit {:?}", exit.code),
+            other => format!("{other:?}"),
+        };
+        news(said, now).iter().map(name).collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn an_agent_hears_all_at_first_and_then_what_is_new() {
+        let running = Report { state: State { engine: EngineState::Running.into(), pid: 5 }, ..Report::default() };
+        let marked = Report { marker: Some(Marker::default()), ..running.clone() };
+        let stopping = Report { state: State { engine: EngineState::ShuttingDown.into(), pid: 5 }, ..marked.clone() };
+        let ended = Report { exit: Some(Exit { code: Some(0), ..Exit::default() }), ..stopping.clone() };
+        assert_eq!("UNKNOWN", kinds(None, &Report::default()));
+        assert_eq!("", kinds(Some(&running), &marked));
+        assert_eq!("SHUTTING_DOWN", kinds(Some(&marked), &stopping));
+        assert_eq!("exit Some(0)", kinds(Some(&stopping), &ended));
+        // However fast it went, the state comes before the end.
+        assert_eq!("SHUTTING_DOWN, exit Some(0)", kinds(Some(&running), &ended));
+        assert_eq!("SHUTTING_DOWN, exit Some(0)", kinds(None, &ended));
+    }
+}

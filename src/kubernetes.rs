@@ -1,0 +1,297 @@
+//! Kubernetes as input and as the keeper of two Leases: everything that talks to its API server.
+//!
+//! [`watch`] feeds the index of what is observed, [`evidence`] reads afresh what a decision rests on, [`lease`] elects
+//! the resync leader, [`anchor`] names the domain. [`convert`] is pure. Only calls of one namespace are made, and
+//! nothing but Leases is written.
+//!
+//! What is *not* here: any decision about what was read.
+
+pub mod anchor;
+pub mod convert;
+pub mod evidence;
+pub mod lease;
+pub mod watch;
+
+use k8s_openapi::NamespaceResourceScope;
+use kaa_core::domain::ids::Millis;
+use kube::api::GetParams;
+use kube::core::Status;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::future::Future;
+use std::time::{Duration, SystemTime};
+
+/// How long a connection may take to be made: an API server that is there answers in milliseconds.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a connection may be silent while it is waited for: longer than a watch lasts
+/// ([`watch::WATCH_SECONDS`]), so that a quiet watch is not cut, and short enough to notice a half-dead connection.
+const READ_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// How long a single read of the API server may take. A read that takes longer proves nothing; the next pass reads
+/// again.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The API server of one namespace.
+#[derive(Clone)]
+pub struct Kubernetes {
+    client: Client,
+    namespace: String,
+    /// How long a single request may take.
+    timeout: Duration,
+}
+
+/// What was asked for, in the words of a Role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Such as `get`.
+    pub verb: &'static str,
+    /// Such as `statefulsets.apps`.
+    pub resource: String,
+    /// The name of the object, if one was meant.
+    pub name: Option<String>,
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)?;
+        self.name.as_ref().map_or(Ok(()), |name| write!(f, " {name}"))
+    }
+}
+
+/// Why Kubernetes gave no answer to go by.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is neither a kubeconfig nor a service account.
+    #[error("cannot find out how to reach Kubernetes")]
+    Configuration(#[source] kube::config::InferConfigError),
+    /// The client could not be made.
+    #[error("cannot set up the Kubernetes client")]
+    Client(#[source] kube::Error),
+    /// A right is missing.
+    #[error("no right to {asked}: {message}")]
+    Forbidden {
+        /// What was asked.
+        asked: Asked,
+        /// The API server's words.
+        message: String,
+    },
+    /// The object exists already.
+    #[error("cannot {asked}: it exists already")]
+    Exists {
+        /// What was asked.
+        asked: Asked,
+    },
+    /// The object is not as it was when it was read.
+    #[error("cannot {asked}: it was changed meanwhile")]
+    Conflict {
+        /// What was asked.
+        asked: Asked,
+    },
+    /// The API server answered with an error.
+    #[error("cannot {asked}: answered {code}: {message}")]
+    Refused {
+        /// What was asked.
+        asked: Asked,
+        /// The HTTP status.
+        code: u16,
+        /// The API server's words.
+        message: String,
+    },
+    /// The answer neither shows the object nor proves that there is none.
+    #[error("cannot {asked}: {why}")]
+    Unproven {
+        /// What was asked.
+        asked: Asked,
+        /// What came.
+        why: String,
+    },
+    /// There was no answer in time.
+    #[error("cannot {asked}: no answer within {} s", .after.as_secs_f32())]
+    Silent {
+        /// What was asked.
+        asked: Asked,
+        /// How long it was waited for.
+        after: Duration,
+    },
+    /// Anything else: no connection, an answer that is not understood.
+    #[error("cannot {asked}")]
+    Failed {
+        /// What was asked.
+        asked: Asked,
+        /// Why.
+        source: Box<kube::Error>,
+    },
+}
+
+impl Error {
+    /// The whole chain as one line.
+    pub fn to_line(&self) -> String {
+        use std::error::Error as _;
+        let mut line = self.to_string();
+        let mut source = self.source();
+        while let Some(error) = source {
+            let text = error.to_string();
+            // kube's errors repeat their source in their own text.
+            if !line.contains(&text) {
+                line = format!("{line}: {text}");
+            }
+            source = error.source();
+        }
+        line
+    }
+
+    fn of(asked: Asked, error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) if status.code == 403 => Self::Forbidden { asked, message: status.message },
+            kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists" => {
+                Self::Exists { asked }
+            }
+            kube::Error::Api(status) if status.code == 409 => Self::Conflict { asked },
+            kube::Error::Api(status) => Self::Refused { asked, code: status.code, message: told(&status) },
+            source => Self::Failed { asked, source: Box::new(source) },
+        }
+    }
+}
+
+/// What a Status says, cut to a line: an HTML page of a proxy may be long.
+fn told(status: &Status) -> String {
+    const SHOWN: usize = 120;
+    let line = status.message.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.chars().take(SHOWN).collect()
+}
+
+/// Finds the API server by kubeconfig (`KUBECONFIG`, for people) or by the pod's service account, and the namespace:
+/// the one given, else the configuration's.
+pub async fn connect(namespace: Option<String>) -> Result<Kubernetes, Error> {
+    let mut config = kube::Config::infer().await.map_err(Error::Configuration)?;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
+    // Else a connection that idled in the pool would be cut in the middle of its next request.
+    config.reset_reader_on_write = true;
+    // The next pass is the retry; a retry inside a request would outlive what the request was made for.
+    config.default_retry = false;
+    let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
+    let client = Client::try_from(config).map_err(Error::Client)?;
+    Ok(Kubernetes::new(client, namespace))
+}
+
+impl Kubernetes {
+    /// Wraps a client, which may as well be a simulated one.
+    pub fn new(client: Client, namespace: impl Into<String>) -> Self {
+        Self { client, namespace: namespace.into(), timeout: REQUEST_TIMEOUT }
+    }
+
+    /// The same with another limit on how long a single request may take.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// The namespace that everything here is about.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Reads an object by name from the API server's storage (no resource version). `None` means that there is none,
+    /// for certain: see [`is_absent`].
+    async fn read<K>(&self, name: &str) -> Result<Option<K>, Error>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned,
+    {
+        let asked = asked::<K>("get", Some(name));
+        let answer = async { Ok(self.api::<K>().get(name).await) };
+        match self.within(&asked, answer).await? {
+            Ok(object) if object.meta().name.as_deref() == Some(name) => Ok(Some(object)),
+            Ok(_) => Err(Error::Unproven { asked, why: "answered with another object".to_owned() }),
+            Err(kube::Error::Api(status)) if is_absent::<K>(&status, name) => Ok(None),
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                Err(Error::Unproven { asked, why: format!("a 404 that proves no absence: {}", told(&status)) })
+            }
+            Err(error) => Err(Error::of(asked, error)),
+        }
+    }
+
+    /// Reads something that is no object, by the path of its directory and its name.
+    pub(crate) async fn raw<T: DeserializeOwned>(&self, directory: &str, name: &str) -> Result<T, Error> {
+        let asked = Asked { verb: "get", resource: format!("{directory}/{name}"), name: None };
+        let request = async {
+            let request = kube::core::Request::new(directory).get(name, &GetParams::default());
+            let request = request.map_err(kube::Error::BuildRequest);
+            let answer = async { self.client.request::<T>(request?).await };
+            answer.await.map_err(|error| Error::of(asked.clone(), error))
+        };
+        self.within(&asked, request).await
+    }
+
+    /// Gives a request its time limit.
+    async fn within<T>(&self, asked: &Asked, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let silent = |_| Error::Silent { asked: asked.clone(), after: self.timeout };
+        tokio::time::timeout(self.timeout, request).await.map_err(silent)?
+    }
+}
+
+impl fmt::Debug for Kubernetes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Kubernetes({})", self.namespace)
+    }
+}
+
+fn asked<K: Resource<DynamicType = ()>>(verb: &'static str, name: Option<&str>) -> Asked {
+    let group = K::group(&());
+    let dot = if group.is_empty() { "" } else { "." };
+    Asked { verb, resource: format!("{}{dot}{group}", K::plural(&())), name: name.map(str::to_owned) }
+}
+
+/// Whether a Status proves that there is no such object: a 404 whose reason is NotFound and whose details name the
+/// object and its kind. A 404 that a proxy made up, or that is about another kind or another path, proves nothing.
+/// (kube's `get_opt` and `is_not_found` accept more than that.)
+fn is_absent<K: Resource<DynamicType = ()>>(status: &Status, name: &str) -> bool {
+    let about = |details: &kube::core::response::StatusDetails| {
+        details.name == name && details.kind == K::plural(&()) && details.group == K::group(&())
+    };
+    status.is_failure()
+        && status.code == 404
+        && status.reason == "NotFound"
+        && status.details.as_ref().is_some_and(about)
+}
+
+/// The wall time.
+fn wall_time() -> Millis {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// An API server for tests: routes that answer as a real one does.
+#[cfg(test)]
+pub(crate) mod fake {
+    use super::Kubernetes;
+    use axum::Router;
+    use axum::http::StatusCode;
+    use axum::response::{IntoResponse, Response};
+    use std::time::Duration;
+
+    /// Stands in for an API server whose namespace is `ns`.
+    pub(crate) fn kubernetes(router: Router) -> Kubernetes {
+        let client = kube::Client::new(router, "ns");
+        Kubernetes::new(client, "ns").with_timeout(Duration::from_millis(200))
+    }
+
+    /// A Status as the API server words it.
+    pub(crate) fn status(code: u16, reason: &str, group: &str, kind: &str, name: &str) -> Response {
+        let body = serde_json::json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": format!("{kind} \"{name}\" {reason}"), "reason": reason,
+            "details": {"name": name, "group": group, "kind": kind}, "code": code,
+        });
+        (StatusCode::from_u16(code).expect("a status code"), axum::Json(body)).into_response()
+    }
+}

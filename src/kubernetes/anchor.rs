@@ -1,0 +1,166 @@
+//! The anchor: an annotated Lease that says which domain this is and which founding it descends from.
+//!
+//! It is a Lease only because the right to Leases is needed anyway; nobody renews it. It changes by create-if-absent
+//! and never else, until overrides exist.
+
+use super::{Kubernetes, asked};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kaa_core::domain::ids::{DomainId, MembershipEpoch, RaftId, ServerId, Uid};
+use kaa_core::membership::Anchor;
+use kube::api::PostParams;
+use std::collections::BTreeMap;
+
+/// The annotation with the domain's id.
+const DOMAIN: &str = "kaa.dev/domain";
+/// The annotation with the membership epoch.
+const EPOCH: &str = "kaa.dev/epoch";
+/// The annotation with the id of the Raft log that founds the epoch.
+const FOUNDER: &str = "kaa.dev/founder";
+
+/// Why the anchor is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It could not be read or written.
+    #[error(transparent)]
+    Kubernetes(#[from] super::Error),
+    /// Somebody else's Lease bears the name, or the anchor was damaged.
+    #[error("lease {lease}: annotation {annotation} {}", fault(.value.as_deref()))]
+    Malformed {
+        /// The Lease.
+        lease: String,
+        /// The annotation.
+        annotation: &'static str,
+        /// What it says, if it is there.
+        value: Option<String>,
+    },
+    /// The API server answered with a Lease that has no UID.
+    #[error("lease {0} has no uid")]
+    NoUid(String),
+}
+
+fn fault(value: Option<&str>) -> String {
+    value.map_or("is missing".to_owned(), |value| format!("is not understood: {value:?}"))
+}
+
+/// What became of the wish to create the anchor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Creation {
+    /// It was created, with this UID.
+    Created(Uid),
+    /// There is one already: pass the gate again.
+    AlreadyThere,
+}
+
+/// The name of the anchor of a domain in a cluster.
+pub fn name(domain: &str, cluster: &str) -> String {
+    format!("{domain}-{cluster}-anchor")
+}
+
+/// Reads the anchor afresh. `None` means that there is none, for certain.
+pub async fn read(kubernetes: &Kubernetes, name: &str) -> Result<Option<(Anchor, Uid)>, Error> {
+    kubernetes.read::<Lease>(name).await?.map(|lease| parse(name, &lease)).transpose()
+}
+
+/// Creates the anchor, unless there is one. `server` is shown to people.
+pub async fn create(
+    kubernetes: &Kubernetes,
+    name: &str,
+    anchor: &Anchor,
+    server: &ServerId,
+) -> Result<Creation, Error> {
+    let lease = render(name, anchor, server);
+    let asked = asked::<Lease>("create", Some(name));
+    let request = async {
+        let created = kubernetes.api::<Lease>().create(&PostParams::default(), &lease).await;
+        created.map_err(|error| super::Error::of(asked.clone(), error))
+    };
+    match kubernetes.within(&asked, request).await {
+        Ok(created) => Ok(Creation::Created(uid(name, &created)?)),
+        Err(super::Error::Exists { .. }) => Ok(Creation::AlreadyThere),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn render(name: &str, anchor: &Anchor, server: &ServerId) -> Lease {
+    let annotations = BTreeMap::from([
+        (DOMAIN.to_owned(), anchor.domain.to_string()),
+        (EPOCH.to_owned(), anchor.epoch.to_string()),
+        (FOUNDER.to_owned(), anchor.founder.to_string()),
+    ]);
+    let metadata = ObjectMeta { name: Some(name.to_owned()), annotations: Some(annotations), ..ObjectMeta::default() };
+    let spec = LeaseSpec { holder_identity: Some(server.to_string()), ..LeaseSpec::default() };
+    Lease { metadata, spec: Some(spec) }
+}
+
+fn parse(name: &str, lease: &Lease) -> Result<(Anchor, Uid), Error> {
+    let annotation = |annotation: &'static str| {
+        let value = lease.metadata.annotations.as_ref().and_then(|all| all.get(annotation));
+        let malformed = Error::Malformed { lease: name.to_owned(), annotation, value: value.cloned() };
+        (value.filter(|value| !value.is_empty()).cloned(), malformed)
+    };
+    let number = |key: &'static str| {
+        let (value, malformed) = annotation(key);
+        value.and_then(|value| value.parse::<u64>().ok()).ok_or(malformed)
+    };
+    let (domain, malformed) = annotation(DOMAIN);
+    let domain = DomainId::new(domain.ok_or(malformed)?);
+    let anchor = Anchor { domain, epoch: MembershipEpoch(number(EPOCH)?), founder: RaftId(number(FOUNDER)?) };
+    Ok((anchor, uid(name, lease)?))
+}
+
+fn uid(name: &str, lease: &Lease) -> Result<Uid, Error> {
+    let uid = lease.metadata.uid.as_deref().filter(|uid| !uid.is_empty());
+    uid.map(Uid::from).ok_or_else(|| Error::NoUid(name.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn anchor() -> Anchor {
+        Anchor { domain: "d-1".into(), epoch: MembershipEpoch(1), founder: RaftId(u64::MAX) }
+    }
+
+    fn lease() -> Lease {
+        let mut lease = render("kaa-default-anchor", &anchor(), &"admin-0".into());
+        lease.metadata.uid = Some("u1".to_owned());
+        lease
+    }
+
+    #[test]
+    fn an_anchor_is_read_as_it_was_written() {
+        assert_eq!(parse("kaa-default-anchor", &lease()).expect("an anchor"), (anchor(), "u1".into()));
+    }
+
+    #[tokio::test]
+    async fn an_anchor_is_created_once() {
+        use crate::kubernetes::fake;
+        use axum::response::IntoResponse;
+        use axum::routing::post;
+        let create = |axum::Json(mut lease): axum::Json<Lease>| async move {
+            lease.metadata.uid = Some("u1".to_owned());
+            match lease.metadata.name.as_deref() {
+                Some("new") => axum::Json(lease).into_response(),
+                _ => fake::status(409, "AlreadyExists", "coordination.k8s.io", "leases", "old"),
+            }
+        };
+        let router = axum::Router::new().route("/apis/coordination.k8s.io/v1/namespaces/ns/leases", post(create));
+        let kubernetes = fake::kubernetes(router);
+        let create = async |name| super::create(&kubernetes, name, &anchor(), &"admin-0".into()).await;
+        assert_eq!(create("new").await.expect("an answer"), Creation::Created("u1".into()));
+        assert_eq!(create("old").await.expect("an answer"), Creation::AlreadyThere);
+    }
+
+    #[test]
+    fn a_malformed_anchor_names_the_annotation() {
+        let mut lease = lease();
+        let annotations = lease.metadata.annotations.as_mut().expect("annotations");
+        annotations.insert(EPOCH.to_owned(), "one".to_owned());
+        let error = parse("x", &lease).expect_err("a malformed epoch");
+        assert_eq!(error.to_string(), "lease x: annotation kaa.dev/epoch is not understood: \"one\"");
+        lease.metadata.annotations = None;
+        let error = parse("x", &lease).expect_err("a missing domain");
+        assert_eq!(error.to_string(), "lease x: annotation kaa.dev/domain is missing");
+    }
+}

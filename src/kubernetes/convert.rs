@@ -1,0 +1,220 @@
+//! From the Kubernetes types to the slim forms that decisions look at. Pure: no client, no clock.
+
+use k8s_openapi::api::apps::v1 as apps;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kaa_core::domain::ids::{ContainerId, DatabaseName, Millis, Uid};
+use kaa_core::observed::objects::{
+    ARCHIVE_TEMPLATE, Claim, Container, DATABASE_LABEL, Deployment, Ended, Owner, Pod, Running, StatefulSet,
+};
+
+/// What is kept of a StatefulSet.
+pub fn stateful_set(object: &apps::StatefulSet) -> StatefulSet {
+    let spec = &object.spec;
+    let first = spec.ordinals.as_ref().and_then(|ordinals| ordinals.start);
+    let templates = spec.volume_claim_templates.as_deref().unwrap_or_default();
+    StatefulSet {
+        name: name(&object.metadata),
+        uid: uid(&object.metadata),
+        generation: object.metadata.generation.unwrap_or_default(),
+        replicas: replicas(spec.replicas),
+        first_ordinal: first.and_then(|first| u32::try_from(first).ok()).unwrap_or_default(),
+        database: database(&object.metadata),
+        templates: templates.iter().map(|template| name(&template.metadata)).collect(),
+    }
+}
+
+/// What is kept of a Deployment.
+pub fn deployment(object: &apps::Deployment) -> Deployment {
+    Deployment {
+        name: name(&object.metadata),
+        uid: uid(&object.metadata),
+        replicas: replicas(object.spec.replicas),
+        database: database(&object.metadata),
+    }
+}
+
+/// What is kept of a Pod.
+pub fn pod(object: &core::Pod) -> Pod {
+    let volumes = object.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+    let archive = volumes.iter().find(|volume| volume.name == ARCHIVE_TEMPLATE);
+    let claim = archive.and_then(|volume| volume.persistent_volume_claim.as_ref());
+    Pod {
+        name: name(&object.metadata),
+        uid: uid(&object.metadata),
+        deleting: object.metadata.deletion_timestamp.is_some(),
+        database: database(&object.metadata),
+        owner: owner(&object.metadata),
+        archive_claim: claim.map(|claim| claim.claim_name.clone()),
+        containers: object.status.as_ref().map(containers).unwrap_or_default(),
+    }
+}
+
+/// What is kept of a PersistentVolumeClaim.
+pub fn claim(object: &core::PersistentVolumeClaim) -> Claim {
+    Claim {
+        name: name(&object.metadata),
+        uid: uid(&object.metadata),
+        deleting: object.metadata.deletion_timestamp.is_some(),
+        database: database(&object.metadata),
+    }
+}
+
+fn name(metadata: &ObjectMeta) -> String {
+    metadata.name.clone().unwrap_or_default()
+}
+
+fn uid(metadata: &ObjectMeta) -> Uid {
+    Uid::new(metadata.uid.clone().unwrap_or_default())
+}
+
+fn database(metadata: &ObjectMeta) -> Option<DatabaseName> {
+    metadata.labels.as_ref()?.get(DATABASE_LABEL).map(|name| DatabaseName::new(name.clone()))
+}
+
+fn owner(metadata: &ObjectMeta) -> Option<Owner> {
+    let mut owners = metadata.owner_references.iter().flatten();
+    let owner = owners.find(|owner| owner.controller == Some(true))?;
+    Some(Owner { kind: owner.kind.clone(), name: owner.name.clone(), uid: Uid::new(owner.uid.clone()) })
+}
+
+/// One is what the API server makes of a missing number. It admits no negative one; if it did, the wrong answer that
+/// takes nothing away is "many".
+fn replicas(wanted: Option<i32>) -> u32 {
+    u32::try_from(wanted.unwrap_or(1)).unwrap_or(u32::MAX)
+}
+
+/// Of the init containers too: a sidecar is one that never ends.
+fn containers(status: &core::PodStatus) -> Vec<Container> {
+    let init = status.init_container_statuses.iter().flatten();
+    let all = status.container_statuses.iter().flatten().chain(init);
+    all.map(container).collect()
+}
+
+fn container(status: &core::ContainerStatus) -> Container {
+    let running = status.state.as_ref().and_then(|state| state.running.as_ref());
+    let running = running.and_then(|running| {
+        let started = millis(running.started_at.as_ref()?)?;
+        Some(Running { id: container_id(status.container_id.as_deref()?)?, started })
+    });
+    let states = [status.state.as_ref(), status.last_state.as_ref()];
+    let ended = states.into_iter().flatten().filter_map(|state| ended(state.terminated.as_ref()?));
+    Container { name: status.name.clone(), running, ended: ended.collect() }
+}
+
+fn ended(terminated: &core::ContainerStateTerminated) -> Option<Ended> {
+    let id = container_id(terminated.container_id.as_deref()?)?;
+    Some(Ended { id, exit_code: Some(terminated.exit_code) })
+}
+
+/// The id without its `runtime://`.
+fn container_id(id: &str) -> Option<ContainerId> {
+    let id = id.split_once("://").map_or(id, |(_, id)| id);
+    (!id.is_empty()).then(|| ContainerId::new(id))
+}
+
+fn millis(time: &Time) -> Option<Millis> {
+    u64::try_from(time.0.as_millisecond()).ok().map(Millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
+    fn parse<K: DeserializeOwned>(object: Value) -> K {
+        serde_json::from_value(object).expect("a Kubernetes object")
+    }
+
+    #[test]
+    fn a_stateful_set_keeps_what_it_wants() {
+        let object = json!({
+            "metadata": {"name": "sm", "uid": "u1", "generation": 7, "labels": {"database": "hockey"}},
+            "spec": {"replicas": 3, "ordinals": {"start": 5}, "serviceName": "sm", "selector": {},
+                "template": {}, "volumeClaimTemplates": [{"metadata": {"name": "archive-volume"}}]},
+        });
+        let expected = StatefulSet {
+            name: "sm".into(),
+            uid: "u1".into(),
+            generation: 7,
+            replicas: 3,
+            first_ordinal: 5,
+            database: Some("hockey".into()),
+            templates: vec!["archive-volume".into()],
+        };
+        assert_eq!(stateful_set(&parse(object)), expected);
+    }
+
+    #[test]
+    fn missing_replicas_are_one_and_zero_is_zero() {
+        let replicas =
+            |spec: Value| deployment(&parse(json!({"metadata": {"name": "te", "uid": "u"}, "spec": spec}))).replicas;
+        assert_eq!(replicas(json!({"selector": {}, "template": {}})), 1);
+        assert_eq!(replicas(json!({"replicas": 0, "selector": {}, "template": {}})), 0);
+    }
+
+    #[test]
+    fn a_pod_keeps_its_controlling_owner_its_claim_and_its_containers() {
+        let object = json!({
+            "metadata": {"name": "sm-0", "uid": "p1", "deletionTimestamp": "2026-11-21T16:30:00Z",
+                "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "o1"},
+                    {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "sm", "uid": "o2", "controller": true}]},
+            "spec": {"containers": [], "volumes": [
+                {"name": "log", "persistentVolumeClaim": {"claimName": "log-sm-0"}},
+                {"name": "archive-volume", "persistentVolumeClaim": {"claimName": "archive-volume-sm-0"}}]},
+            "status": {"containerStatuses": [{
+                "name": "engine", "image": "", "imageID": "", "ready": true, "restartCount": 1,
+                "containerID": "containerd://c2",
+                "state": {"running": {"startedAt": "2026-11-21T16:30:22Z"}},
+                "lastState": {"terminated": {"containerID": "containerd://c1", "exitCode": 137}}}]},
+        });
+        let pod = pod(&parse(object));
+        assert!(pod.deleting);
+        assert_eq!(pod.owner.as_ref().map(|owner| owner.uid.as_str()), Some("o2"));
+        assert_eq!(pod.ordinal(), Some(0));
+        assert_eq!(pod.archive_claim.as_deref(), Some("archive-volume-sm-0"));
+        let engine = pod.container("engine").expect("the container");
+        assert_eq!(engine.running, Some(Running { id: "c2".into(), started: Millis(1_795_278_622_000) }));
+        assert_eq!(engine.ended, vec![Ended { id: "c1".into(), exit_code: Some(137) }]);
+    }
+
+    #[test]
+    fn both_ends_of_a_container_that_failed_twice_are_kept() {
+        let object = json!({
+            "metadata": {"name": "te", "uid": "p1"},
+            "status": {"containerStatuses": [{
+                "name": "engine", "image": "", "imageID": "", "ready": false, "restartCount": 2,
+                "containerID": "cri-o://c2",
+                "state": {"terminated": {"containerID": "cri-o://c2", "exitCode": 1}},
+                "lastState": {"terminated": {"containerID": "cri-o://c1", "exitCode": 0}}}]},
+        });
+        let pod = pod(&parse(object));
+        let engine = pod.container("engine").expect("the container");
+        assert_eq!(engine.running, None);
+        let ids: Vec<&str> = engine.ended.iter().map(|ended| ended.id.as_str()).collect();
+        assert_eq!(ids, ["c2", "c1"]);
+    }
+
+    #[test]
+    fn a_waiting_container_neither_runs_nor_has_ended() {
+        let object = json!({
+            "metadata": {"name": "te", "uid": "p1"},
+            "status": {"containerStatuses": [{
+                "name": "engine", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"waiting": {"reason": "ContainerCreating"}}}]},
+        });
+        let pod = pod(&parse(object));
+        assert_eq!(pod.containers, vec![Container { name: "engine".into(), ..Container::default() }]);
+        assert_eq!(pod.owner, None);
+        assert_eq!(pod.archive_claim, None);
+    }
+
+    #[test]
+    fn a_claim_that_is_being_deleted_still_exists() {
+        let object = json!({"metadata": {"name": "c", "uid": "u", "deletionTimestamp": "2026-11-21T16:30:00Z"}});
+        let expected = Claim { name: "c".into(), uid: "u".into(), deleting: true, database: None };
+        assert_eq!(claim(&parse(object)), expected);
+    }
+}

@@ -1,0 +1,85 @@
+//! The agents tell each other how they are: every row of `GET peers` comes from here.
+
+use crate::agent::Shared;
+use crate::config::PEER_PERIOD;
+use crate::proto::raft::StatusReply;
+use kaa_core::domain::ids::ServerId;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What is known of the other agents.
+pub struct Peers {
+    heard: Mutex<BTreeMap<ServerId, Heard>>,
+    since: Instant,
+}
+
+/// What another agent said of itself, and when.
+#[derive(Clone, Debug)]
+pub struct Heard {
+    /// Its words; `None` if it never answered.
+    pub status: Option<StatusReply>,
+    /// When it last answered.
+    pub at: Option<Instant>,
+    /// How long that answer took.
+    pub latency: Option<Duration>,
+    /// Whether it answered the last time it was asked.
+    pub connected: bool,
+}
+
+impl Default for Peers {
+    fn default() -> Self {
+        Self { heard: Mutex::default(), since: Instant::now() }
+    }
+}
+
+impl Peers {
+    fn heard(&self) -> MutexGuard<'_, BTreeMap<ServerId, Heard>> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of every other agent that was asked.
+    pub fn all(&self) -> BTreeMap<ServerId, Heard> {
+        self.heard().clone()
+    }
+
+    /// How long nothing was heard of an agent; counted from this one's start if it never answered.
+    pub fn silent_for(&self, server: &ServerId) -> Duration {
+        self.heard().get(server).and_then(|heard| heard.at).unwrap_or(self.since).elapsed()
+    }
+
+    fn note(&self, server: ServerId, latency: Duration, answer: Option<StatusReply>) {
+        let mut heard = self.heard();
+        let known = heard.entry(server).or_insert(Heard { status: None, at: None, latency: None, connected: false });
+        known.connected = answer.is_some();
+        if answer.is_some() {
+            (known.status, known.at, known.latency) = (answer, Some(Instant::now()), Some(latency));
+        }
+    }
+}
+
+/// Asks every other server of the domain how it is, again and again, until the agent ends.
+pub async fn exchange(shared: Arc<Shared>) {
+    loop {
+        let others = shared.raft.read(|domain| {
+            let others = domain.servers.values().filter(|server| server.id != shared.config.server);
+            others.map(|server| (server.id.clone(), server.address.clone())).collect::<Vec<_>>()
+        });
+        shared.peers.heard().retain(|server, _| others.iter().any(|(other, _)| other == server));
+        let asked = others.into_iter().map(|(server, address)| {
+            let shared = &shared;
+            async move {
+                let began = Instant::now();
+                let answer = shared.links.status(&address).await;
+                // Another agent may have taken over the address.
+                let answer = answer.ok().filter(|status| status.server == server.as_str());
+                shared.peers.note(server, began.elapsed(), answer);
+            }
+        });
+        futures::future::join_all(asked).await;
+        tokio::select! {
+            () = tokio::time::sleep(PEER_PERIOD) => {}
+            () = shared.stopping() => return,
+        }
+    }
+}

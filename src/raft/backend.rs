@@ -1,0 +1,140 @@
+//! Where a log lies on disk: a log and a few named values, changed together and in order.
+//!
+//! The trait is all that another storage engine has to fulfil.
+
+use redb::{ReadableDatabase, ReadableTable, TableDefinition, TableHandle};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Why the storage failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be opened, or is not one of ours.
+    #[error(
+        "{} cannot be read as the log of an agent; nothing was changed. Take it away (or delete the volume's claim) \
+         and this server comes back with an empty log, as a new member", .path.display()
+    )]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: redb::Error,
+    },
+    /// The file is a database, but of something else.
+    #[error(
+        "{} is a database of something else (it has a table '{table}'); nothing was changed. Give the agent a \
+         directory of its own", .path.display()
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// A table that is not ours.
+        table: String,
+    },
+    /// Reading or writing failed.
+    #[error("the log's storage failed")]
+    Failed(#[source] redb::Error),
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Writes the log entry at an index.
+    Put(u64, Vec<u8>),
+    /// Deletes the log from an index on.
+    Truncate(u64),
+    /// Deletes the log up to an index, inclusive.
+    Purge(u64),
+    /// Sets a named value.
+    Set(&'static str, Vec<u8>),
+    /// Deletes a named value.
+    Clear(&'static str),
+}
+
+/// Everything that is stored.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// The log.
+    pub log: BTreeMap<u64, Vec<u8>>,
+    /// The named values.
+    pub values: BTreeMap<String, Vec<u8>>,
+}
+
+/// A storage engine.
+pub trait Backend: Send {
+    /// Reads everything.
+    fn load(&mut self) -> Result<Loaded, Error>;
+    /// Makes the changes, all or none, and durable when it returns.
+    fn commit(&mut self, ops: &[Op]) -> Result<(), Error>;
+}
+
+const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
+const VALUES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("values");
+
+/// The log itself is held in memory, so that redb's cache only serves writing.
+const CACHE_BYTES: usize = 16 << 20;
+
+/// A redb file.
+pub struct Redb(redb::Database);
+
+impl Redb {
+    /// Opens the file, or creates it.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let opened = redb::Builder::new().set_cache_size(CACHE_BYTES).create(path);
+        let database = opened.map_err(|source| Error::Open { path: path.into(), source: source.into() })?;
+        if let Some(table) = foreign_table(&database).map_err(|source| Error::Open { path: path.into(), source })? {
+            return Err(Error::Foreign { path: path.into(), table });
+        }
+        let redb = Self(database);
+        redb.write(&[]).map_err(Error::Failed)?;
+        Ok(redb)
+    }
+
+    fn write(&self, ops: &[Op]) -> Result<(), redb::Error> {
+        let transaction = self.0.begin_write()?;
+        {
+            let mut log = transaction.open_table(LOG)?;
+            let mut values = transaction.open_table(VALUES)?;
+            for op in ops {
+                match op {
+                    Op::Put(index, bytes) => drop(log.insert(index, bytes.as_slice())?),
+                    Op::Truncate(from) => log.retain_in(*from.., |_, _| false)?,
+                    Op::Purge(upto) => log.retain_in(..=*upto, |_, _| false)?,
+                    Op::Set(name, bytes) => drop(values.insert(name, bytes.as_slice())?),
+                    Op::Clear(name) => drop(values.remove(name)?),
+                }
+            }
+        }
+        Ok(transaction.commit()?)
+    }
+
+    fn read(&self) -> Result<Loaded, redb::Error> {
+        let transaction = self.0.begin_read()?;
+        let mut loaded = Loaded::default();
+        for row in transaction.open_table(LOG)?.iter()? {
+            let (index, bytes) = row?;
+            loaded.log.insert(index.value(), bytes.value().to_vec());
+        }
+        for row in transaction.open_table(VALUES)?.iter()? {
+            let (name, bytes) = row?;
+            loaded.values.insert(name.value().to_owned(), bytes.value().to_vec());
+        }
+        Ok(loaded)
+    }
+}
+
+fn foreign_table(database: &redb::Database) -> Result<Option<String>, redb::Error> {
+    let transaction = database.begin_read()?;
+    let mut names = transaction.list_tables()?.map(|table| table.name().to_owned());
+    Ok(names.find(|name| name != LOG.name() && name != VALUES.name()))
+}
+
+impl Backend for Redb {
+    fn load(&mut self) -> Result<Loaded, Error> {
+        self.read().map_err(Error::Failed)
+    }
+
+    fn commit(&mut self, ops: &[Op]) -> Result<(), Error> {
+        self.write(ops).map_err(Error::Failed)
+    }
+}

@@ -1,0 +1,477 @@
+//! The running Raft, as the other modules see it: propose, read, change who votes.
+
+use super::snapshot::Shelf;
+use super::state_machine::SharedDomain;
+use super::status::{self, Metrics, Status, Surroundings};
+use super::store::Store;
+use super::transport::{Connector, MAX_PART_BYTES, Method, Peers};
+use super::types::{Applied, Node, Proposal, Raft, TypeConfig};
+use super::wire::{self, Leader, ProposeReply, ReadReply};
+use super::{Options, server};
+use crate::clock;
+use crate::proto::raft::raft_server::RaftServer;
+use kaa_core::domain::Domain;
+use kaa_core::domain::command::{Outcome, Request};
+use kaa_core::domain::ids::RaftId;
+use kaa_core::membership::{LocalLog, Membership};
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::errors::{ClientWriteError, ForwardToLeader, LinearizableReadError, RaftError};
+use openraft::{ChangeMembers, ReadPolicy};
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error as StdError;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+/// How long a proposal or a linearizable read may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a leader works for another agent, so that its answer comes before the other gives up.
+const SERVE_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long it is waited between two looks for a leader.
+const LEADER_RETRY: Duration = Duration::from_millis(50);
+/// How long a follower that handed on a proposal waits until it has applied it itself, so that its own reads show it.
+const OWN_APPLY_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a change of the membership may take; it is finished later by whoever leads.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long it is waited until another leads.
+const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
+/// The greatest proposal: an append of one must fit into a message with room to spare.
+pub const MAX_PROPOSAL_BYTES: usize = MAX_PART_BYTES;
+
+/// Why a proposal has no outcome.
+#[derive(Debug, thiserror::Error)]
+pub enum ProposeError {
+    /// Certainly not proposed: no leader was found in time.
+    #[error("there is no leader")]
+    NoLeader,
+    /// It may have happened, or happen later.
+    #[error("it is not known whether this has happened: {why}")]
+    Unknown {
+        /// How that came.
+        why: String,
+    },
+    /// Certainly not proposed: it is too large.
+    #[error("a proposal of {bytes} bytes is too large")]
+    TooLarge {
+        /// Its size.
+        bytes: u64,
+    },
+    /// It cannot be encoded.
+    #[error(transparent)]
+    Wire(#[from] wire::Error),
+    /// Raft has stopped.
+    #[error("raft has stopped: {0}")]
+    Fatal(String),
+}
+
+/// Why a linearizable read is not possible.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// No leader was found in time.
+    #[error("there is no leader")]
+    NoLeader,
+    /// The leader has no quorum.
+    #[error("there is no quorum: {0}")]
+    NoQuorum(String),
+    /// The leader's state did not arrive here in time.
+    #[error("entry {0} has not been applied here in time")]
+    Behind(u64),
+    /// Raft has stopped.
+    #[error("raft has stopped: {0}")]
+    Fatal(String),
+}
+
+/// Why the membership was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// Another agent leads.
+    #[error("another server leads")]
+    NotLeader {
+        /// The leader, if it is known.
+        leader: Option<Node>,
+    },
+    /// Raft does not allow it now.
+    #[error("the membership cannot be changed now: {0}")]
+    Refused(String),
+    /// It was not done in time; it may still be.
+    #[error("the change of the membership was not done within {} s", CHANGE_TIMEOUT.as_secs())]
+    Timeout,
+    /// Raft has stopped.
+    #[error("raft has stopped: {0}")]
+    Fatal(String),
+}
+
+impl ChangeError {
+    /// Where the leader can be reached, if it is known.
+    pub fn leader_address(&self) -> Option<&str> {
+        match self {
+            Self::NotLeader { leader } => leader.as_ref().map(|leader| leader.address.as_str()),
+            Self::Refused(_) | Self::Timeout | Self::Fatal(_) => None,
+        }
+    }
+}
+
+/// A running Raft; clones share it.
+#[derive(Clone)]
+pub struct Handle(Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) raft: Raft,
+    pub(super) store: Store,
+    pub(super) shelf: Shelf,
+    pub(super) domain: SharedDomain,
+    pub(super) applied: watch::Receiver<u64>,
+    pub(super) connector: Connector,
+    pub(super) local: LocalLog,
+    pub(super) options: Options,
+    /// When the leader was heard of last.
+    pub(super) heard: Mutex<Option<Instant>>,
+    pub(super) failure: watch::Sender<Option<String>>,
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Handle({:?})", self.0.local)
+    }
+}
+
+/// How one attempt ended.
+enum Attempt<T> {
+    Done(T),
+    /// Certainly nothing happened; perhaps this one leads.
+    NotLeader(Leader),
+}
+
+impl Handle {
+    pub(super) fn new(inner: Inner) -> Self {
+        Self(Arc::new(inner))
+    }
+
+    /// Proposes a request, here or by way of the leader. Tries again only what has certainly not been proposed.
+    pub async fn propose(&self, request: Request) -> Result<Outcome, ProposeError> {
+        let proposal = Proposal { time: clock::now(), request };
+        let bytes = wire::encode(&proposal)?.len();
+        if bytes > MAX_PROPOSAL_BYTES {
+            return Err(ProposeError::TooLarge { bytes: bytes as u64 });
+        }
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
+        let mut leader: Leader = None;
+        loop {
+            let attempt = match &leader {
+                Some((id, node)) => self.propose_there(*id, node, &proposal, deadline).await,
+                None => self.propose_here(proposal.clone(), deadline).await,
+            };
+            match attempt {
+                Attempt::Done(result) => return result.map(|(_, outcome)| outcome),
+                Attempt::NotLeader(hint) => leader = self.follow(leader, hint).await,
+            }
+            if Instant::now() >= deadline {
+                return Err(ProposeError::NoLeader);
+            }
+        }
+    }
+
+    /// Waits a moment, unless there is a first hint, and decides whom to ask next: `None` is oneself.
+    async fn follow(&self, asked: Leader, hint: Leader) -> Leader {
+        let hint = hint.filter(|(id, _)| *id != self.0.local.raft_id.0);
+        if asked.is_some() || hint.is_none() {
+            sleep(LEADER_RETRY).await;
+        }
+        hint
+    }
+
+    async fn propose_here(
+        &self,
+        proposal: Proposal,
+        deadline: Instant,
+    ) -> Attempt<Result<(u64, Outcome), ProposeError>> {
+        let written = match timeout_at(deadline, self.0.raft.client_write(proposal)).await {
+            Ok(written) => written,
+            Err(_) => return Attempt::Done(Err(ProposeError::Unknown { why: "no quorum in time".to_owned() })),
+        };
+        Attempt::Done(match written {
+            Ok(written) => match written.data {
+                Applied(Some(outcome)) => Ok((written.log_id.index, outcome)),
+                Applied(None) => Err(ProposeError::Unknown { why: "it has no outcome".to_owned() }),
+            },
+            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward))) => {
+                return Attempt::NotLeader(leader(forward));
+            }
+            Err(RaftError::APIError(error)) => Err(ProposeError::Unknown { why: error.to_string() }),
+            Err(RaftError::Fatal(error)) => Err(ProposeError::Fatal(sentence(&error))),
+        })
+    }
+
+    async fn propose_there(
+        &self,
+        id: u64,
+        node: &Node,
+        proposal: &Proposal,
+        deadline: Instant,
+    ) -> Attempt<Result<(u64, Outcome), ProposeError>> {
+        let connection = self.0.connector.connect(id, node);
+        let left = deadline.saturating_duration_since(Instant::now());
+        match connection.call(Method::Propose, proposal, left).await {
+            Ok(ProposeReply::Applied { index, outcome }) => {
+                // If it does not come in time, only this server's own reads are behind.
+                let _ = self.wait_applied(index, Instant::now() + OWN_APPLY_TIMEOUT).await;
+                Attempt::Done(Ok((index, outcome)))
+            }
+            Ok(ProposeReply::NotLeader { leader }) => Attempt::NotLeader(leader),
+            Ok(ProposeReply::Unknown { why }) => Attempt::Done(Err(ProposeError::Unknown { why })),
+            Ok(ProposeReply::TooLarge { bytes }) => Attempt::Done(Err(ProposeError::TooLarge { bytes })),
+            Err(error) if error.is_certain() => Attempt::NotLeader(None),
+            Err(error) => Attempt::Done(Err(ProposeError::Unknown { why: sentence(&error) })),
+        }
+    }
+
+    /// Proposes for another agent.
+    pub(super) async fn serve_proposal(&self, proposal: Proposal) -> ProposeReply {
+        match wire::encode(&proposal) {
+            Ok(bytes) if bytes.len() > MAX_PROPOSAL_BYTES => {
+                return ProposeReply::TooLarge { bytes: bytes.len() as u64 };
+            }
+            Ok(_) => {}
+            Err(error) => return ProposeReply::Unknown { why: sentence(&error) },
+        }
+        match self.propose_here(proposal, Instant::now() + SERVE_TIMEOUT).await {
+            Attempt::Done(Ok((index, outcome))) => ProposeReply::Applied { index, outcome },
+            Attempt::Done(Err(error)) => ProposeReply::Unknown { why: sentence(&error) },
+            Attempt::NotLeader(leader) => ProposeReply::NotLeader { leader },
+        }
+    }
+
+    /// Waits until everything that was acknowledged anywhere before this call can be read here.
+    pub async fn linearize(&self) -> Result<(), ReadError> {
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
+        let mut leader: Leader = None;
+        loop {
+            let attempt = match &leader {
+                Some((id, node)) => self.read_index_there(*id, node, deadline).await,
+                None => self.read_index_here(deadline).await,
+            };
+            match attempt {
+                Attempt::Done(index) => return self.wait_applied(index?, deadline).await,
+                Attempt::NotLeader(hint) => leader = self.follow(leader, hint).await,
+            }
+            if Instant::now() >= deadline {
+                return Err(ReadError::NoLeader);
+            }
+        }
+    }
+
+    async fn read_index_here(&self, deadline: Instant) -> Attempt<Result<u64, ReadError>> {
+        let asked = self.0.raft.get_read_linearizer(ReadPolicy::ReadIndex);
+        let Ok(read) = timeout_at(deadline, asked).await else {
+            return Attempt::Done(Err(ReadError::NoQuorum("no answer in time".to_owned())));
+        };
+        match read {
+            Ok(read) => Attempt::Done(Ok(read.read_log_id().index())),
+            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
+                Attempt::NotLeader(leader(forward))
+            }
+            Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(error))) => {
+                Attempt::Done(Err(ReadError::NoQuorum(error.to_string())))
+            }
+            Err(RaftError::Fatal(error)) => Attempt::Done(Err(ReadError::Fatal(sentence(&error)))),
+        }
+    }
+
+    async fn read_index_there(&self, id: u64, node: &Node, deadline: Instant) -> Attempt<Result<u64, ReadError>> {
+        let connection = self.0.connector.connect(id, node);
+        let left = deadline.saturating_duration_since(Instant::now());
+        match connection.call(Method::ReadIndex, &(), left).await {
+            Ok(ReadReply::Index(index)) => Attempt::Done(Ok(index)),
+            Ok(ReadReply::NotLeader { leader }) => Attempt::NotLeader(leader),
+            Ok(ReadReply::NoQuorum { why }) => Attempt::Done(Err(ReadError::NoQuorum(why))),
+            // A read can be asked for again, whatever happened to it.
+            Err(_) => Attempt::NotLeader(None),
+        }
+    }
+
+    /// Answers how far another agent must have applied.
+    pub(super) async fn serve_read_index(&self) -> ReadReply {
+        match self.read_index_here(Instant::now() + SERVE_TIMEOUT).await {
+            Attempt::Done(Ok(index)) => ReadReply::Index(index),
+            Attempt::Done(Err(error)) => ReadReply::NoQuorum { why: sentence(&error) },
+            Attempt::NotLeader(leader) => ReadReply::NotLeader { leader },
+        }
+    }
+
+    async fn wait_applied(&self, index: u64, deadline: Instant) -> Result<(), ReadError> {
+        let mut applied = self.0.applied.clone();
+        match timeout_at(deadline, applied.wait_for(|applied| *applied >= index)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(ReadError::Fatal("the state machine is gone".to_owned())),
+            Err(_) => Err(ReadError::Behind(index)),
+        }
+    }
+
+    /// Reads the domain as it is here.
+    pub fn read<T>(&self, read: impl FnOnce(&Domain) -> T) -> T {
+        read(&self.0.domain.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The index of the last applied entry.
+    pub fn applied(&self) -> watch::Receiver<u64> {
+        self.0.applied.clone()
+    }
+
+    /// What is known of this log and of the group.
+    pub fn status(&self) -> Status {
+        let inner = &*self.0;
+        let heard = *inner.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let around = Surroundings {
+            server: &inner.options.server,
+            address: &inner.options.address,
+            local: &inner.local,
+            last_log: inner.raft.data_metrics().borrow_watched().last_log,
+            applied: *inner.applied.borrow(),
+            heard: heard.map(|heard| heard.elapsed()),
+            election_timeout: self.election_timeout(),
+        };
+        Status::new(&self.metrics(), &around)
+    }
+
+    /// The membership as it is seen here; who has caught up is known to the leader alone.
+    pub fn membership(&self) -> Membership {
+        status::membership(&self.metrics(), self.election_timeout())
+    }
+
+    /// The channels to the other agents.
+    pub fn peers(&self) -> Peers {
+        self.0.connector.peers.clone()
+    }
+
+    /// Whose log this is.
+    pub fn local(&self) -> &LocalLog {
+        &self.0.local
+    }
+
+    /// Replicates to a log that does not vote. Nothing, if that is so already.
+    pub async fn add_learner(&self, id: RaftId, node: Node) -> Result<(), ChangeError> {
+        let metrics = self.metrics();
+        let known = metrics.membership_config.membership().get_node(&id.0).cloned();
+        match known {
+            Some(known) if known == node && metrics.state.is_leader() => Ok(()),
+            // A raft id names one log for ever, so that a new address of it misleads nobody.
+            Some(known) if known != node => self.change(ChangeMembers::SetNodes(BTreeMap::from([(id.0, node)]))).await,
+            _ => self.change(ChangeMembers::AddNodes(BTreeMap::from([(id.0, node)]))).await,
+        }
+    }
+
+    /// Makes exactly these the voters. Those that leave stay learners.
+    pub async fn change_voters(&self, voters: BTreeSet<RaftId>) -> Result<(), ChangeError> {
+        self.change(ChangeMembers::ReplaceAllVoters(voters.into_iter().map(|id| id.0).collect())).await
+    }
+
+    /// Ends the replication to logs that do not vote.
+    pub async fn forget(&self, ids: BTreeSet<RaftId>) -> Result<(), ChangeError> {
+        self.change(ChangeMembers::RemoveNodes(ids.into_iter().map(|id| id.0).collect())).await
+    }
+
+    async fn change(&self, change: ChangeMembers<u64, Node>) -> Result<(), ChangeError> {
+        let changed = timeout(CHANGE_TIMEOUT, self.0.raft.change_membership(change, true)).await;
+        match changed.map_err(|_| ChangeError::Timeout)? {
+            Ok(_) => Ok(()),
+            Err(RaftError::APIError(
+                ClientWriteError::ForwardToLeader(forward) | ClientWriteError::LogEntryDiscarded(forward),
+            )) => Err(ChangeError::NotLeader { leader: forward.leader_node }),
+            Err(RaftError::APIError(error)) => Err(ChangeError::Refused(error.to_string())),
+            Err(RaftError::Fatal(error)) => Err(ChangeError::Fatal(sentence(&error))),
+        }
+    }
+
+    /// Lets the voter that has come farthest lead, if this one leads, and waits a moment until it does.
+    pub async fn hand_over(&self) {
+        let metrics = self.metrics();
+        let me = metrics.id;
+        if !metrics.state.is_leader() {
+            return;
+        }
+        let matched = |id: &u64| metrics.replication.as_ref().and_then(|logs| logs.get(id).copied().flatten());
+        let voters = metrics.membership_config.membership().voter_ids();
+        let Some(next) = voters.filter(|id| *id != me).max_by_key(matched) else {
+            return;
+        };
+        if self.0.raft.trigger().transfer_leader(next).await.is_err() {
+            return;
+        }
+        let another = |metrics: &Metrics| metrics.current_leader.is_some_and(|leader| leader != me);
+        let wait = self.0.raft.wait(Some(HAND_OVER_TIMEOUT));
+        if wait.metrics(another, "another leads").await.is_err() {
+            tracing::warn!(to = next, "leadership was not taken over in time");
+        }
+    }
+
+    /// Stops Raft and lets go of the volume.
+    pub async fn shutdown(&self) {
+        // It failed only if Raft had panicked, which whoever waits for `failed` hears of.
+        let _ = self.0.raft.shutdown().await;
+        let store = self.0.store.clone();
+        let _ = tokio::task::spawn_blocking(move || store.close()).await;
+    }
+
+    /// Waits until Raft has stopped by itself and says why: the process must then end, with a status that is not 0.
+    pub async fn failed(&self) -> String {
+        let mut failure = self.0.failure.subscribe();
+        match failure.wait_for(Option::is_some).await {
+            Ok(failure) => failure.clone().unwrap_or_default(),
+            // The sender lives in `self`.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// The gRPC service that runs this Raft alone. An agent that answers also before its Raft runs uses
+    /// [`server::Host`].
+    pub fn grpc(&self) -> RaftServer<server::Service> {
+        let Options { server, address, cluster, version, .. } = &self.0.options;
+        let host = server::Host::new(server.clone(), address.clone(), cluster.clone(), version.clone());
+        host.set_handle(Some(self.clone()));
+        server::Service::serve(host)
+    }
+
+    pub(super) fn raft(&self) -> &Raft {
+        &self.0.raft
+    }
+
+    pub(super) fn shelf(&self) -> &Shelf {
+        &self.0.shelf
+    }
+
+    /// Notes that the leader was heard of.
+    pub(super) fn heard(&self) {
+        *self.0.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Notes that this Raft must not go on. The first reason counts.
+    pub(super) fn fail(&self, error: &dyn StdError) {
+        let why = sentence(error);
+        tracing::error!(%why, "raft cannot go on");
+        self.0.failure.send_if_modified(|failure| failure.is_none().then(|| *failure = Some(why)).is_some());
+    }
+
+    pub(super) fn metrics(&self) -> Metrics {
+        self.0.raft.metrics().borrow_watched().clone()
+    }
+
+    fn election_timeout(&self) -> Duration {
+        Duration::from_millis(self.0.options.election_max_ms)
+    }
+}
+
+fn leader(forward: ForwardToLeader<TypeConfig>) -> Leader {
+    forward.leader_id.zip(forward.leader_node)
+}
+
+/// An error and what is behind it, in one line.
+pub(super) fn sentence(error: &dyn StdError) -> String {
+    let mut sentence = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        sentence = format!("{sentence}: {error}");
+        source = error.source();
+    }
+    sentence
+}

@@ -1,0 +1,338 @@
+//! What an agent answers to others on its agent-to-agent port, also while its Raft does not run.
+
+use super::handle::{Handle, sentence};
+use super::snapshot::{self, Incoming};
+use super::status::{Role, Status};
+use super::transport::{MAX_MESSAGE_BYTES, MAX_PART_BYTES};
+use super::types::{Node, Snapshot};
+use super::wire::{self, SnapshotHead};
+use crate::clock;
+use crate::proto::raft::raft_server::{Raft, RaftServer};
+use crate::proto::raft::{
+    Fenced, JoinReply, JoinRequest, Message, Reply, SnapshotPart, StatusReply, StatusRequest, reply, snapshot_part,
+};
+use kaa_core::domain::command::{Actor, Command, Outcome, Request as Propose, Role as ActorRole};
+use kaa_core::domain::ids::{ClusterName, Millis, RaftId, ServerId};
+use kaa_core::domain::server::Server;
+use kaa_core::membership::LocalLog;
+use openraft::raft::AppendEntriesResponse;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use tonic::{Request, Response, Status as Refusal, Streaming};
+
+/// What an agent is, whatever its Raft does; clones share it.
+#[derive(Clone, Debug)]
+pub struct Host(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    server: ServerId,
+    address: String,
+    cluster: ClusterName,
+    version: String,
+    incarnation: String,
+    local: RwLock<Option<LocalLog>>,
+    handle: RwLock<Option<Handle>>,
+    resync_leader: RwLock<String>,
+}
+
+impl Host {
+    /// Makes it, with no Raft running.
+    pub fn new(server: ServerId, address: String, cluster: ClusterName, version: String) -> Self {
+        Self(Arc::new(Shared {
+            server,
+            address,
+            cluster,
+            version,
+            incarnation: format!("{:016x}", clock::random_u64()),
+            local: RwLock::default(),
+            handle: RwLock::default(),
+            resync_leader: RwLock::default(),
+        }))
+    }
+
+    /// Shows whose log lies on the volume while Raft does not run.
+    pub fn set_local_log(&self, local: LocalLog) {
+        *self.0.local.write().unwrap_or_else(PoisonError::into_inner) = Some(local);
+    }
+
+    /// Serves a running Raft from now on, or none.
+    pub fn set_handle(&self, handle: Option<Handle>) {
+        *self.0.handle.write().unwrap_or_else(PoisonError::into_inner) = handle;
+    }
+
+    /// Tells who holds the resync Lease.
+    pub fn set_resync_leader(&self, holder: &str) {
+        holder.clone_into(&mut self.0.resync_leader.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The running Raft.
+    pub fn handle(&self) -> Option<Handle> {
+        self.0.handle.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What this agent tells of itself.
+    pub fn status(&self) -> StatusReply {
+        let Shared { server, address, cluster, version, incarnation, local, handle: _, resync_leader } = &*self.0;
+        let mut reply = StatusReply {
+            server: server.to_string(),
+            address: address.clone(),
+            cluster: cluster.to_string(),
+            version: version.clone(),
+            incarnation: incarnation.clone(),
+            resync_leader: resync_leader.read().unwrap_or_else(PoisonError::into_inner).clone(),
+            lifecycle: "INITIALIZING".to_owned(),
+            ..StatusReply::default()
+        };
+        match self.handle() {
+            Some(handle) => tell(handle.status(), &mut reply),
+            None => {
+                if let Some(local) = &*local.read().unwrap_or_else(PoisonError::into_inner) {
+                    reply.domain = local.domain.as_ref().map(ToString::to_string).unwrap_or_default();
+                    (reply.epoch, reply.raft_id) = (local.epoch.0, local.raft_id.0);
+                }
+            }
+        }
+        reply
+    }
+}
+
+fn tell(status: Status, reply: &mut StatusReply) {
+    reply.domain = status.domain.to_string();
+    reply.epoch = status.epoch.0;
+    reply.raft_id = status.raft_id.0;
+    reply.role = status.role.to_string();
+    reply.lifecycle = status.lifecycle.to_string();
+    reply.leader = status.leader.map(|leader| leader.to_string()).unwrap_or_default();
+    reply.term = status.term;
+    reply.last_log_term = status.last_log_term;
+    reply.last_log_index = status.last_log_index;
+    reply.commit_index = status.commit_index;
+    reply.applied_index = status.applied_index;
+    reply.quorum = status.quorum;
+}
+
+/// The gRPC service.
+#[derive(Debug)]
+pub struct Service(Host);
+
+impl Service {
+    /// Makes it ready to be added to a server.
+    pub fn serve(host: Host) -> RaftServer<Self> {
+        let server = RaftServer::new(Self(host));
+        server.max_decoding_message_size(MAX_MESSAGE_BYTES).max_encoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    fn running(&self) -> Result<Handle, Refusal> {
+        // Not `unavailable`, which is also said of a connection that breaks: this is certainly not carried out.
+        self.0.handle().ok_or_else(|| Refusal::failed_precondition("Raft does not run here yet"))
+    }
+
+    /// Finds the log that a message is meant for.
+    fn meant(&self, message: &Message) -> Result<Handle, Unserved> {
+        let handle = self.running()?;
+        let local = handle.local();
+        let domain = local.domain.as_ref().map_or("", |domain| domain.as_str());
+        if message.domain == domain && message.epoch == local.epoch.0 && message.receiver == local.raft_id.0 {
+            return Ok(handle);
+        }
+        let (domain, epoch, receiver) = (domain.to_owned(), local.epoch.0, local.raft_id.0);
+        Err(Unserved::Answer(Reply { result: Some(reply::Result::Fenced(Fenced { domain, epoch, receiver })) }))
+    }
+
+    /// Opens a message that is meant for the log that runs here.
+    fn open<T: DeserializeOwned>(&self, message: &Message, what: &str) -> Result<(Handle, T), Unserved> {
+        let handle = self.meant(message)?;
+        let payload = wire::decode(&message.payload, what).map_err(|error| Unserved::answer(&error))?;
+        Ok((handle, payload))
+    }
+}
+
+/// Why a message was not served: told as an answer, or as the failure of the call.
+enum Unserved {
+    Answer(Reply),
+    Call(Refusal),
+}
+
+impl From<Refusal> for Unserved {
+    fn from(refusal: Refusal) -> Self {
+        Self::Call(refusal)
+    }
+}
+
+impl Unserved {
+    fn answer(error: &dyn std::error::Error) -> Self {
+        match wire::encode(&sentence(error)) {
+            Ok(bytes) => Self::Answer(Reply { result: Some(reply::Result::Error(bytes)) }),
+            Err(error) => Self::Call(Refusal::internal(error.to_string())),
+        }
+    }
+}
+
+type Served = Result<Response<Reply>, Refusal>;
+
+fn answer<T: Serialize>(result: Result<T, Unserved>) -> Served {
+    let encoded = result.and_then(|value| wire::encode(&value).map_err(|error| Unserved::answer(&error)));
+    match encoded {
+        Ok(payload) => Ok(Response::new(Reply { result: Some(reply::Result::Payload(payload)) })),
+        Err(Unserved::Answer(reply)) => Ok(Response::new(reply)),
+        Err(Unserved::Call(refusal)) => Err(refusal),
+    }
+}
+
+impl Service {
+    async fn append_entries(&self, message: &Message) -> Result<impl Serialize + use<>, Unserved> {
+        let handle = self.meant(message)?;
+        let append = wire::decode(&message.payload, "what the leader sends").map_err(|error| {
+            if error.is_newer() {
+                // To go on without it would leave this server behind for ever, silently.
+                handle.fail(&error);
+            }
+            Unserved::answer(&error)
+        })?;
+        let response = handle.raft().append_entries(append).await.map_err(|error| Unserved::answer(&error))?;
+        if !matches!(response, AppendEntriesResponse::HigherVote(_)) {
+            handle.heard();
+        }
+        Ok(response)
+    }
+
+    async fn receive(&self, mut parts: Streaming<SnapshotPart>) -> Result<impl Serialize + use<>, Unserved> {
+        let first = parts.message().await?.and_then(|part| part.part);
+        let Some(snapshot_part::Part::Head(head)) = first else {
+            return Err(Refusal::invalid_argument("a snapshot begins with its head").into());
+        };
+        let (handle, head) = self.open::<SnapshotHead>(&head, "a snapshot's head")?;
+        let failed = |error: snapshot::Error| Unserved::answer(&error);
+        let mut incoming = handle.shelf().receive().map_err(failed)?;
+        let mut bytes = 0;
+        while let Some(part) = parts.message().await? {
+            let Some(snapshot_part::Part::Data(data)) = part.part else {
+                return Err(Refusal::invalid_argument("a snapshot has one head").into());
+            };
+            if data.len() > MAX_PART_BYTES {
+                return Err(Refusal::invalid_argument("a part of a snapshot is too large").into());
+            }
+            bytes += data.len() as u64;
+            incoming = write(incoming, data).await?.map_err(failed)?;
+            handle.heard();
+        }
+        if bytes != head.bytes {
+            return Err(Refusal::data_loss("the snapshot broke off").into());
+        }
+        let snapshot = Snapshot { meta: head.meta, snapshot: incoming.finish(head.checksum).map_err(failed)? };
+        let installed = handle.raft().install_full_snapshot(head.vote, snapshot).await;
+        installed.map_err(|error| Unserved::answer(&error))
+    }
+
+    async fn admit(&self, request: JoinRequest) -> Result<JoinReply, Refusal> {
+        let handle = self.running()?;
+        let refused = |leader_address: String, reason: String| JoinReply { accepted: false, leader_address, reason };
+        let local = handle.local();
+        let domain = local.domain.as_ref().map_or("", |domain| domain.as_str());
+        if request.domain != domain || request.epoch != local.epoch.0 || request.raft_id == 0 {
+            let reason = format!("this is domain {domain}, epoch {}", local.epoch);
+            return Ok(refused(String::new(), reason));
+        }
+        let status = handle.status();
+        if status.role != Role::Leader {
+            let leader = status.leader_address().unwrap_or_default();
+            return Ok(refused(leader, "this server does not lead".to_owned()));
+        }
+        // The domain learns of the new log first: whoever looks at the membership must not take it for a stale one.
+        if let Err(why) = make_known(&handle, &request).await {
+            return Ok(refused(String::new(), why));
+        }
+        let node = Node { server: request.server, address: request.address };
+        Ok(match handle.add_learner(RaftId(request.raft_id), node).await {
+            Ok(()) => JoinReply { accepted: true, leader_address: String::new(), reason: String::new() },
+            Err(error) => refused(error.leader_address().unwrap_or_default().to_owned(), error.to_string()),
+        })
+    }
+}
+
+/// Has the domain note which log the server holds now.
+async fn make_known(handle: &Handle, request: &JoinRequest) -> Result<(), String> {
+    let server = Server {
+        id: request.server.as_str().into(),
+        cluster: request.cluster.as_str().into(),
+        address: request.address.clone(),
+        raft_id: RaftId(request.raft_id),
+        version: request.version.clone(),
+        labels: BTreeMap::new(),
+        joined: Millis::default(),
+    };
+    let actor = Actor { role: ActorRole::RaftLeader, name: handle.status().server.to_string() };
+    match handle.propose(Propose { actor, command: Command::AdmitServer { server } }).await {
+        Ok(Outcome::Refused(why)) => Err(why.to_string()),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Writes a part of a snapshot where it holds up nobody.
+async fn write(mut incoming: Incoming, data: Vec<u8>) -> Result<Result<Incoming, snapshot::Error>, Refusal> {
+    let writing = tokio::task::spawn_blocking(move || incoming.write(&data).map(|()| incoming));
+    writing.await.map_err(|error| Refusal::internal(error.to_string()))
+}
+
+#[tonic::async_trait]
+impl Raft for Service {
+    async fn append(&self, request: Request<Message>) -> Served {
+        answer(self.append_entries(request.get_ref()).await)
+    }
+
+    async fn vote(&self, request: Request<Message>) -> Served {
+        let voted = async {
+            let (handle, vote) = self.open(request.get_ref(), "a request for a vote")?;
+            handle.raft().vote(vote).await.map_err(|error| Unserved::answer(&error))
+        };
+        answer(voted.await)
+    }
+
+    async fn pre_vote(&self, request: Request<Message>) -> Served {
+        let voted = async {
+            let (handle, vote) = self.open(request.get_ref(), "a request for a vote")?;
+            handle.raft().pre_vote(vote).await.map_err(|error| Unserved::answer(&error))
+        };
+        answer(voted.await)
+    }
+
+    async fn transfer_leader(&self, request: Request<Message>) -> Served {
+        let transferred = async {
+            let (handle, transfer) = self.open(request.get_ref(), "a transfer of leadership")?;
+            handle.raft().handle_transfer_leader(transfer).await.map_err(|error| Unserved::answer(&error))
+        };
+        answer(transferred.await)
+    }
+
+    async fn snapshot(&self, request: Request<Streaming<SnapshotPart>>) -> Served {
+        answer(self.receive(request.into_inner()).await)
+    }
+
+    async fn propose(&self, request: Request<Message>) -> Served {
+        let proposed = async {
+            let (handle, proposal) = self.open(request.get_ref(), "a proposal")?;
+            Ok(handle.serve_proposal(proposal).await)
+        };
+        answer(proposed.await)
+    }
+
+    async fn read_index(&self, request: Request<Message>) -> Served {
+        let read = async {
+            let (handle, ()) = self.open(request.get_ref(), "a question for the read index")?;
+            Ok(handle.serve_read_index().await)
+        };
+        answer(read.await)
+    }
+
+    async fn join(&self, request: Request<JoinRequest>) -> Result<Response<JoinReply>, Refusal> {
+        Ok(Response::new(self.admit(request.into_inner()).await?))
+    }
+
+    async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusReply>, Refusal> {
+        Ok(Response::new(self.0.status()))
+    }
+}

@@ -1,0 +1,258 @@
+//! The log store: a mirror in memory, and one thread that makes the changes durable in their order.
+//!
+//! Whatever is queued goes into one commit, so that a burst of writes costs one fsync. Vote, append, truncate and purge
+//! go through the same queue; the committed index waits for the next commit of something else, since losing it costs
+//! nothing but a later replay.
+
+use super::backend::{self, Backend, Op};
+use super::snapshot::Pointer;
+use super::types::{Entry, LogId, TypeConfig, Vote};
+use super::volume::{Log, names};
+use super::wire;
+use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
+use openraft::{OptionalSend, RaftLogReader};
+use serde::Serialize;
+use std::fmt::Debug;
+use std::fs::File;
+use std::io;
+use std::ops::RangeBounds;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use tokio::sync::oneshot;
+
+/// How many changes go into one commit at most: some megabytes, which redb still takes in a few milliseconds.
+const MAX_OPS_PER_COMMIT: usize = 1024;
+
+/// Who waits for a commit.
+enum Waiter {
+    Raft(IOFlushed<TypeConfig>),
+    Task(oneshot::Sender<io::Result<()>>),
+    /// Nobody: it need not be durable now.
+    Nobody,
+}
+
+struct Job {
+    ops: Vec<Op>,
+    waiter: Waiter,
+}
+
+/// The writer's queue is not bounded here: openraft bounds what is in flight.
+struct Writer {
+    queue: mpsc::Sender<Job>,
+    thread: JoinHandle<()>,
+    /// Held until the last change is written.
+    _lock: File,
+}
+
+/// The log store; clones share it.
+#[derive(Clone)]
+pub struct Store(Arc<Shared>);
+
+struct Shared {
+    log: Mutex<Log>,
+    writer: Mutex<Option<Writer>>,
+}
+
+impl Store {
+    /// Starts the writer.
+    pub(super) fn start(backend: Box<dyn Backend>, lock: File, log: Log) -> io::Result<Self> {
+        let (queue, jobs) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("raft-log".into()).spawn(move || write(backend, &jobs))?;
+        let writer = Writer { queue, thread, _lock: lock };
+        Ok(Self(Arc::new(Shared { log: Mutex::new(log), writer: Mutex::new(Some(writer)) })))
+    }
+
+    /// Writes what is queued and lets go of the volume.
+    pub(super) fn close(&self) {
+        self.0.close();
+    }
+
+    /// The snapshot that is pointed to.
+    pub(super) fn snapshot(&self) -> Option<Pointer> {
+        self.log().snapshot.clone()
+    }
+
+    /// Points to another snapshot.
+    pub(super) async fn set_snapshot(&self, pointer: Pointer) -> io::Result<()> {
+        self.commit(vec![set(names::SNAPSHOT, &pointer)?]).await?;
+        self.log().snapshot = Some(pointer);
+        Ok(())
+    }
+
+    /// The last entry of the log.
+    pub(super) fn last(&self) -> Option<Entry> {
+        self.log().entries.values().next_back().cloned()
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.0.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn commit(&self, ops: Vec<Op>) -> io::Result<()> {
+        let (done, wait) = oneshot::channel();
+        self.queue(ops, Waiter::Task(done));
+        wait.await.map_err(|_| closed())?
+    }
+
+    fn queue(&self, ops: Vec<Op>, waiter: Waiter) {
+        let writer = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let job = Job { ops, waiter };
+        let refused = match writer.as_ref() {
+            Some(writer) => writer.queue.send(job).map_err(|refused| refused.0).err(),
+            None => Some(job),
+        };
+        if let Some(job) = refused {
+            job.waiter.wake(Err(closed()));
+        }
+    }
+}
+
+impl Shared {
+    fn close(&self) {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Writer { queue, thread, _lock }) = writer {
+            drop(queue);
+            // A panic of the writer was seen by everybody who waited for it.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Waiter {
+    fn wake(self, result: io::Result<()>) {
+        match self {
+            Self::Raft(callback) => callback.io_completed(result),
+            // Whoever asked may have gone.
+            Self::Task(done) => drop(done.send(result)),
+            Self::Nobody => {}
+        }
+    }
+}
+
+fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the log's storage is closed")
+}
+
+fn set<T: Serialize>(name: &'static str, value: &T) -> Result<Op, wire::Error> {
+    Ok(Op::Set(name, wire::encode(value)?))
+}
+
+/// The writer's life: until the queue is closed and empty.
+fn write(mut backend: Box<dyn Backend>, jobs: &mpsc::Receiver<Job>) {
+    let mut failed: Option<Arc<backend::Error>> = None;
+    let (mut ops, mut waiters) = (Vec::new(), Vec::new());
+    loop {
+        let Ok(job) = jobs.recv() else { break };
+        take(job, &mut ops, &mut waiters);
+        while ops.len() < MAX_OPS_PER_COMMIT {
+            let Ok(job) = jobs.try_recv() else { break };
+            take(job, &mut ops, &mut waiters);
+        }
+        if waiters.is_empty() {
+            continue;
+        }
+        // After a failure nobody can say what is on disk: nothing is written any more.
+        if failed.is_none() {
+            failed = backend.commit(&ops).err().map(Arc::new);
+        }
+        ops.clear();
+        for waiter in waiters.drain(..) {
+            waiter.wake(failed.clone().map_or(Ok(()), |error| Err(io::Error::other(error))));
+        }
+    }
+    if failed.is_none() && !ops.is_empty() {
+        // Only the committed index is left; without it the next start replays less.
+        let _ = backend.commit(&ops);
+    }
+}
+
+fn take(job: Job, ops: &mut Vec<Op>, waiters: &mut Vec<Waiter>) {
+    ops.extend(job.ops);
+    if !matches!(job.waiter, Waiter::Nobody) {
+        waiters.push(job.waiter);
+    }
+}
+
+impl RaftLogReader<TypeConfig> for Store {
+    async fn try_get_log_entries<R>(&mut self, range: R) -> Result<Vec<Entry>, io::Error>
+    where
+        R: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        Ok(self.log().entries.range(range).map(|(_, entry)| entry.clone()).collect())
+    }
+
+    async fn read_vote(&mut self) -> Result<Option<Vote>, io::Error> {
+        Ok(self.log().vote)
+    }
+}
+
+impl RaftLogStorage<TypeConfig> for Store {
+    type LogReader = Self;
+
+    async fn get_log_state(&mut self) -> Result<LogState<TypeConfig>, io::Error> {
+        let log = self.log();
+        let last = log.entries.values().next_back().map(|entry| entry.log_id).or(log.purged);
+        Ok(LogState { last_purged_log_id: log.purged, last_log_id: last })
+    }
+
+    async fn get_log_reader(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
+        self.commit(vec![set(names::VOTE, vote)?]).await?;
+        self.log().vote = Some(*vote);
+        Ok(())
+    }
+
+    async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), io::Error> {
+        if let Some(committed) = committed {
+            self.log().committed = Some(committed);
+            self.queue(vec![set(names::COMMITTED, &committed)?], Waiter::Nobody);
+        }
+        Ok(())
+    }
+
+    async fn read_committed(&mut self) -> Result<Option<LogId>, io::Error> {
+        Ok(self.log().committed)
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> Result<(), io::Error>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let mut ops = Vec::new();
+        {
+            let mut log = self.log();
+            for entry in entries {
+                ops.push(Op::Put(entry.log_id.index, wire::encode(&entry)?));
+                log.entries.insert(entry.log_id.index, entry);
+            }
+        }
+        self.queue(ops, Waiter::Raft(callback));
+        Ok(())
+    }
+
+    async fn truncate_after(&mut self, last: Option<LogId>) -> Result<(), io::Error> {
+        let from = last.map_or(0, |last| last.index + 1);
+        self.log().entries.split_off(&from);
+        self.commit(vec![Op::Truncate(from)]).await
+    }
+
+    async fn purge(&mut self, upto: LogId) -> Result<(), io::Error> {
+        let ops = vec![set(names::PURGED, &upto)?, Op::Purge(upto.index)];
+        {
+            let mut log = self.log();
+            log.purged = Some(upto);
+            log.entries = log.entries.split_off(&(upto.index + 1));
+        }
+        self.commit(ops).await
+    }
+}

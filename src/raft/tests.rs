@@ -1,0 +1,116 @@
+//! Tests of Raft as a whole: real files, real sockets on the loopback, short timeouts.
+
+mod cluster;
+mod golden;
+mod storage;
+mod volumes;
+
+use super::{Handle, Node, Options, Volume};
+use crate::net::{self, Tls};
+use kaa_core::domain::command::{Actor, Command, Expected, Outcome, Request, Role};
+use kaa_core::domain::ids::{DomainId, MembershipEpoch, RaftId};
+use kaa_core::membership::Anchor;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+/// An agent without the rest: a volume, a Raft, a port.
+struct Agent {
+    handle: Handle,
+    address: String,
+    serving: JoinHandle<()>,
+    /// Closes the connections too, as the end of a process does.
+    stop: oneshot::Sender<()>,
+}
+
+fn options(server: &str, address: &str) -> Options {
+    let mut options = Options::new(server.into(), address.to_owned(), "c1".into(), "test".to_owned());
+    (options.heartbeat_ms, options.election_min_ms, options.election_max_ms) = (60, 300, 600);
+    options
+}
+
+fn anchor(epoch: u64, founder: RaftId) -> Anchor {
+    Anchor { domain: DomainId::from("d1"), epoch: MembershipEpoch(epoch), founder }
+}
+
+fn node(server: &str, address: &str) -> Node {
+    Node { server: server.to_owned(), address: address.to_owned() }
+}
+
+/// Founds on the volume in `dir` and starts.
+async fn found(dir: &Path, server: &str, tls: Option<&Tls>) -> Agent {
+    let address = free_address();
+    let mut volume = Volume::open(dir).unwrap();
+    let epoch = volume.local_log().epoch.0 + 1;
+    let anchor = anchor(epoch, volume.local_log().raft_id);
+    volume.found(&anchor, &node(server, &address)).unwrap();
+    let agent = start(volume, server, &address, tls).await;
+    let founding = Command::FoundDomain { domain: "d1".into(), name: "test".to_owned(), anchor: "lease".into() };
+    let outcome = agent.handle.propose(request(founding)).await.unwrap();
+    assert!(matches!(outcome, Outcome::Changed | Outcome::Unchanged), "{outcome:?}");
+    agent
+}
+
+/// Starts on an empty log of epoch `epoch`, which nobody replicates to yet.
+async fn blank(dir: &Path, server: &str, epoch: u64, tls: Option<&Tls>) -> Agent {
+    let mut volume = Volume::open(dir).unwrap();
+    volume.set_aside(&anchor(epoch, RaftId(0))).unwrap();
+    start(volume, server, &free_address(), tls).await
+}
+
+async fn start(volume: Volume, server: &str, address: &str, tls: Option<&Tls>) -> Agent {
+    let handle = super::start(volume, options(server, address), tls.cloned()).await.unwrap();
+    let socket: SocketAddr = address.parse().unwrap();
+    let router = net::server(tls).unwrap().add_service(handle.grpc());
+    let (stop, stopped) = oneshot::channel();
+    let stopped = async { drop(stopped.await) };
+    let serving = tokio::spawn(async move { router.serve_with_shutdown(socket, stopped).await.unwrap() });
+    Agent { handle, address: address.to_owned(), serving, stop }
+}
+
+impl Agent {
+    fn id(&self) -> RaftId {
+        self.handle.local().raft_id
+    }
+
+    /// Ends the agent as a process that is told to end would, but without handing over.
+    async fn stop(self) {
+        drop(self.stop);
+        self.handle.shutdown().await;
+        self.serving.await.unwrap();
+    }
+
+    async fn set(&self, key: &str) -> Outcome {
+        self.handle.propose(value(key, "v")).await.unwrap()
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.handle.read(|domain| domain.values.contains_key(key))
+    }
+}
+
+fn request(command: Command) -> Request {
+    Request { actor: Actor { role: Role::Person, name: "test".to_owned() }, command }
+}
+
+fn value(key: &str, value: &str) -> Request {
+    let (key, value) = (key.to_owned(), Some(value.to_owned()));
+    request(Command::SetValue { key, value, expected: Expected::Anything })
+}
+
+fn free_address() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+/// Waits until something is so, and panics if that takes too long.
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(15);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,274 @@
+//! Several servers in one process, over gRPC on the loopback.
+
+use super::{Agent, anchor, blank, found, node, options, start, until, value};
+use crate::net::Tls;
+use crate::proto::raft::JoinRequest;
+use crate::raft::transport::{Connector, Method};
+use crate::raft::{Handle, Host, Peers, ProposeError, ReadError, Role, Service, Volume};
+use kaa_core::domain::command::Outcome;
+use kaa_core::domain::ids::{RaftId, ServerId};
+use kaa_core::membership::{Change, next_change};
+use openraft::raft::VoteRequest;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tempfile::{TempDir, tempdir};
+use tokio::time::{Instant, sleep};
+
+fn certificates() -> Tls {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca_key = KeyPair::generate().unwrap();
+    let ca = params.self_signed(&ca_key).unwrap();
+    let issuer = Issuer::new(params, ca_key);
+    let key = KeyPair::generate().unwrap();
+    let cert = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+    Tls { ca: ca.pem().into(), cert: cert.pem().into(), key: key.serialize_pem().into() }
+}
+
+fn join_request(agent: &Agent) -> JoinRequest {
+    let local = agent.handle.local();
+    JoinRequest {
+        domain: "d1".to_owned(),
+        epoch: local.epoch.0,
+        raft_id: local.raft_id.0,
+        server: agent.handle.status().server.to_string(),
+        address: agent.address.clone(),
+        cluster: "c1".to_owned(),
+        version: "test".to_owned(),
+    }
+}
+
+/// Lets one server join by way of another.
+pub(super) async fn join(by: &Agent, agent: &Agent) {
+    let reply = agent.handle.peers().join(std::slice::from_ref(&by.address), &join_request(agent)).await.unwrap();
+    assert!(reply.accepted, "{}", reply.reason);
+}
+
+/// Changes the membership as a leader's agent does, until these vote.
+pub(super) async fn settle(leader: &Handle, voters: &BTreeSet<RaftId>) {
+    let deadline = Instant::now() + Duration::from_secs(15);
+    loop {
+        let membership = leader.membership();
+        if membership.halves == [voters.clone()] {
+            return;
+        }
+        let wanted: BTreeMap<RaftId, ServerId> =
+            membership.members.iter().map(|(id, member)| (*id, member.server.clone())).collect();
+        let current = wanted.iter().map(|(id, server)| (server.clone(), *id)).collect();
+        match next_change(&membership, &current, &wanted.into_values().collect()) {
+            Change::Voters(goal) => leader.change_voters(goal).await.unwrap(),
+            Change::None | Change::Forget(_) => sleep(Duration::from_millis(20)).await,
+        }
+        assert!(Instant::now() < deadline, "{membership:?}");
+    }
+}
+
+async fn three(tls: Option<&Tls>) -> ([TempDir; 3], Vec<Agent>) {
+    let dirs = [tempdir().unwrap(), tempdir().unwrap(), tempdir().unwrap()];
+    let first = found(dirs[0].path(), "admin-0", tls).await;
+    let second = blank(dirs[1].path(), "admin-1", 1, tls).await;
+    let third = blank(dirs[2].path(), "admin-2", 1, tls).await;
+    join(&first, &second).await;
+    // By way of a learner, which names the leader.
+    until("the learner knows the leader", || second.handle.status().leader.is_some()).await;
+    join(&second, &third).await;
+    let all = BTreeSet::from([first.id(), second.id(), third.id()]);
+    settle(&first.handle, &all).await;
+    (dirs, vec![first, second, third])
+}
+
+async fn stop(agents: Vec<Agent>) {
+    for agent in agents {
+        agent.stop().await;
+    }
+}
+
+async fn a_cluster_lives(tls: Option<&Tls>) {
+    let (dirs, mut agents) = three(tls).await;
+    for i in 0..10 {
+        assert_eq!(agents[i % 3].set(&format!("k{i}")).await, Outcome::Changed);
+        assert!(agents[i % 3].has(&format!("k{i}")), "a server sees its own write");
+    }
+    for agent in &agents {
+        agent.handle.linearize().await.unwrap();
+        assert!(agent.has("k9"));
+        assert!(agent.handle.status().quorum);
+    }
+
+    let leader = agents.remove(0);
+    let (address, id) = (leader.address.clone(), leader.id());
+    leader.stop().await;
+    let leads = |agent: &Agent| agent.handle.status().role == Role::Leader;
+    until("another leads", || agents.iter().any(leads)).await;
+    assert_eq!(agents[0].set("after").await, Outcome::Changed);
+    agents[1].handle.linearize().await.unwrap();
+    assert!(agents[1].has("after") && (0..10).all(|i| agents[1].has(&format!("k{i}"))));
+
+    let back = start(Volume::open(dirs[0].path()).unwrap(), "admin-0", &address, tls).await;
+    assert_eq!(back.id(), id);
+    until("it has caught up", || back.has("after") && back.handle.status().quorum).await;
+    back.handle.linearize().await.unwrap();
+    agents.push(back);
+
+    let leader = agents.iter().find(|agent| leads(agent)).unwrap();
+    leader.handle.hand_over().await;
+    assert_ne!(leader.handle.status().role, Role::Leader);
+    until("one leads after handing over", || agents.iter().any(leads)).await;
+    assert_eq!(agents[0].set("handed over").await, Outcome::Changed);
+    stop(agents).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_lives_in_clear() {
+    a_cluster_lives(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_lives_over_mutual_tls() {
+    let tls = certificates();
+    a_cluster_lives(Some(&tls)).await;
+
+    let dir = tempdir().unwrap();
+    let agent = found(dir.path(), "admin-0", Some(&tls)).await;
+    assert_eq!(agent.handle.peers().status(&agent.address).await.unwrap().server, "admin-0");
+    assert!(Peers::new(Some(certificates())).status(&agent.address).await.is_err(), "of another authority");
+    assert!(Peers::new(None).status(&agent.address).await.is_err(), "in clear");
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_quorum_nothing_is_said_to_be_done() {
+    let (_dirs, mut agents) = three(None).await;
+    let last = agents.pop().unwrap();
+    stop(agents).await;
+    until("the leader is missed", || !last.handle.status().quorum).await;
+    let proposed = last.handle.propose(value("k", "v")).await;
+    assert!(matches!(proposed, Err(ProposeError::NoLeader)), "{proposed:?}");
+    let read = last.handle.linearize().await;
+    assert!(matches!(read, Err(ReadError::NoLeader)), "{read:?}");
+    last.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_of_another_epoch_or_for_another_log_is_fenced_off() {
+    let dir = tempdir().unwrap();
+    let agent = found(dir.path(), "admin-0", None).await;
+    let before = agent.handle.metrics().vote;
+    let vote = VoteRequest::<crate::raft::types::TypeConfig>::new(openraft::Vote::new(99 << 32, 7), None);
+    let peers = Peers::new(None);
+    let mut fenced = 0;
+    for (domain, epoch, receiver) in
+        [("d1", 2, agent.id().0), ("d1", 0, agent.id().0), ("d1", 1, 7), ("d2", 1, agent.id().0)]
+    {
+        let connector = Connector { peers: peers.clone(), domain: domain.to_owned(), epoch };
+        let connection = connector.connect(receiver, &node("admin-0", &agent.address));
+        for method in [Method::Append, Method::Vote, Method::PreVote, Method::TransferLeader, Method::Propose] {
+            let answer = connection.call::<_, ()>(method, &vote, Duration::from_secs(2)).await;
+            assert!(matches!(answer, Err(crate::raft::transport::Error::Fenced { epoch: 1, .. })), "{answer:?}");
+            fenced += 1;
+        }
+    }
+    assert_eq!(peers.fenced(), fenced);
+    assert_eq!(agent.handle.metrics().vote, before);
+
+    let mut request = join_request(&agent);
+    request.epoch = 2;
+    let reply = peers.join(std::slice::from_ref(&agent.address), &request).await.unwrap();
+    assert!(!reply.accepted && reply.reason.contains("epoch 1"), "{}", reply.reason);
+    agent.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_joiner_gets_a_snapshot() {
+    let dirs = [tempdir().unwrap(), tempdir().unwrap()];
+    let first = found(dirs[0].path(), "admin-0", None).await;
+    let large = "x".repeat(700_000);
+    for i in 0..5 {
+        first.handle.propose(value(&format!("k{i}"), &large)).await.unwrap();
+    }
+    let raft = first.handle.raft();
+    raft.trigger().snapshot().await.unwrap();
+    until("there is a snapshot", || first.handle.metrics().snapshot.is_some()).await;
+    raft.trigger().purge_log(6).await.unwrap();
+    until("the log is purged", || first.handle.metrics().purged.is_some_and(|purged| purged.index >= 6)).await;
+
+    let second = blank(dirs[1].path(), "admin-1", 1, None).await;
+    join(&first, &second).await;
+    until("the joiner has it all", || (0..5).all(|i| second.has(&format!("k{i}")))).await;
+    assert!(second.handle.metrics().snapshot.is_some());
+    settle(&first.handle, &BTreeSet::from([first.id(), second.id()])).await;
+    second.set("k").await;
+
+    let (address, domain) = (second.address.clone(), second.handle.read(Clone::clone));
+    second.stop().await;
+    let second = start(Volume::open(dirs[1].path()).unwrap(), "admin-1", &address, None).await;
+    second.handle.linearize().await.unwrap();
+    assert_eq!(second.handle.read(Clone::clone), domain);
+    stop(vec![second, first]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_was_replaced_is_forgotten() {
+    let dirs = [tempdir().unwrap(), tempdir().unwrap(), tempdir().unwrap()];
+    let first = found(dirs[0].path(), "admin-0", None).await;
+    let lost = blank(dirs[1].path(), "admin-1", 1, None).await;
+    join(&first, &lost).await;
+    let lost_id = lost.id();
+    lost.stop().await;
+    let second = blank(dirs[2].path(), "admin-1", 1, None).await;
+    join(&first, &second).await;
+    settle_on(&first.handle, &second).await;
+    let current = BTreeMap::from([("admin-0".into(), first.id()), ("admin-1".into(), second.id())]);
+    let wanted = BTreeSet::from(["admin-0".into(), "admin-1".into()]);
+    let change = next_change(&first.handle.membership(), &current, &wanted);
+    assert_eq!(change, Change::Forget(BTreeSet::from([lost_id])));
+    first.handle.forget(BTreeSet::from([lost_id])).await.unwrap();
+    assert_eq!(first.handle.status().learners, BTreeMap::new());
+    // Joining again, elsewhere, is known by the raft id.
+    first.handle.add_learner(second.id(), node("admin-1", "127.0.0.1:1")).await.unwrap();
+    assert_eq!(first.handle.status().voters[&second.id()].address, "127.0.0.1:1");
+    stop(vec![first, second]).await;
+}
+
+async fn settle_on(leader: &Handle, agent: &Agent) {
+    until("it has caught up", || leader.membership().members.get(&agent.id()).is_some_and(|it| it.caught_up)).await;
+    let voters = BTreeSet::from([leader.local().raft_id, agent.id()]);
+    leader.change_voters(voters).await.unwrap();
+}
+
+#[tokio::test]
+async fn status_is_told_before_raft_runs() {
+    let address = super::free_address();
+    let host = Host::new("admin-0".into(), address.clone(), "c1".into(), "test".to_owned());
+    let router = crate::net::server(None).unwrap().add_service(Service::serve(host.clone()));
+    let socket = address.parse().unwrap();
+    let serving = tokio::spawn(async move { router.serve(socket).await.unwrap() });
+    let peers = Peers::new(None);
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let status = loop {
+        match peers.status(&address).await {
+            Ok(status) => break status,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!((status.role.as_str(), status.lifecycle.as_str()), ("", "INITIALIZING"));
+
+    let dir = tempdir().unwrap();
+    let mut volume = Volume::open(dir.path()).unwrap();
+    volume.found(&anchor(1, volume.local_log().raft_id), &node("admin-0", &address)).unwrap();
+    host.set_local_log(volume.local_log());
+    host.set_resync_leader("admin-3");
+    let status = peers.status(&address).await.unwrap();
+    assert_eq!((status.domain.as_str(), status.epoch, status.resync_leader.as_str()), ("d1", 1, "admin-3"));
+    let join = JoinRequest { domain: "d1".to_owned(), epoch: 1, raft_id: 9, ..JoinRequest::default() };
+    assert!(peers.join(std::slice::from_ref(&address), &join).await.is_err());
+
+    let handle = crate::raft::start(volume, options("admin-0", &address), None).await.unwrap();
+    host.set_handle(Some(handle.clone()));
+    until("it leads", || host.status().role == "LEADER").await;
+    assert_eq!(peers.status(&address).await.unwrap().leader, "admin-0");
+    serving.abort();
+    handle.shutdown().await;
+}

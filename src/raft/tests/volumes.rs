@@ -1,0 +1,161 @@
+//! What happens to a volume between two runs of Raft.
+
+use super::{Agent, anchor, found, free_address, node, start};
+use crate::raft::backend::{Backend, Op, Redb};
+use crate::raft::volume::{Error, Volume};
+use crate::raft::{Role, wire};
+use kaa_core::domain::ids::{MembershipEpoch, RaftId};
+use std::collections::BTreeSet;
+use std::error::Error as _;
+use std::path::Path;
+use tempfile::tempdir;
+
+fn file(dir: &Path) -> std::path::PathBuf {
+    dir.join("log/raft.redb")
+}
+
+#[test]
+fn a_raft_id_stays_with_its_log() {
+    let dir = tempdir().unwrap();
+    let local = Volume::open(dir.path()).unwrap().local_log();
+    assert_ne!(local.raft_id, RaftId(0));
+    assert_eq!((local.domain.clone(), local.epoch), (None, MembershipEpoch(0)));
+    assert_eq!(Volume::open(dir.path()).unwrap().local_log(), local);
+}
+
+#[test]
+fn a_volume_is_used_by_one_process_at_a_time() {
+    let dir = tempdir().unwrap();
+    let _volume = Volume::open(dir.path()).unwrap();
+    let error = Volume::open(dir.path()).unwrap_err();
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+}
+
+#[test]
+fn the_gate_is_passed_once_per_pod() {
+    let dir = tempdir().unwrap();
+    let mut volume = Volume::open(dir.path()).unwrap();
+    assert_eq!(volume.gate_passed(), None);
+    volume.set_gate_passed("uid-1").unwrap();
+    drop(volume);
+    assert_eq!(Volume::open(dir.path()).unwrap().gate_passed(), Some("uid-1"));
+}
+
+#[test]
+fn an_unreadable_file_is_refused_and_kept() {
+    let dir = tempdir().unwrap();
+    drop(Volume::open(dir.path()).unwrap());
+    for garbage in
+        [b"not a database".repeat(1000), vec![0; 4096], std::fs::read(file(dir.path())).unwrap()[..5000].into()]
+    {
+        std::fs::write(file(dir.path()), &garbage).unwrap();
+        let error = Volume::open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("raft.redb cannot be read") && error.contains("Take it away"), "{error}");
+        assert_eq!(std::fs::read(file(dir.path())).unwrap(), garbage);
+    }
+}
+
+#[test]
+fn a_database_of_something_else_is_refused() {
+    let dir = tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("log")).unwrap();
+    let database = redb::Database::create(file(dir.path())).unwrap();
+    let transaction = database.begin_write().unwrap();
+    transaction.open_table(redb::TableDefinition::<u64, u64>::new("accounts")).unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    let error = Volume::open(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("accounts"), "{error}");
+}
+
+#[test]
+fn an_entry_of_a_newer_agent_is_refused_with_a_sentence() {
+    let dir = tempdir().unwrap();
+    drop(Volume::open(dir.path()).unwrap());
+    let mut redb = Redb::open(&file(dir.path())).unwrap();
+    redb.commit(&[Op::Put(0, vec![wire::VERSION + 1, 0xc0])]).unwrap();
+    drop(redb);
+    let error = Volume::open(dir.path()).unwrap_err();
+    let why = error.source().unwrap().to_string();
+    assert!(why.starts_with("log entry 0 was written by a newer agent"), "{why}");
+}
+
+#[test]
+fn only_the_founder_founds() {
+    let dir = tempdir().unwrap();
+    let mut volume = Volume::open(dir.path()).unwrap();
+    let another = anchor(1, RaftId(volume.local_log().raft_id.0 ^ 1));
+    assert!(matches!(volume.found(&another, &node("a", "a:1")), Err(Error::NotFounder { .. })));
+    assert_eq!(volume.local_log().epoch, MembershipEpoch(0));
+}
+
+#[tokio::test]
+async fn a_founder_elects_itself_on_an_empty_log_and_comes_back() {
+    let dir = tempdir().unwrap();
+    let agent = found(dir.path(), "admin-0", None).await;
+    agent.set("k").await;
+    let (status, address) = (agent.handle.status(), agent.address.clone());
+    assert_eq!((status.role, status.epoch, status.term), (Role::Leader, MembershipEpoch(1), 1));
+    assert_eq!(status.leader.unwrap().as_str(), "admin-0");
+    assert!(status.quorum);
+    let local = agent.handle.local().clone();
+    agent.stop().await;
+
+    let mut volume = Volume::open(dir.path()).unwrap();
+    assert_eq!(volume.local_log(), local);
+    volume.found(&anchor(1, local.raft_id), &node("admin-0", &address)).unwrap();
+    let agent = start(volume, "admin-0", &address, None).await;
+    agent.handle.linearize().await.unwrap();
+    assert!(agent.has("k"));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_survivor_of_two_founds_the_next_epoch_with_all_it_holds() {
+    let dirs = [tempdir().unwrap(), tempdir().unwrap()];
+    let first = found(dirs[0].path(), "admin-0", None).await;
+    let second = super::blank(dirs[1].path(), "admin-1", 1, None).await;
+    super::cluster::join(&first, &second).await;
+    let both = BTreeSet::from([first.id(), second.id()]);
+    super::cluster::settle(&first.handle, &both).await;
+    for i in 0..20 {
+        first.set(&format!("k{i}")).await;
+    }
+    let (id, address) = (first.id(), first.address.clone());
+    second.stop().await;
+    first.stop().await;
+
+    // Founding again after a crash before the start changes nothing.
+    for _ in 0..2 {
+        let mut volume = Volume::open(dirs[0].path()).unwrap();
+        volume.found(&anchor(2, id), &node("admin-0", &address)).unwrap();
+    }
+    let founder: Agent = start(Volume::open(dirs[0].path()).unwrap(), "admin-0", &address, None).await;
+    founder.set("after").await;
+    assert!((0..20).all(|i| founder.has(&format!("k{i}"))));
+    let status = founder.handle.status();
+    assert_eq!(status.voters.keys().copied().collect::<Vec<_>>(), [id]);
+    assert_eq!((status.epoch, status.role), (MembershipEpoch(2), Role::Leader));
+    super::until("what came before the founding is purged", || founder.handle.metrics().purged.is_some()).await;
+    founder.stop().await;
+
+    let mut volume = Volume::open(dirs[1].path()).unwrap();
+    let old = volume.local_log();
+    volume.set_aside(&anchor(2, id)).unwrap();
+    let new = volume.local_log();
+    assert_ne!(old.raft_id, new.raft_id);
+    assert_eq!((new.epoch, new.domain), (MembershipEpoch(2), Some("d1".into())));
+    let kept = dirs[1].path().join(format!("set-aside-1-{}", old.raft_id));
+    assert!(kept.join("raft.redb").exists());
+    // Once more, as after a crash, an empty log of an epoch gives way to another.
+    drop(volume);
+    assert_eq!(Volume::open(dirs[1].path()).unwrap().local_log().raft_id, new.raft_id);
+}
+
+#[tokio::test]
+async fn raft_does_not_start_on_a_volume_without_a_domain() {
+    let dir = tempdir().unwrap();
+    let volume = Volume::open(dir.path()).unwrap();
+    let started = crate::raft::start(volume, super::options("a", &free_address()), None).await;
+    assert!(matches!(started, Err(crate::raft::Error::NoDomain)));
+}

@@ -1,0 +1,342 @@
+//! The volume of an agent: one directory, used by one process at a time.
+//!
+//! ```text
+//! lock                        held while the volume is open
+//! log/raft.redb               domain, epoch, raft id, vote, log, the pointer to the snapshot
+//! log/snapshots/              the snapshot
+//! set-aside-EPOCH-RAFTID/     a log of an earlier epoch: kept, never used again
+//! ```
+//!
+//! All of one log lies in one directory, so that it is set aside by one rename.
+
+use super::backend::{self, Backend, Op, Redb};
+use super::snapshot::{self, Pointer, Shelf};
+use super::types::{Entry, LogId, Node, TypeConfig, Vote, first_term};
+use super::wire;
+use crate::clock;
+use kaa_core::domain::ids::{DomainId, MembershipEpoch, RaftId};
+use kaa_core::membership::{Anchor, LocalLog};
+use openraft::entry::RaftEntry;
+use openraft::vote::RaftLeaderId;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// Why a volume cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file or directory failed.
+    #[error("volume {}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Another process has it.
+    #[error("volume {} is in use by another process", .path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The storage failed or was refused.
+    #[error(transparent)]
+    Backend(#[from] backend::Error),
+    /// Something on it is not understood.
+    #[error("volume {} holds what this agent cannot read; nothing was changed", .path.display())]
+    Content {
+        /// The directory.
+        path: PathBuf,
+        /// What.
+        source: wire::Error,
+    },
+    /// Its snapshot cannot be read.
+    #[error(transparent)]
+    Snapshot(#[from] snapshot::Error),
+    /// A value could not be encoded.
+    #[error(transparent)]
+    Encode(wire::Error),
+    /// The log has a hole, or does not go on where the snapshot ends.
+    #[error("volume {}: log entry {missing} is missing; nothing was changed. Take the directory 'log' away (or delete \
+             the volume's claim) and this server comes back as a new member", .path.display())]
+    Hole {
+        /// The directory.
+        path: PathBuf,
+        /// The first entry that is missing.
+        missing: u64,
+    },
+    /// The anchor does not allow this log to found.
+    #[error("{anchor:?} does not make this log the founder: it is {local:?}")]
+    NotFounder {
+        /// The anchor.
+        anchor: Anchor,
+        /// The log.
+        local: LocalLog,
+    },
+}
+
+/// The names of the values beside the log.
+pub(super) mod names {
+    pub(in super::super) const DOMAIN: &str = "domain";
+    pub(in super::super) const EPOCH: &str = "epoch";
+    pub(in super::super) const SEALED: &str = "sealed";
+    pub(in super::super) const RAFT_ID: &str = "raft_id";
+    pub(in super::super) const GATE_PASSED: &str = "gate_passed";
+    pub(in super::super) const VOTE: &str = "vote";
+    pub(in super::super) const PURGED: &str = "purged";
+    pub(in super::super) const COMMITTED: &str = "committed";
+    pub(in super::super) const SNAPSHOT: &str = "snapshot";
+}
+
+/// Everything that is known of a log, decoded.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    pub(super) entries: BTreeMap<u64, Entry>,
+    pub(super) vote: Option<Vote>,
+    pub(super) purged: Option<LogId>,
+    pub(super) committed: Option<LogId>,
+    pub(super) snapshot: Option<Pointer>,
+}
+
+impl Log {
+    /// The last entry that it holds or has held.
+    pub(super) fn last(&self) -> Option<LogId> {
+        let stored = self.entries.values().next_back().map(|entry| entry.log_id);
+        stored.max(self.purged).max(self.snapshot.as_ref().and_then(|snapshot| snapshot.meta.last_log_id))
+    }
+}
+
+/// Whose log it is.
+#[derive(Clone, Debug)]
+struct Identity {
+    domain: Option<DomainId>,
+    epoch: MembershipEpoch,
+    raft_id: RaftId,
+    gate_passed: Option<String>,
+}
+
+/// An open volume whose Raft does not run.
+pub struct Volume {
+    dir: PathBuf,
+    lock: File,
+    backend: Box<dyn Backend>,
+    shelf: Shelf,
+    identity: Identity,
+    log: Log,
+}
+
+/// What a running Raft takes over from a volume.
+pub(super) struct Parts {
+    pub(super) lock: File,
+    pub(super) backend: Box<dyn Backend>,
+    pub(super) shelf: Shelf,
+    pub(super) local: LocalLog,
+    pub(super) log: Log,
+}
+
+impl std::fmt::Debug for Volume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Volume").field("dir", &self.dir).field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+impl Volume {
+    /// Opens the volume in a directory and makes an empty log if there is none.
+    pub fn open(dir: &Path) -> Result<Self, Error> {
+        let failed = |source| Error::File { path: dir.into(), source };
+        std::fs::create_dir_all(dir).map_err(failed)?;
+        let lock = lock(dir)?;
+        let (backend, shelf, identity, log) = open_log(dir)?;
+        Ok(Self { dir: dir.into(), lock, backend, shelf, identity, log })
+    }
+
+    /// Whose log it is, as the gate judges it.
+    pub fn local_log(&self) -> LocalLog {
+        let Identity { domain, epoch, raft_id, .. } = self.identity.clone();
+        LocalLog { domain, epoch, raft_id }
+    }
+
+    /// The UID of the pod for which the gate was passed.
+    pub fn gate_passed(&self) -> Option<&str> {
+        self.identity.gate_passed.as_deref()
+    }
+
+    /// Notes that the gate was passed for a pod.
+    pub fn set_gate_passed(&mut self, pod_uid: &str) -> Result<(), Error> {
+        self.backend.commit(&[set(names::GATE_PASSED, &pod_uid)?])?;
+        self.identity.gate_passed = Some(pod_uid.to_owned());
+        Ok(())
+    }
+
+    /// Founds the anchor's epoch: this log alone votes from here on. One transaction, and nothing if it is done.
+    pub fn found(&mut self, anchor: &Anchor, node: &Node) -> Result<(), Error> {
+        let local = self.local_log();
+        let same_domain = local.domain.as_ref().is_none_or(|domain| *domain == anchor.domain);
+        if anchor.founder != local.raft_id || !same_domain || anchor.epoch < local.epoch {
+            return Err(Error::NotFounder { anchor: anchor.clone(), local });
+        }
+        if anchor.epoch == local.epoch && local.domain.is_some() {
+            return Ok(());
+        }
+        let me = local.raft_id.0;
+        let term = first_term(anchor.epoch.0);
+        let last = self.log.last();
+        let leader = openraft::alias::LeaderIdOf::<TypeConfig>::new(term, me).to_committed();
+        let id = LogId::new(leader, last.map_or(0, |last| last.index + 1));
+        let nodes = BTreeMap::from([(me, node.clone())]);
+        let membership = openraft::Membership::new(vec![BTreeSet::from([me])], nodes).expect("the voter has its node");
+        let entry = Entry::new_membership(id, membership);
+        // openraft derives its next term from its vote alone. A vote for itself at the epoch's first term, not granted
+        // by anybody, is what makes it stand for election above every term of the epochs before.
+        let vote = Vote::new(term, me);
+        let mut ops = vec![
+            set(names::EPOCH, &anchor.epoch)?,
+            set(names::DOMAIN, &anchor.domain)?,
+            set(names::SEALED, &false)?,
+            set(names::VOTE, &vote)?,
+            Op::Put(id.index, wire::encode(&entry).map_err(Error::Encode)?),
+        ];
+        ops.extend(self.close_gap()?);
+        self.backend.commit(&ops)?;
+        (self.identity.epoch, self.identity.domain) = (anchor.epoch, Some(anchor.domain.clone()));
+        self.log.vote = Some(vote);
+        self.log.entries.insert(id.index, entry);
+        Ok(())
+    }
+
+    /// Purges what a snapshot covers, if the process ended between installing it and purging: the entry to come would
+    /// otherwise lie behind a hole.
+    fn close_gap(&mut self) -> Result<Vec<Op>, Error> {
+        let stored = self.log.entries.values().next_back().map(|entry| entry.log_id).max(self.log.purged);
+        let covered = self.log.snapshot.as_ref().and_then(|snapshot| snapshot.meta.last_log_id);
+        let Some(covered) = covered.filter(|covered| Some(*covered) > stored) else {
+            return Ok(Vec::new());
+        };
+        self.log.entries.clear();
+        self.log.purged = Some(covered);
+        Ok(vec![Op::Purge(covered.index), set(names::PURGED, &covered)?])
+    }
+
+    /// Makes this volume one of the anchor's epoch with an empty log. A log that is not empty is kept aside.
+    pub fn set_aside(&mut self, anchor: &Anchor) -> Result<(), Error> {
+        if self.identity.epoch != MembershipEpoch(0) || self.log.last().is_some() || self.log.vote.is_some() {
+            let Identity { epoch, raft_id, .. } = &self.identity;
+            let kept = self.dir.join(format!("set-aside-{epoch}-{raft_id}"));
+            // redb must have let go of its file before the file moves.
+            self.backend = Box::new(Closed);
+            let failed = |source| Error::File { path: kept.clone(), source };
+            std::fs::rename(self.dir.join("log"), &kept).map_err(failed)?;
+            snapshot::sync_dir(&self.dir).map_err(failed)?;
+            (self.backend, self.shelf, self.identity, self.log) = open_log(&self.dir)?;
+        }
+        self.backend.commit(&[
+            set(names::EPOCH, &anchor.epoch)?,
+            set(names::DOMAIN, &anchor.domain)?,
+            set(names::SEALED, &false)?,
+        ])?;
+        (self.identity.epoch, self.identity.domain) = (anchor.epoch, Some(anchor.domain.clone()));
+        Ok(())
+    }
+
+    pub(super) fn into_parts(self) -> Parts {
+        let local = self.local_log();
+        Parts { lock: self.lock, backend: self.backend, shelf: self.shelf, local, log: self.log }
+    }
+}
+
+/// What stands in for the storage while its file moves.
+struct Closed;
+
+impl Backend for Closed {
+    fn load(&mut self) -> Result<backend::Loaded, backend::Error> {
+        Err(backend::Error::Failed(redb::Error::DatabaseClosed))
+    }
+
+    fn commit(&mut self, _: &[Op]) -> Result<(), backend::Error> {
+        Err(backend::Error::Failed(redb::Error::DatabaseClosed))
+    }
+}
+
+fn lock(dir: &Path) -> Result<File, Error> {
+    let path = dir.join("lock");
+    let failed = |source| Error::File { path: path.clone(), source };
+    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(Error::InUse { path: dir.into() }),
+        Err(std::fs::TryLockError::Error(source)) => Err(failed(source)),
+    }
+}
+
+type OpenLog = (Box<dyn Backend>, Shelf, Identity, Log);
+
+fn open_log(dir: &Path) -> Result<OpenLog, Error> {
+    let log_dir = dir.join("log");
+    let shelf = Shelf::open(log_dir.join("snapshots"))?;
+    let mut backend = Redb::open(&log_dir.join("raft.redb"))?;
+    snapshot::sync_dir(&log_dir).map_err(|source| Error::File { path: log_dir.clone(), source })?;
+    let loaded = backend.load()?;
+    let (identity, log) = decode(&loaded).map_err(|source| Error::Content { path: dir.into(), source })?;
+    if let Some(missing) = hole(&log) {
+        return Err(Error::Hole { path: dir.into(), missing });
+    }
+    let identity = match identity {
+        Some(identity) => identity,
+        None => {
+            let raft_id = new_raft_id();
+            backend.commit(&[set(names::RAFT_ID, &raft_id)?])?;
+            Identity { domain: None, epoch: MembershipEpoch(0), raft_id, gate_passed: None }
+        }
+    };
+    shelf.keep_only(log.snapshot.as_ref())?;
+    Ok((Box::new(backend), shelf, identity, log))
+}
+
+/// Random, and not 0, which is nobody's.
+fn new_raft_id() -> RaftId {
+    loop {
+        let id = clock::random_u64();
+        if id != 0 {
+            return RaftId(id);
+        }
+    }
+}
+
+/// Finds the first entry that is missing between what is purged and the last entry.
+fn hole(log: &Log) -> Option<u64> {
+    let first = log.purged.map_or(0, |purged| purged.index + 1);
+    log.entries.keys().zip(first..).find(|(index, expected)| *index != expected).map(|(_, expected)| expected)
+}
+
+fn decode(loaded: &backend::Loaded) -> Result<(Option<Identity>, Log), wire::Error> {
+    let mut log = Log {
+        vote: value(loaded, names::VOTE)?,
+        purged: value(loaded, names::PURGED)?,
+        committed: value(loaded, names::COMMITTED)?,
+        snapshot: value(loaded, names::SNAPSHOT)?,
+        entries: BTreeMap::new(),
+    };
+    for (index, bytes) in &loaded.log {
+        log.entries.insert(*index, wire::decode(bytes, format_args!("log entry {index}"))?);
+    }
+    let Some(raft_id) = value(loaded, names::RAFT_ID)? else {
+        return Ok((None, log));
+    };
+    let identity = Identity {
+        domain: value(loaded, names::DOMAIN)?,
+        epoch: value(loaded, names::EPOCH)?.unwrap_or_default(),
+        raft_id,
+        gate_passed: value(loaded, names::GATE_PASSED)?,
+    };
+    Ok((Some(identity), log))
+}
+
+fn value<T: DeserializeOwned>(loaded: &backend::Loaded, name: &str) -> Result<Option<T>, wire::Error> {
+    loaded.values.get(name).map(|bytes| wire::decode(bytes, format_args!("the value '{name}'"))).transpose()
+}
+
+fn set<T: Serialize>(name: &'static str, value: &T) -> Result<Op, Error> {
+    Ok(Op::Set(name, wire::encode(value).map_err(Error::Encode)?))
+}

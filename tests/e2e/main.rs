@@ -1,0 +1,50 @@
+//! What is judged on a real cluster: `tests/e2e/run DIR` runs it on one that `tests/cluster/up DIR` made, or on whatever
+//! KUBECONFIG names (README, "Tests").
+//!
+//! Each case has a namespace of its own, drives it with kubectl as a person would, and compares what `kaa show` prints
+//! with a golden file, volatile fields masked. Each runs three times: undisturbed, with the pod of the resync Lease's
+//! holder deleted in the middle, and with that of the Raft leader. The golden files are the same: same end state.
+//! `UPDATE=1` rewrites them from the undisturbed runs.
+
+mod cases;
+mod cluster;
+mod masks;
+
+use cluster::{Cluster, Disturb};
+
+/// One test for each way to disturb a case.
+macro_rules! cases {
+    ($($case:ident)*) => {$(
+        mod $case {
+            use super::*;
+
+            #[test]
+            fn undisturbed() {
+                run(stringify!($case), Disturb::Nobody, cases::$case);
+            }
+
+            #[test]
+            fn lease_holder_deleted() {
+                run(stringify!($case), Disturb::LeaseHolder, cases::$case);
+            }
+
+            #[test]
+            fn raft_leader_deleted() {
+                run(stringify!($case), Disturb::RaftLeader, cases::$case);
+            }
+        }
+    )*};
+}
+
+cases! {
+    storage_manager_scaled_down_and_up
+    claim_deleted
+    transaction_engine_deleted_and_killed
+    admin_deleted_under_an_engine
+}
+
+fn run(name: &str, disturb: Disturb, case: fn(&mut Cluster)) {
+    let mut cluster = Cluster::up(name, disturb);
+    case(&mut cluster);
+    cluster.passed();
+}

@@ -1,0 +1,154 @@
+//! An agent that does what a test tells it to: each stream that is opened is handed to the test.
+
+use super::soon;
+use kaa::proto::engine::engine_server::{Engine, EngineServer};
+use kaa::proto::engine::{
+    Directive, EngineState, Exit, FromEngine, Heartbeat, Refused, Register, Registered, Start, State, ToEngine,
+    directive, from_engine, to_engine,
+};
+use std::net::SocketAddr;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::transport::{Server, ServerTlsConfig};
+use tonic::{Request, Response, Status, Streaming};
+
+pub const DOMAIN: &str = "domain-1";
+
+pub struct FakeAgent {
+    pub address: SocketAddr,
+    opened: mpsc::Receiver<Opened>,
+}
+
+/// One stream, from the agent's side. Dropping it is losing the session.
+pub struct Opened {
+    pub register: Register,
+    pub authorization: Option<String>,
+    inbound: Streaming<FromEngine>,
+    outbound: mpsc::Sender<Result<ToEngine, Status>>,
+}
+
+struct Service(mpsc::Sender<Opened>);
+
+#[tonic::async_trait]
+impl Engine for Service {
+    type AttachStream = ReceiverStream<Result<ToEngine, Status>>;
+
+    async fn attach(&self, request: Request<Streaming<FromEngine>>) -> Result<Response<Self::AttachStream>, Status> {
+        let authorization = request.metadata().get("authorization").map(|value| value.to_str().unwrap().to_owned());
+        let mut inbound = request.into_inner();
+        let first = inbound.message().await?.and_then(|first| first.message);
+        let Some(from_engine::Message::Register(register)) = first else { panic!("Register comes first") };
+        let (outbound, queue) = mpsc::channel(16);
+        let _ = self.0.send(Opened { register, authorization, inbound, outbound }).await;
+        Ok(Response::new(ReceiverStream::new(queue)))
+    }
+}
+
+impl FakeAgent {
+    pub async fn start() -> Self {
+        Self::serve(Server::builder()).await
+    }
+
+    pub async fn start_tls(tls: ServerTlsConfig) -> Self {
+        Self::serve(Server::builder().tls_config(tls).unwrap()).await
+    }
+
+    async fn serve(mut server: Server) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (open, opened) = mpsc::channel(16);
+        let service = EngineServer::new(Service(open));
+        tokio::spawn(server.add_service(service).serve_with_incoming(TcpListenerStream::new(listener)));
+        Self { address, opened }
+    }
+
+    /// The next stream that a wrapper opens.
+    pub async fn opened(&mut self) -> Opened {
+        soon("a stream to be opened", self.opened.recv()).await.unwrap()
+    }
+
+    /// Whether a stream has been opened that the test has not seen.
+    pub fn has_opened(&self) -> bool {
+        !self.opened.is_empty()
+    }
+
+    /// The next stream, taken through registration and Start until the engine is RUNNING.
+    pub async fn running(&mut self) -> (Opened, State) {
+        let mut stream = self.opened().await;
+        stream.admit().await;
+        stream.start(1).await;
+        assert_eq!(Ok(()), stream.result_of(1).await);
+        let state = stream.state(EngineState::Running).await;
+        (stream, state)
+    }
+}
+
+impl Opened {
+    pub async fn say(&self, message: to_engine::Message) {
+        self.outbound.send(Ok(ToEngine { message: Some(message) })).await.unwrap();
+    }
+
+    /// Registers the engine as process 7, on archive 3 if it has one.
+    pub async fn admit(&self) {
+        let archive = if self.register.path.is_empty() { 0 } else { 3 };
+        let (domain, server) = (DOMAIN.to_owned(), "admin-0".to_owned());
+        let registered = Registered { domain, start_id: 7, node_id: 1, archive, session: 1, server };
+        self.say(to_engine::Message::Registered(registered)).await;
+    }
+
+    pub async fn refuse(self, refused: Refused) {
+        self.say(to_engine::Message::Refused(refused)).await;
+    }
+
+    pub async fn direct(&self, id: u64, action: directive::Action) {
+        let directive = Directive { id, deadline_ms: 0, action: Some(action) };
+        self.say(to_engine::Message::Directive(directive)).await;
+    }
+
+    pub async fn start(&self, id: u64) {
+        self.direct(id, directive::Action::Start(Start {})).await;
+    }
+
+    pub async fn result_of(&mut self, id: u64) -> Result<(), String> {
+        self.hear(|message| match message {
+            from_engine::Message::Result(result) if result.id == id => {
+                Some(if result.ok { Ok(()) } else { Err(result.message) })
+            }
+            _ => None,
+        })
+        .await
+    }
+
+    pub async fn state(&mut self, wanted: EngineState) -> State {
+        self.hear(|message| match message {
+            from_engine::Message::State(state) if state.engine() == wanted => Some(state),
+            _ => None,
+        })
+        .await
+    }
+
+    pub async fn exit(&mut self) -> Exit {
+        self.hear(|message| match message {
+            from_engine::Message::Exit(exit) => Some(exit),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Waits for a message, skips others, and answers heartbeats meanwhile.
+    async fn hear<T>(&mut self, mut wanted: impl FnMut(from_engine::Message) -> Option<T>) -> T {
+        let heard = async {
+            loop {
+                let message = self.inbound.message().await.unwrap().expect("the stream goes on").message.unwrap();
+                if let from_engine::Message::Heartbeat(Heartbeat { sequence }) = message {
+                    self.say(to_engine::Message::Heartbeat(Heartbeat { sequence })).await;
+                }
+                if let Some(found) = wanted(message) {
+                    return found;
+                }
+            }
+        };
+        soon("a message", heard).await
+    }
+}

@@ -1,0 +1,5 @@
+//! Everything that needs the executable, in one test binary.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod engine;
