@@ -3,7 +3,9 @@
 use super::{Agent, anchor, blank, found, node, options, start, until, value};
 use crate::net::Tls;
 use crate::proto::raft::JoinRequest;
+use crate::raft::backend::{Backend, Op, Redb};
 use crate::raft::transport::{Connector, Method};
+use crate::raft::volume::Parts;
 use crate::raft::{Handle, Host, Peers, ProposeError, ReadError, Role, Service, Volume};
 use kaa_core::domain::command::Outcome;
 use kaa_core::domain::ids::{RaftId, ServerId};
@@ -271,4 +273,54 @@ async fn status_is_told_before_raft_runs() {
     assert_eq!(peers.status(&address).await.unwrap().leader, "admin-0");
     serving.abort();
     handle.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_newer_leader_sends_stops_the_agent() {
+    let dirs = [tempdir().unwrap(), tempdir().unwrap()];
+    let first = found(dirs[0].path(), "admin-0", None).await;
+    let second = blank(dirs[1].path(), "admin-1", 1, None).await;
+    join(&first, &second).await;
+    until("it is replicated to", || second.handle.status().leader.is_some()).await;
+    let connector = Connector { peers: Peers::new(None), domain: "d1".to_owned(), epoch: 1 };
+    let connection = connector.connect(second.id().0, &node("admin-1", &second.address));
+    let future = BTreeMap::from([("an append", "that nobody knows yet")]);
+    let answer = connection.call::<_, ()>(Method::Append, &future, Duration::from_secs(2)).await;
+    assert!(matches!(answer, Err(crate::raft::transport::Error::Refused { .. })), "{answer:?}");
+    let why = second.handle.failed().await;
+    assert!(why.starts_with("what the leader sends was written by a newer agent"), "{why}");
+    stop(vec![second, first]).await;
+}
+
+/// A leader died after it had appended the first step of {0,1,2} -> {0,1}, as seen by who holds that entry.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_was_begun_is_finished_forward() {
+    let (dirs, mut agents) = three(None).await;
+    let ids: Vec<_> = agents.iter().map(Agent::id).collect();
+    let addresses: Vec<_> = agents.iter().map(|agent| agent.address.clone()).collect();
+    let members = agents[0].handle.metrics().membership_config.membership().clone();
+    agents[0].set("k").await;
+    agents.rotate_left(1);
+    stop(agents).await;
+
+    let goal = BTreeSet::from([ids[0], ids[1]]);
+    let file = dirs[0].path().join("log/raft.redb");
+    let Parts { lock, backend, log, .. } = Volume::open(dirs[0].path()).unwrap().into_parts();
+    let mut last = log.entries.values().next_back().unwrap().clone();
+    drop((lock, backend));
+    last.log_id.index += 1;
+    let halves = [&ids[..], &ids[..2]].map(|half| half.iter().map(|id| id.0).collect()).to_vec();
+    let nodes = members.nodes().map(|(id, node)| (*id, node.clone())).collect::<BTreeMap<_, _>>();
+    last.payload = openraft::EntryPayload::Membership(openraft::Membership::new(halves, nodes).unwrap());
+    let put = Op::Put(last.log_id.index, crate::raft::wire::encode(&last).unwrap());
+    Redb::open(&file).unwrap().commit(&[put]).unwrap();
+
+    let first = start(Volume::open(dirs[0].path()).unwrap(), "admin-0", &addresses[0], None).await;
+    let second = start(Volume::open(dirs[1].path()).unwrap(), "admin-1", &addresses[1], None).await;
+    until("it leads", || first.handle.status().role == Role::Leader).await;
+    assert_eq!(first.handle.membership().halves.len(), 2);
+    settle(&first.handle, &goal).await;
+    assert_eq!(first.handle.status().learners.keys().copied().collect::<Vec<_>>(), ids[2..]);
+    first.set("after").await;
+    stop(vec![first, second]).await;
 }

@@ -1,1 +1,225 @@
+//! The bytes of every kind of log entry: what was written once must be readable for ever.
+//!
+//! `KAA_REWRITE_GOLDEN=1` writes the file anew, which is right only for lines that are new.
 
+use crate::raft::types::{Entry, LogId, Proposal, TypeConfig};
+use crate::raft::wire::{Error, VERSION, decode, encode};
+use crate::raft::{Node, snapshot};
+use kaa_core::domain::archive::{Claim, Marker, Ordinal, RemovalReason};
+use kaa_core::domain::command::{Actor, Command, Expected, Fence, Request, Role};
+use kaa_core::domain::evidence::{Evidence, Fact};
+use kaa_core::domain::ids::{ArchiveId, Millis, RaftId, ResyncEpoch, SessionNumber, StartId};
+use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration};
+use kaa_core::domain::server::Server;
+use openraft::EntryPayload;
+use openraft::vote::RaftLeaderId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Every command by name: a new one fails to compile in `name`, and then the test until it has its line.
+const NAMES: [&str; 12] = [
+    "FoundDomain",
+    "AdmitServer",
+    "BeginResync",
+    "RegisterProcess",
+    "LoseSession",
+    "ReportState",
+    "LearnContainer",
+    "ReportExit",
+    "RemoveProcess",
+    "RemoveArchive",
+    "PurgeArchive",
+    "SetValue",
+];
+
+fn name(command: &Command) -> &'static str {
+    NAMES[match command {
+        Command::FoundDomain { .. } => 0,
+        Command::AdmitServer { .. } => 1,
+        Command::BeginResync { .. } => 2,
+        Command::RegisterProcess(_) => 3,
+        Command::LoseSession { .. } => 4,
+        Command::ReportState { .. } => 5,
+        Command::LearnContainer { .. } => 6,
+        Command::ReportExit { .. } => 7,
+        Command::RemoveProcess { .. } => 8,
+        Command::RemoveArchive { .. } => 9,
+        Command::PurgeArchive { .. } => 10,
+        Command::SetValue { .. } => 11,
+    }]
+}
+
+fn labels() -> BTreeMap<String, String> {
+    BTreeMap::from([("zone".to_owned(), "a".to_owned())])
+}
+
+/// Every fact.
+fn evidence() -> Evidence {
+    let (name, uid) = (|| "name".to_owned(), || "uid".into());
+    let facts = vec![
+        Fact::AnchorIs { uid: uid() },
+        Fact::LeaseIs { name: name(), uid: uid() },
+        Fact::ClaimAbsent { name: name() },
+        Fact::PodAbsent { name: name() },
+        Fact::PodIs { name: name(), uid: uid() },
+        Fact::ContainerEnded { pod_uid: uid(), container: name(), id: "cri".into(), exit_code: Some(137) },
+        Fact::ContainerEnded { pod_uid: uid(), container: name(), id: "cri".into(), exit_code: None },
+        Fact::ContainerRuns { pod_uid: uid(), container: name(), id: "cri".into(), started: Millis(5) },
+        Fact::StatefulSetIs { name: name(), uid: uid(), generation: -1, replicas: 3, first_ordinal: 5 },
+    ];
+    Evidence { read_at: Millis(1_795_278_622_045), facts }
+}
+
+fn registration() -> Registration {
+    let owner = Ordinal { stateful_set: "sm".to_owned(), uid: "uid-ss".into(), ordinal: 1 };
+    let (namespace, name) = ("db".to_owned(), "archive-volume-sm-1".to_owned());
+    Registration {
+        database: "demo".into(),
+        kind: EngineKind::Sm,
+        cluster: "c1".into(),
+        identity: Identity {
+            namespace: "db".to_owned(),
+            pod: "sm-1".to_owned(),
+            pod_uid: "uid-pod".into(),
+            container: "engine".to_owned(),
+            nonce: u64::MAX,
+            started: Millis(7),
+        },
+        known_as: Some(StartId(4)),
+        claim: Some(Claim { namespace, name, uid: "uid-claim".into(), owner: Some(owner) }),
+        marker: Some(Marker { domain: "d1".into(), archive: ArchiveId(2) }),
+        path: "/archive".to_owned(),
+        server: "admin-0".into(),
+        connection: 99,
+        about: About {
+            address: "10.0.0.1".to_owned(),
+            hostname: "sm-1".to_owned(),
+            port: 48006,
+            pid: 12,
+            version: "1.2.3".to_owned(),
+            labels: labels(),
+        },
+    }
+}
+
+fn server() -> Server {
+    Server {
+        id: "admin-1".into(),
+        cluster: "c1".into(),
+        address: "admin-1.admin:48005".to_owned(),
+        raft_id: RaftId(0xfeed_beef_0000_0001),
+        version: "0.1.0".to_owned(),
+        labels: labels(),
+        joined: Millis(0),
+    }
+}
+
+fn commands() -> Vec<Command> {
+    let (process, session) = (StartId(300), SessionNumber(2));
+    let fence = || Fence { cluster: "c1".into(), epoch: ResyncEpoch(17) };
+    let (archive, claim) = (ArchiveId(3), || "uid-claim".into());
+    vec![
+        Command::FoundDomain { domain: "d1".into(), name: "nuo".to_owned(), anchor: "uid-lease".into() },
+        Command::AdmitServer { server: server() },
+        Command::BeginResync {
+            cluster: "c1".into(),
+            lease: "uid-lease".into(),
+            transitions: 70_000,
+            holder: "admin-2".into(),
+            evidence: evidence(),
+        },
+        Command::RegisterProcess(Box::new(registration())),
+        Command::LoseSession { process, session, why: "silent for 30 s".to_owned() },
+        Command::ReportState { process, session, engine: EngineState::Running, pid: 12 },
+        Command::LearnContainer { process, pod: "uid-pod".into(), container: "cri".into() },
+        Command::ReportExit { process, session, exit_code: Some(-1), reason: ExitReason::Exited("why".to_owned()) },
+        Command::RemoveProcess {
+            fence: fence(),
+            process,
+            session,
+            reason: ExitReason::Restarted(StartId(301)),
+            evidence: Evidence::default(),
+        },
+        Command::RemoveArchive {
+            fence: fence(),
+            archive,
+            claim: claim(),
+            reason: RemovalReason::ScaledDown,
+            evidence: evidence(),
+        },
+        Command::PurgeArchive { fence: fence(), archive, claim: claim(), evidence: Evidence::default() },
+        Command::SetValue { key: "k".to_owned(), value: None, expected: Expected::Value("v".to_owned()) },
+    ]
+}
+
+fn entry(index: u64, payload: EntryPayload<Proposal, u64, Node>) -> Entry {
+    let leader = openraft::alias::LeaderIdOf::<TypeConfig>::new((2 << 32) + 3, 0xfeed_beef_0000_0001).to_committed();
+    Entry { log_id: LogId::new(leader, index), payload }
+}
+
+/// Every kind of entry.
+fn samples() -> Vec<(String, Entry)> {
+    let roles = [Role::Agent, Role::ResyncLeader, Role::RaftLeader, Role::Person];
+    let mut samples: Vec<_> = commands()
+        .into_iter()
+        .zip(roles.into_iter().cycle())
+        .zip(1..)
+        .map(|((command, role), index)| {
+            let name = name(&command).to_owned();
+            let request = Request { actor: Actor { role, name: "admin-0".to_owned() }, command };
+            let time = Millis(1_795_278_622_045);
+            (name, entry(index, EntryPayload::Normal(Proposal { time, request })))
+        })
+        .collect();
+    samples.push(("Blank".to_owned(), entry(400, EntryPayload::Blank)));
+    let node = |server: &str| Node { server: server.to_owned(), address: format!("{server}:48005") };
+    let nodes = BTreeMap::from([(5, node("a")), (u64::MAX, node("b")), (7, node("c"))]);
+    let halves = vec![BTreeSet::from([5]), BTreeSet::from([5, u64::MAX])];
+    let membership = openraft::Membership::new(halves, nodes).unwrap();
+    samples.push(("Membership".to_owned(), entry(70_000, EntryPayload::Membership(membership))));
+    samples
+}
+
+#[test]
+fn every_entry_ever_written_can_be_read() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/log/v1.txt");
+    let samples = samples();
+    let names: BTreeSet<_> = samples.iter().map(|(name, _)| name.as_str()).collect();
+    assert!(NAMES.iter().all(|name| names.contains(name)), "a command has no sample");
+    if std::env::var_os("KAA_REWRITE_GOLDEN").is_some() {
+        let line = |(name, entry): &(String, Entry)| format!("{name} {}\n", snapshot::hex(&encode(entry).unwrap()));
+        std::fs::write(&path, samples.iter().map(line).collect::<String>()).unwrap();
+    }
+    let text = std::fs::read_to_string(&path).unwrap();
+    let golden: BTreeMap<_, _> = text.lines().map(|line| line.split_once(' ').unwrap()).collect();
+    assert_eq!(golden.keys().copied().collect::<BTreeSet<_>>(), names);
+    for (name, entry) in &samples {
+        let decoded: Entry = decode(&unhex(golden[name.as_str()]), name).unwrap();
+        assert_eq!(decoded, *entry, "{name}");
+        assert_eq!(snapshot::hex(&encode(entry).unwrap()), golden[name.as_str()], "{name}");
+    }
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+}
+
+#[test]
+fn what_is_not_understood_is_told_from_what_is_damaged() {
+    let bytes = encode(&samples()[11].1).unwrap();
+    let changed = |from: &[u8], to: &[u8]| {
+        let at = bytes.windows(from.len()).position(|window| window == from).unwrap();
+        [&bytes[..at], to, &bytes[at + from.len()..]].concat()
+    };
+    let read = |bytes: &[u8]| decode::<Entry>(bytes, "log entry 17").unwrap_err();
+
+    let newer = read(&changed(b"SetValue", b"Unheard!"));
+    assert!(newer.is_newer() && matches!(newer, Error::NotUnderstood { .. }), "{newer:?}");
+    assert!(newer.to_string().starts_with("log entry 17 was written by a newer agent: "), "{newer}");
+
+    let newer = read(&[&[VERSION + 1], &bytes[1..]].concat());
+    assert!(newer.is_newer() && matches!(newer, Error::NewerFormat { found: 2, .. }), "{newer:?}");
+
+    assert!(matches!(read(&bytes[..bytes.len() - 3]), Error::Damaged { .. }));
+    assert!(matches!(read(&[]), Error::Empty { .. }));
+}
