@@ -1,6 +1,6 @@
 //! The commands: what was typed, and which exit code comes of it.
 //!
-//! 0: done. 1: `'<verb> <noun>' failed: <reason>` on stderr. 2: the arguments were not understood. One file per verb.
+//! 0: done. 1: `'<verb> <noun>' failed: <reason>` on stderr (the noun where there is one). 2: the arguments were not understood. One file per verb.
 
 mod api;
 mod certificates;
@@ -83,9 +83,9 @@ impl Cli {
     pub fn run(self) -> ExitCode {
         let (name, done) = match self.command {
             Command::Show(noun) => (noun.name(), asking(noun.run())),
-            Command::Plan(plan) => ("show plan", asking(plan.run())),
-            Command::Explain(explain) => ("explain subject", asking(explain.run())),
-            Command::Certificates(certificates) => ("make certificates", certificates.run().map_err(Error::from)),
+            Command::Plan(plan) => ("plan", asking(plan.run())),
+            Command::Explain(explain) => ("explain", asking(explain.run())),
+            Command::Certificates(certificates) => ("certificates", certificates.run().map_err(Error::from)),
             Command::Agent(agent) => return daemon::agent(*agent),
             Command::Engine(engine) => return daemon::engine(*engine),
             Command::Install(install) => return daemon::install(install),

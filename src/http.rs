@@ -77,7 +77,12 @@ pub fn router(face: Face) -> Router {
 }
 
 async fn unknown(method: Method, uri: Uri) -> Error {
-    Error::NotImplemented { method, path: uri.path().to_owned() }
+    let path = uri.path();
+    if path.starts_with("/api/") {
+        Error::NotImplemented { method, path: path.to_owned() }
+    } else {
+        Error::NotFound(format!("there is nothing at {path}: the API is below /api/1"))
+    }
 }
 
 async fn within_time(request: Request, next: Next) -> Response {
@@ -99,5 +104,7 @@ impl<T: Serialize> IntoResponse for Answer<T> {
     }
 }
 
+#[cfg(test)]
+pub(crate) mod fake;
 #[cfg(test)]
 mod tests;

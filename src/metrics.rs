@@ -1,13 +1,12 @@
 //! Every Prometheus metric. What mirrors the domain is set when it is asked for; what counts events is counted by
 //! whoever makes them.
 
-use crate::http::source::{Peer, PlanReport, Source};
 use kaa_core::domain::Domain;
 use kaa_core::domain::archive::ArchiveState;
 use kaa_core::domain::command::{Command, Outcome};
 use kaa_core::domain::ids::ServerId;
 use kaa_core::domain::process::{EngineState, SessionState};
-use kaa_core::resync::plan::WaitingReason;
+use kaa_core::resync::plan::{Plan, WaitingReason};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -95,7 +94,7 @@ impl Metrics {
     /// All at zero.
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("kaa");
-        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        let build = Info::new([("version", crate::VERSION)]);
         registry.register("build", "The version of this agent", build);
         let pass_duration = Histogram::new(PASS_BUCKETS);
         let help = "How long resync passes take, fresh reads and proposals included";
@@ -166,39 +165,33 @@ impl Metrics {
         self.engines_not_let_in.inc();
     }
 
-    /// Sets what mirrors the agent's state.
-    pub fn mirror(&self, source: &dyn Source) {
+    /// Sets what mirrors this process.
+    pub fn mirror_process(&self) {
         self.resident_memory.set(resident_memory_bytes());
-        let local = source.peers().into_iter().find(|peer| peer.is_local);
-        self.mirror_raft(local.as_ref());
-        self.mirror_plan(&source.plan());
-        source.read(|domain| self.mirror_domain(domain, local.as_ref().map(|peer| &peer.id)));
     }
 
-    fn mirror_raft(&self, local: Option<&Peer>) {
-        let status = local.and_then(|peer| peer.status.clone()).unwrap_or_default();
-        self.raft_is_leader.set(i64::from(status.role.as_deref() == Some("LEADER")));
-        self.raft_term.set(status.term.cast_signed());
-        self.raft_commit_index.set(status.commit_index.cast_signed());
-        self.raft_applied_index.set(status.applied_index.cast_signed());
+    /// Sets what mirrors Raft.
+    pub fn mirror_raft(&self, is_leader: bool, term: u64, commit_index: u64, applied_index: u64) {
+        self.raft_is_leader.set(i64::from(is_leader));
+        self.raft_term.set(term.cast_signed());
+        self.raft_commit_index.set(commit_index.cast_signed());
+        self.raft_applied_index.set(applied_index.cast_signed());
     }
 
-    fn mirror_plan(&self, report: &PlanReport) {
-        self.resync_is_leader.set(i64::from(report.leading));
-        self.kubernetes_synced.set(i64::from(report.synced));
-        self.resync_findings.set(report.plan.findings.len() as i64);
-        // Not cleared: a series that was there goes back to 0 and does not vanish from graphs and alerts.
-        let known = REASONS.iter().map(|known| (*known, 0));
-        let mut waiting: std::collections::BTreeMap<&str, i64> = known.collect();
-        for held in &report.plan.waiting {
-            *waiting.entry(reason(&held.reason)).or_default() += 1;
-        }
-        for reason in REASONS {
-            self.resync_waiting.get_or_create(&Reason { reason }).set(waiting[reason]);
+    /// Sets what mirrors the resync.
+    pub fn mirror_plan(&self, leading: bool, synced: bool, plan: &Plan) {
+        self.resync_is_leader.set(i64::from(leading));
+        self.kubernetes_synced.set(i64::from(synced));
+        self.resync_findings.set(plan.findings.len() as i64);
+        // Never cleared: a series that was there goes back to 0 and does not vanish from graphs and alerts.
+        for known in REASONS {
+            let held = plan.waiting.iter().filter(|held| reason(&held.reason) == known).count();
+            self.resync_waiting.get_or_create(&Reason { reason: known }).set(held as i64);
         }
     }
 
-    fn mirror_domain(&self, domain: &Domain, local: Option<&ServerId>) {
+    /// Sets what mirrors the domain, as the server `local` sees it.
+    pub fn mirror_domain(&self, domain: &Domain, local: Option<&ServerId>) {
         let held = domain.processes.values().filter(|process| Some(&process.session.server) == local);
         let live = held.filter(|process| process.session.state == SessionState::Live).count();
         self.sessions.set(live as i64);

@@ -9,7 +9,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// `kaa certificates`.
 #[derive(Debug, Args)]
@@ -28,7 +28,7 @@ pub(super) struct Certificates {
 /// Why no certificates were made.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    #[error("{} exists already; nothing was written", names(.0))]
+    #[error("nothing was written, since there is already {}", names(.0))]
     Exists(Vec<PathBuf>),
     #[error("'{0}' is not a DNS name")]
     Name(String),
@@ -94,7 +94,7 @@ impl Certificates {
     fn parameters(&self, common_name: &str, names: Vec<String>) -> Result<CertificateParams, Error> {
         let mut parameters = CertificateParams::new(names)?;
         parameters.distinguished_name.push(DnType::CommonName, common_name);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = Duration::from_millis(crate::clock::now().0);
         let epoch = rcgen::date_time_ymd(1970, 1, 1);
         let start = now.saturating_sub(BACKDATED);
         parameters.not_before = epoch + Duration::from_secs(start.as_secs());
@@ -143,4 +143,81 @@ fn what_to_do(directory: &Path) -> String {
 fn quoted(path: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     if path.chars().all(plain) { path.to_owned() } else { format!("'{}'", path.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+    use rustls::server::WebPkiClientVerifier;
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::Arc;
+
+    fn asked(directory: &Path, names: &[&str]) -> Certificates {
+        let names = names.iter().map(|&name| name.to_owned()).collect();
+        Certificates { directory: directory.to_owned(), names, days: 30 }
+    }
+
+    /// Two agents that hold what is in the directory shake hands; one expects the other to bear `name`.
+    fn shake_hands(directory: &Path, name: &str) -> Result<(), rustls::Error> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let certificate = |file| CertificateDer::from_pem_file(directory.join(file)).unwrap();
+        let key = || PrivateKeyDer::from_pem_file(directory.join("tls.key")).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate("ca.crt")).unwrap();
+        let roots = Arc::new(roots);
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone()).build().unwrap();
+        let server = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
+        let server = server.unwrap().with_client_cert_verifier(verifier);
+        let server = server.with_single_cert(vec![certificate("tls.crt")], key()).unwrap();
+        let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let client = client.unwrap().with_root_certificates(roots);
+        let client = client.with_client_auth_cert(vec![certificate("tls.crt")], key()).unwrap();
+        let mut client = ClientConnection::new(Arc::new(client), ServerName::try_from(name.to_owned()).unwrap())?;
+        let mut server = ServerConnection::new(Arc::new(server))?;
+        while client.is_handshaking() || server.is_handshaking() {
+            let mut bytes = Vec::new();
+            client.write_tls(&mut bytes).unwrap();
+            server.read_tls(&mut bytes.as_slice()).unwrap();
+            server.process_new_packets()?;
+            bytes.clear();
+            server.write_tls(&mut bytes).unwrap();
+            client.read_tls(&mut bytes.as_slice()).unwrap();
+            client.process_new_packets()?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn agents_with_these_certificates_trust_each_other_under_their_names_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let inner = directory.path().join("made here");
+        let text = asked(&inner, &["*.nuodb.default.svc.cluster.local", "localhost"]).run().unwrap();
+        assert!(text.contains("kubectl create secret generic kaa-admin-tls") && text.contains("'"), "{text}");
+        shake_hands(&inner, "admin-0.nuodb.default.svc.cluster.local").unwrap();
+        shake_hands(&inner, "localhost").unwrap();
+        assert!(shake_hands(&inner, "elsewhere.example.com").is_err());
+        for (file, mode) in [("ca.key", 0o600), ("tls.key", 0o600)] {
+            assert_eq!(inner.join(file).metadata().unwrap().permissions().mode() & 0o777, mode);
+        }
+    }
+
+    #[test]
+    fn nothing_is_overwritten() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("tls.key"), "precious").unwrap();
+        let error = asked(directory.path(), &["localhost"]).run().unwrap_err();
+        assert!(error.to_string().ends_with("tls.key"), "{error}");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn only_dns_names_are_taken() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["", "*", "a..b", "*.*.b", "a b", "-a", "ä.example.com"] {
+            assert!(matches!(asked(directory.path(), &[name]).run(), Err(Error::Name(_))), "{name}");
+        }
+    }
 }

@@ -76,7 +76,7 @@ impl Domain {
     async fn run(self) -> Result<String, Error> {
         let api = Api::new(&self.agent)?;
         // Appears in the agent's log, so that what was seen can be tied to what happened.
-        let token = format!("{:040x}", rand::random::<u128>());
+        let token = format!("{:016x}{:016x}", crate::clock::random_u64(), crate::clock::random_u64());
         let mut shown = api.log(&token).await?;
         shown["clientToken"] = Value::String(token);
         for (name, order) in [("peers", "id"), ("databases", "name"), ("processes", "startId")] {

@@ -1,1 +1,120 @@
+//! Every command against a server in this process; the texts are in `tests/data/cli`.
 
+use super::*;
+use crate::http::fake::{self, Fake};
+use crate::http::{Face, router, serve};
+use crate::metrics::Metrics;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+
+fn golden(name: &str, text: &str) {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path("../../tests/data/cli");
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    let token = regex::Regex::new("client token: [0-9a-f]{32}").unwrap();
+    let text = token.replace(text, "client token: TOKEN");
+    settings.bind(|| insta::assert_snapshot!(name, text));
+}
+
+/// What a command line prints, asked of a server with this source.
+async fn run_on(fake: Fake, line: &str) -> Result<String, api::Error> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let face = Face { source: Arc::new(fake), metrics: Arc::new(Metrics::new()) };
+    let server = tokio::spawn(serve(listener, router(face), std::future::pending()));
+    let answer = run(line, &address).await;
+    server.abort();
+    answer
+}
+
+async fn run(line: &str, server: &str) -> Result<String, api::Error> {
+    let words = ["kaa"].into_iter().chain(line.split(' ')).chain(["--api-server", server]);
+    match Cli::try_parse_from(words).unwrap().command {
+        Command::Show(noun) => noun.run().await,
+        Command::Plan(plan) => plan.run().await,
+        Command::Explain(explain) => explain.run().await,
+        _ => unreachable!("the others ask no server"),
+    }
+}
+
+async fn check(name: &str, fake: Fake, line: &str) {
+    golden(name, &run_on(fake, line).await.unwrap());
+}
+
+#[test]
+fn the_arguments_are_consistent() {
+    use clap::CommandFactory;
+    Cli::command().debug_assert();
+}
+
+#[tokio::test]
+async fn show() {
+    check("show-domain", fake::source(), "show domain").await;
+    check("show-archives", fake::source(), "show archives").await;
+    check("show-archives-removed", fake::source(), "show archives --removed --db-name demo").await;
+    assert_eq!(run_on(fake::source(), "show archives --db-name dem.").await.unwrap(), "");
+}
+
+#[tokio::test]
+async fn show_before_anything_is_known() {
+    let mut fake = fake::source();
+    fake.domain = kaa_core::domain::Domain::default();
+    fake.peers.truncate(1);
+    fake.peers[0].status = None;
+    check("show-domain-empty", fake, "show domain").await;
+}
+
+#[tokio::test]
+async fn json_is_what_the_api_says() {
+    let archives: crate::http::Page =
+        serde_json::from_str(&run_on(fake::source(), "show archives -o json").await.unwrap()).unwrap();
+    assert_eq!(archives.data.len(), 2);
+    let text = run_on(fake::source(), "show domain -o json").await.unwrap();
+    let shown: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(shown["peers"].as_array().unwrap().len(), 3);
+    for line in ["plan -o json", "explain process/3 -o json"] {
+        let text = run_on(fake::source(), line).await.unwrap();
+        assert!(serde_json::from_str::<serde_json::Value>(&text).unwrap().is_object());
+    }
+}
+
+#[tokio::test]
+async fn plan() {
+    check("plan", fake::source(), "plan").await;
+    let mut fake = fake::source();
+    fake.plan.leading = false;
+    fake.plan.resync_leader = Some("admin-1".into());
+    fake.plan.last_pass = None;
+    check("plan-follower", fake, "plan").await;
+    let mut fake = fake::source();
+    fake.plan = crate::http::source::PlanReport::default();
+    check("plan-unsynced", fake, "plan").await;
+}
+
+#[tokio::test]
+async fn explain() {
+    for subject in ["archive/2", "process/2", "process/3", "server/admin-0", "database/demo", "domain"] {
+        check(&format!("explain-{}", subject.replace('/', "-")), fake::source(), &format!("explain {subject}")).await;
+    }
+    check("explain-value", fake::source(), "explain value/nuodb/nuosm/readiness").await;
+    let error = run_on(fake::source(), "explain archive/77").await.unwrap_err();
+    assert_eq!(error.to_string(), "nothing is known of archive/77");
+}
+
+#[tokio::test]
+async fn what_was_forgotten_is_said() {
+    let mut fake = fake::source();
+    fake.domain.audit.dropped = 7;
+    let text = run_on(fake, "explain archive/1").await.unwrap();
+    assert!(text.contains("What happened before 2026-11-21T16:30:01.000Z is forgotten (7 records)."), "{text}");
+}
+
+#[tokio::test]
+async fn no_agent_is_said_plainly() {
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let error = run("plan", &closed.to_string()).await.unwrap_err();
+    assert_eq!(error.to_string(), format!("no agent answers at http://{closed}: connection refused"));
+    let error = run("plan", "ftp://agent").await.unwrap_err();
+    assert!(error.to_string().starts_with("'ftp://agent' is not the URL of an agent"), "{error}");
+}

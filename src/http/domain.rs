@@ -168,6 +168,6 @@ pub(super) async fn log(
     let Json(Message { message }) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
     let message: String = message.chars().take(MAX_MESSAGE_CHARS).collect();
     tracing::info!(?message, "a client asked to log this");
-    let body = Logged { server_version: env!("CARGO_PKG_VERSION"), server_time_millis: face.source.now() };
+    let body = Logged { server_version: crate::VERSION, server_time_millis: face.source.now() };
     Ok(Answer { index: face.source.read(|domain| domain.index), body })
 }

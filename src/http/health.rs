@@ -41,7 +41,19 @@ fn probe(name: &str, checks: &[Check], asked: Asked) -> Response {
 }
 
 pub(super) async fn metrics(State(face): State<Face>) -> Response {
-    face.metrics.mirror(&*face.source);
+    mirror(&face);
     let text = face.metrics.text();
     ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
+}
+
+/// Sets the metrics that mirror the agent's state.
+fn mirror(face: &Face) {
+    face.metrics.mirror_process();
+    let local = face.source.peers().into_iter().find(|peer| peer.is_local);
+    let status = local.as_ref().and_then(|peer| peer.status.clone()).unwrap_or_default();
+    let leads = status.role.as_deref() == Some("LEADER");
+    face.metrics.mirror_raft(leads, status.term, status.commit_index, status.applied_index);
+    let report = face.source.plan();
+    face.metrics.mirror_plan(report.leading, report.synced, &report.plan);
+    face.source.read(|domain| face.metrics.mirror_domain(domain, local.as_ref().map(|peer| &peer.id)));
 }

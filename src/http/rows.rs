@@ -3,7 +3,7 @@
 
 use super::source::{Membership, Peer};
 use kaa_core::domain::Domain;
-use kaa_core::domain::archive::{Archive, Claim};
+use kaa_core::domain::archive::{Archive, Claim, Ordinal};
 use kaa_core::domain::database::{Database, Incarnation};
 use kaa_core::domain::ids::{Millis, ServerId, StartId};
 use kaa_core::domain::process::{Process, SessionState, Tombstone};
@@ -18,7 +18,7 @@ const HEARD_LIMIT: Duration = Duration::from_secs(60);
 /// A server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields are named by the published client")]
 pub struct PeerRow {
     pub id: String,
     pub address: Option<String>,
@@ -55,7 +55,7 @@ pub struct ConnectedState {
 /// A server's view of Raft.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields are named by the published client")]
 pub struct RoleInfo {
     pub role: Option<String>,
     pub life_cycle: Option<String>,
@@ -66,7 +66,7 @@ pub struct RoleInfo {
 /// Where a server is in its log.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields are named by the published client")]
 pub struct TermIndexInfo {
     pub current_term: Option<u64>,
     pub log_last_term: Option<u64>,
@@ -79,7 +79,7 @@ pub struct TermIndexInfo {
 /// A process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields are named by the published client")]
 pub struct ProcessRow {
     pub start_id: String,
     pub db_name: String,
@@ -110,7 +110,7 @@ pub struct ProcessRow {
 /// What is left of a process that has exited.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields are named by the published client")]
 pub struct ExitedRow {
     pub database_incarnation: Incarnation,
     pub reason: String,
@@ -123,7 +123,7 @@ pub struct ExitedRow {
 /// An archive.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields are named by the published client")]
 pub struct ArchiveRow {
     pub id: u64,
     pub db_name: String,
@@ -135,15 +135,36 @@ pub struct ArchiveRow {
     pub state: String,
     pub observer_storage_groups: Vec<String>,
     pub cluster: String,
-    pub claim: Option<Claim>,
+    pub claim: Option<ClaimRow>,
     pub removed_at: Option<Millis>,
     pub removed_because: Option<String>,
+}
+
+/// The claim that holds an archive, and its place in a StatefulSet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "the fields are named as in Kubernetes")]
+pub struct ClaimRow {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub stateful_set: Option<String>,
+    pub ordinal: Option<u32>,
+}
+
+impl ClaimRow {
+    fn new(claim: &Claim) -> Self {
+        let Claim { namespace, name, uid, owner } = claim;
+        let owner = owner.as_ref().map(|Ordinal { stateful_set, uid: _, ordinal }| (stateful_set.clone(), *ordinal));
+        let (stateful_set, ordinal) = owner.unzip();
+        Self { namespace: namespace.clone(), name: name.clone(), uid: uid.to_string(), stateful_set, ordinal }
+    }
 }
 
 /// A database.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields are named by the published client")]
 pub struct DatabaseRow {
     pub name: String,
     pub state: String,
@@ -331,7 +352,7 @@ impl ArchiveRow {
             state: domain.archive_state(archive).to_string(),
             observer_storage_groups: Vec::new(),
             cluster: archive.cluster.to_string(),
-            claim: archive.claim.clone(),
+            claim: archive.claim.as_ref().map(ClaimRow::new),
             removed_at: archive.removed.as_ref().map(|removal| removal.at),
             removed_because: archive.removed.as_ref().map(|removal| removal.because.to_string()),
         }

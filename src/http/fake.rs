@@ -1,0 +1,252 @@
+//! A source for tests: a domain made by real commands, and peers made up.
+
+use super::source::{Check, Health, LastPass, Membership, NoQuorum, Peer, PlanReport, Source, Status};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use kaa_core::domain::Domain;
+use kaa_core::domain::archive::{Claim, Ordinal, RemovalReason};
+use kaa_core::domain::audit::Subject;
+use kaa_core::domain::command::{Actor, Command, Entry, Expected, Fence, Outcome, Request, Role};
+use kaa_core::domain::evidence::{Evidence, Fact};
+use kaa_core::domain::ids::{ArchiveId, Millis, RaftId, ResyncEpoch, ServerId, SessionNumber, StartId};
+use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration};
+use kaa_core::domain::server::Server;
+use kaa_core::resync::plan::{Finding, Need, Plan, Proposal, Waiting, WaitingReason};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// 2026-11-21T16:30:00Z.
+const START: u64 = 1_795_278_600_000;
+
+/// A source whose answers are set.
+pub(crate) struct Fake {
+    pub(crate) domain: Domain,
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) quorum: bool,
+    pub(crate) plan: PlanReport,
+    pub(crate) health: Health,
+}
+
+impl Source for Fake {
+    fn domain(&self, look: &mut dyn FnMut(&Domain)) {
+        look(&self.domain);
+    }
+
+    fn peers(&self) -> Vec<Peer> {
+        self.peers.clone()
+    }
+
+    fn heard(&self) -> BTreeMap<StartId, Duration> {
+        [(StartId(1), Duration::from_millis(1200)), (StartId(4), Duration::from_secs(3))].into()
+    }
+
+    fn linearize(&self) -> BoxFuture<'_, Result<(), NoQuorum>> {
+        let done = if self.quorum { Ok(()) } else { Err(NoQuorum("admin-1 and admin-2 are silent".to_owned())) };
+        async { done }.boxed()
+    }
+
+    fn plan(&self) -> PlanReport {
+        self.plan.clone()
+    }
+
+    fn health(&self) -> Health {
+        self.health.clone()
+    }
+
+    fn now(&self) -> Millis {
+        Millis(START + 60_000)
+    }
+}
+
+/// Applies commands one second apart.
+#[derive(Default)]
+struct Log {
+    domain: Domain,
+}
+
+impl Log {
+    fn apply(&mut self, role: Role, name: &str, command: Command) {
+        let index = self.domain.index + 1;
+        let request = Request { actor: Actor { role, name: name.to_owned() }, command };
+        let outcome = self.domain.apply(Entry { index, time: Millis(START + 1000 * index), request });
+        assert!(!matches!(outcome, Outcome::Refused(_)), "entry {index}: {outcome:?}");
+    }
+
+    fn admit(&mut self, ordinal: u64) {
+        let id = ServerId::new(format!("admin-{ordinal}"));
+        let address = format!("admin-{ordinal}.nuodb.default.svc.cluster.local:48005");
+        let labels = [("zone".to_owned(), format!("z{ordinal}"))].into();
+        let (version, joined) = ("0.1.0".to_owned(), Millis(0));
+        let server =
+            Server { id, cluster: "main".into(), address, raft_id: RaftId(100 + ordinal), version, labels, joined };
+        self.apply(Role::RaftLeader, "admin-0", Command::AdmitServer { server });
+    }
+
+    fn register(&mut self, pod: &str, kind: EngineKind, server: &str) {
+        let set = pod.rsplit_once('-').map_or(pod, |(set, _)| set);
+        let ordinal: u32 = pod.rsplit_once('-').and_then(|(_, n)| n.parse().ok()).unwrap_or_default();
+        let id = self.domain.last_start.next().0;
+        let owner = Some(Ordinal { stateful_set: set.to_owned(), uid: format!("set-{set}").into(), ordinal });
+        let name = format!("archive-volume-{pod}");
+        let claim = Claim { namespace: "default".to_owned(), uid: format!("claim-{pod}").into(), name, owner };
+        let identity = Identity {
+            namespace: "default".to_owned(),
+            pod: pod.to_owned(),
+            pod_uid: format!("uid-{pod}").into(),
+            container: "engine".to_owned(),
+            nonce: id,
+            started: Millis(START),
+        };
+        let about = About {
+            address: format!("10.0.0.{}", 10 + id),
+            hostname: pod.to_owned(),
+            port: 48006,
+            pid: 0,
+            version: "7.0.2".to_owned(),
+            labels: [("zone".to_owned(), "z1".to_owned())].into(),
+        };
+        let registration = Registration {
+            database: "demo".into(),
+            kind,
+            cluster: "main".into(),
+            identity,
+            known_as: None,
+            claim: (kind == EngineKind::Sm).then_some(claim),
+            marker: None,
+            path: if kind == EngineKind::Sm { "/var/opt/nuodb/archive/nuodb/demo".to_owned() } else { String::new() },
+            server: server.into(),
+            connection: id,
+            about,
+            evidence: None,
+        };
+        self.apply(Role::Agent, server, Command::RegisterProcess(Box::new(registration)));
+    }
+
+    fn report(&mut self, process: u64, engine: EngineState) {
+        let (process, session) = (StartId(process), SessionNumber(1));
+        self.apply(Role::Agent, "admin-0", Command::ReportState { process, session, engine, pid: 42 });
+    }
+}
+
+/// Three servers, one of them evicted and gone; two storage managers, one of them scaled down; two transaction
+/// engines, one of them lost; a third, which starts.
+pub(crate) fn domain() -> Domain {
+    let mut log = Log::default();
+    let founding = Command::FoundDomain { domain: "d-1".into(), name: "nuodb".to_owned(), anchor: "anchor-1".into() };
+    log.apply(Role::RaftLeader, "admin-0", founding);
+    (0..3).for_each(|ordinal| log.admit(ordinal));
+    let lease = Fact::LeaseIs { name: "kaa-nuodb-main".to_owned(), uid: "lease-1".into() };
+    let evidence = Evidence { read_at: Millis(START + 4500), facts: vec![lease] };
+    let (cluster, lease, holder) = ("main".into(), "lease-1".into(), "admin-0".into());
+    log.apply(Role::ResyncLeader, "admin-0", Command::BeginResync { cluster, lease, transitions: 1, holder, evidence });
+    log.register("sm-demo-0", EngineKind::Sm, "admin-0");
+    log.report(1, EngineState::Running);
+    let container =
+        Command::LearnContainer { process: StartId(1), pod: "uid-sm-demo-0".into(), container: "c-1".into() };
+    log.apply(Role::ResyncLeader, "admin-0", container);
+    log.register("sm-demo-1", EngineKind::Sm, "admin-1");
+    log.report(2, EngineState::Running);
+    log.register("te-demo-5c9f7-x2b4k", EngineKind::Te, "admin-2");
+    log.report(3, EngineState::Running);
+    log.report(2, EngineState::ShuttingDown);
+    let (process, session, reason) = (StartId(2), SessionNumber(1), ExitReason::Graceful);
+    log.apply(Role::Agent, "admin-1", Command::ReportExit { process, session, exit_code: Some(0), reason });
+    log.apply(Role::ResyncLeader, "admin-0", scale_down());
+    let why = "admin-2 is silent".to_owned();
+    log.apply(Role::RaftLeader, "admin-0", Command::LoseSession { process: StartId(3), session, why });
+    log.register("te-demo-5c9f7-p8w9z", EngineKind::Te, "admin-1");
+    log.register("sm-demo-2", EngineKind::Sm, "admin-1");
+    let (key, value) = ("nuodb/nuosm/readiness".to_owned(), Some("yes".to_owned()));
+    log.apply(Role::Person, "ann", Command::SetValue { key, value, expected: Expected::Anything });
+    log.report(4, EngineState::Running);
+    log.domain
+}
+
+fn scale_down() -> Command {
+    let set = Fact::StatefulSetIs {
+        name: "sm-demo".to_owned(),
+        uid: "set-sm-demo".into(),
+        generation: 2,
+        replicas: 1,
+        first_ordinal: 0,
+    };
+    let facts = vec![Fact::AnchorIs { uid: "anchor-1".into() }, set];
+    Command::RemoveArchive {
+        fence: Fence { cluster: "main".into(), epoch: ResyncEpoch(5) },
+        archive: ArchiveId(2),
+        claim: "claim-sm-demo-1".into(),
+        reason: RemovalReason::ScaledDown,
+        evidence: Evidence { read_at: Millis(START + 14_500), facts },
+    }
+}
+
+fn peer(ordinal: u64, membership: Membership, connected: bool) -> Peer {
+    let local = ordinal == 0;
+    let status = Status {
+        address: format!("admin-{ordinal}.nuodb.default.svc.cluster.local:48005"),
+        cluster: "main".to_owned(),
+        epoch: 1,
+        raft_id: 100 + ordinal,
+        role: Some(if local { "LEADER" } else { "FOLLOWER" }.to_owned()),
+        lifecycle: "ACTIVE".to_owned(),
+        leader: Some("admin-0".to_owned()),
+        term: 2,
+        last_log_term: 2,
+        last_log_index: if connected { 20 } else { 16 },
+        commit_index: if connected { 20 } else { 16 },
+        applied_index: if connected { 20 } else { 16 },
+        version: "0.1.0".to_owned(),
+        quorum: connected,
+        resync_leader: Some("admin-0".to_owned()),
+    };
+    Peer {
+        id: ServerId::new(format!("admin-{ordinal}")),
+        is_local: local,
+        membership,
+        connected,
+        latency: connected.then_some(Duration::from_micros(700 * ordinal)),
+        last_ack: Some(if connected { Duration::from_millis(840 * ordinal) } else { Duration::from_secs(95) }),
+        status: Some(status),
+    }
+}
+
+fn plan() -> PlanReport {
+    let finding = Finding {
+        subject: Subject::Archive(ArchiveId(2)),
+        needs: vec![Need::Claim("archive-volume-sm-demo-1".to_owned()), Need::Anchor],
+        proposal: Proposal::PurgeArchive {
+            archive: ArchiveId(2),
+            claim: Claim {
+                namespace: "default".to_owned(),
+                name: "archive-volume-sm-demo-1".to_owned(),
+                uid: "claim-sm-demo-1".into(),
+                owner: None,
+            },
+        },
+    };
+    let lost = Waiting { subject: Subject::Process(StartId(3)), reason: WaitingReason::ContainerUnknown };
+    PlanReport {
+        leading: true,
+        resync_leader: Some("admin-0".into()),
+        epoch: Some(ResyncEpoch(5)),
+        plan: Plan { findings: vec![finding], waiting: vec![lost] },
+        synced: true,
+        last_pass: Some(LastPass {
+            at: Millis(START + 15_000),
+            lines: vec!["archive/2: removed, its StatefulSet was scaled down".to_owned()],
+        }),
+    }
+}
+
+/// The fixture.
+pub(crate) fn source() -> Fake {
+    use Membership::{Evicted, Voter};
+    let check = |name| Check { name, failure: None };
+    Fake {
+        domain: domain(),
+        peers: vec![peer(0, Voter, true), peer(1, Voter, true), peer(2, Evicted, false)],
+        quorum: true,
+        plan: plan(),
+        health: Health { live: vec![check("loop")], ready: vec![check("raft"), check("disk")] },
+    }
+}
