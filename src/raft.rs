@@ -131,7 +131,7 @@ pub async fn start(volume: Volume, options: Options, tls: Option<Tls>) -> Result
     let config = options.config()?;
     let volume::Parts { lock, backend, shelf, local, log } = volume.into_parts();
     let domain = local.domain.as_ref().ok_or(Error::NoDomain)?.to_string();
-    let connector = Connector { peers: Peers::new(tls), domain, epoch: local.epoch.0 };
+    let connector = Connector::new(Peers::new(tls), domain, local.epoch.0);
     let store = Store::start(backend, lock, log).map_err(Error::Writer)?;
     let machine = StateMachine::open(store.clone(), shelf.clone())?;
     let (domain, applied) = (machine.domain(), machine.applied());

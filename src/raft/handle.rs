@@ -349,9 +349,16 @@ impl Handle {
         &self.0.local
     }
 
+    /// Dials another address for a log from now on, before the group has agreed that it moved: a raft id names one log,
+    /// and certificates tell who answers.
+    pub(super) fn learn_address(&self, id: RaftId, address: &str) {
+        self.0.connector.learn(id.0, address);
+    }
+
     /// Replicates to a log that does not vote. Nothing, if that is so already.
     pub async fn add_learner(&self, id: RaftId, node: Node) -> Result<(), ChangeError> {
         let metrics = self.metrics();
+        self.learn_address(id, &node.address);
         let known = metrics.membership_config.membership().get_node(&id.0).cloned();
         match known {
             Some(known) if known == node && metrics.state.is_leader() => Ok(()),

@@ -241,6 +241,8 @@ impl Service {
             let leader = status.leader_address().unwrap_or_default();
             return Ok(refused(leader, "this server does not lead".to_owned()));
         }
+        // It may be a voter that the quorum misses, back at another address: then nothing can be proposed before.
+        handle.learn_address(RaftId(request.raft_id), &request.address);
         // The domain learns of the new log first: whoever looks at the membership must not take it for a stale one.
         if let Err(why) = make_known(&handle, &request).await {
             return Ok(refused(String::new(), why));

@@ -120,7 +120,10 @@ impl Status {
         let membership = metrics.membership_config.membership();
         let node = |id: u64| (RaftId(id), membership.get_node(&id).cloned().unwrap_or_default());
         let commit_index = index(metrics.cluster_committed.max(metrics.local_committed));
+        // One that is alone asks nobody, so that its last answer grows old.
+        let alone = membership.voter_ids().eq([metrics.id]);
         let quorum = match metrics.state {
+            ServerState::Leader if alone => true,
             ServerState::Leader => is_recent(metrics.last_quorum_acked.as_ref(), around.election_timeout),
             _ => metrics.current_leader.is_some() && around.heard.is_some_and(|ago| ago <= around.election_timeout),
         };

@@ -36,9 +36,12 @@ struct Job {
     waiter: Waiter,
 }
 
-/// The writer's queue is not bounded here: openraft bounds what is in flight.
+/// How many changes may wait for the writer. openraft bounds what is in flight far below; should it not, the log is
+/// what everything has to wait for anyway.
+const QUEUE: usize = 16_384;
+
 struct Writer {
-    queue: mpsc::Sender<Job>,
+    queue: mpsc::SyncSender<Job>,
     thread: JoinHandle<()>,
     /// Held until the last change is written.
     _lock: File,
@@ -56,7 +59,7 @@ struct Shared {
 impl Store {
     /// Starts the writer.
     pub(super) fn start(backend: Box<dyn Backend>, lock: File, log: Log) -> io::Result<Self> {
-        let (queue, jobs) = mpsc::channel();
+        let (queue, jobs) = mpsc::sync_channel(QUEUE);
         let thread = std::thread::Builder::new().name("raft-log".into()).spawn(move || write(backend, &jobs))?;
         let writer = Writer { queue, thread, _lock: lock };
         Ok(Self(Arc::new(Shared { log: Mutex::new(log), writer: Mutex::new(Some(writer)) })))

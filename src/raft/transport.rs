@@ -244,11 +244,28 @@ pub(super) struct Connector {
     pub(super) peers: Peers,
     pub(super) domain: String,
     pub(super) epoch: u64,
+    addresses: Arc<Mutex<BTreeMap<u64, String>>>,
 }
 
 impl Connector {
+    pub(super) fn new(peers: Peers, domain: String, epoch: u64) -> Self {
+        Self { peers, domain, epoch, addresses: Arc::default() }
+    }
+
     pub(super) fn connect(&self, receiver: u64, node: &Node) -> Connection {
-        Connection { connector: self.clone(), receiver, address: node.address.clone() }
+        self.learn(receiver, &node.address);
+        Connection { connector: self.clone(), receiver }
+    }
+
+    /// Dials another address for a log from now on. openraft would keep to the old one until another server leads.
+    pub(super) fn learn(&self, receiver: u64, address: &str) {
+        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        addresses.insert(receiver, address.to_owned());
+    }
+
+    fn address(&self, receiver: u64) -> String {
+        let addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        addresses.get(&receiver).cloned().unwrap_or_default()
     }
 }
 
@@ -265,7 +282,6 @@ impl RaftNetworkFactory<TypeConfig> for Connector {
 pub struct Connection {
     connector: Connector,
     receiver: u64,
-    address: String,
 }
 
 impl Connection {
@@ -279,7 +295,8 @@ impl Connection {
     }
 
     async fn send<R: DeserializeOwned>(&self, method: Method, payload: Vec<u8>, timeout: Duration) -> Result<R, Error> {
-        let mut client = self.connector.peers.client(&self.address)?;
+        let address = self.connector.address(self.receiver);
+        let mut client = self.connector.peers.client(&address)?;
         let message = self.message(payload);
         let call = async {
             match method {
@@ -291,8 +308,8 @@ impl Connection {
                 Method::ReadIndex => client.read_index(message).await,
             }
         };
-        let reply = within(&self.address, timeout, call).await?;
-        let payload = self.connector.peers.open(&self.address, reply)?;
+        let reply = within(&address, timeout, call).await?;
+        let payload = self.connector.peers.open(&address, reply)?;
         Ok(wire::decode(&payload, "the answer")?)
     }
 
@@ -308,9 +325,10 @@ impl Connection {
         let head = snapshot_part::Part::Head(self.message(wire::encode(&head)?));
         let head = stream::iter([SnapshotPart { part: Some(head) }]);
         let file = data.file.try_clone().map_err(Error::Snapshot)?;
-        let mut client = self.connector.peers.client(&self.address)?;
-        let reply = within(&self.address, timeout, client.snapshot(head.chain(parts(file)))).await?;
-        let payload = self.connector.peers.open(&self.address, reply)?;
+        let address = self.connector.address(self.receiver);
+        let mut client = self.connector.peers.client(&address)?;
+        let reply = within(&address, timeout, client.snapshot(head.chain(parts(file)))).await?;
+        let payload = self.connector.peers.open(&address, reply)?;
         Ok(wire::decode(&payload, "the answer")?)
     }
 

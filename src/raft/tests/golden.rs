@@ -89,6 +89,7 @@ fn registration() -> Registration {
         claim: Some(Claim { namespace, name, uid: "uid-claim".into(), owner: Some(owner) }),
         marker: Some(Marker { domain: "d1".into(), archive: ArchiveId(2) }),
         path: "/archive".to_owned(),
+        evidence: Some(evidence()),
         server: "admin-0".into(),
         connection: 99,
         about: About {

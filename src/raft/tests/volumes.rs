@@ -98,6 +98,9 @@ async fn a_founder_elects_itself_on_an_empty_log_and_comes_back() {
     assert_eq!((status.role, status.epoch, status.term), (Role::Leader, MembershipEpoch(1), 1));
     assert_eq!(status.leader.unwrap().as_str(), "admin-0");
     assert!(status.quorum);
+    tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
+    assert!(agent.handle.status().quorum, "one that is alone is a quorum, also when nothing happens");
+    agent.set("later").await;
     let local = agent.handle.local().clone();
     agent.stop().await;
 
