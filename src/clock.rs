@@ -3,10 +3,15 @@
 use kaa_core::domain::ids::Millis;
 use std::time::SystemTime;
 
-/// The wall time.
+/// The wall time, as files have it.
 #[allow(clippy::disallowed_methods, reason = "this is the door")]
+pub fn system_time() -> SystemTime {
+    SystemTime::now()
+}
+
+/// The wall time.
 pub fn now() -> Millis {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = system_time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
@@ -14,4 +19,9 @@ pub fn now() -> Millis {
 #[allow(clippy::disallowed_methods, reason = "this is the door")]
 pub fn random_u64() -> u64 {
     rand::random()
+}
+
+/// A random number from 0 up to, not including, `end`.
+pub fn random_below(end: u64) -> u64 {
+    rand::random_range(0..end)
 }

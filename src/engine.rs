@@ -22,6 +22,7 @@ pub use config::{AGENT_PORT, Agent, EngineArgs, Kind, Label, RunningWhen};
 pub use install::InstallArgs;
 pub use stand_in::StandInArgs;
 
+use crate::clock;
 use crate::proto::engine::{self, Register};
 use config::Config;
 use kaa_core::domain::process::EngineKind;
@@ -30,7 +31,7 @@ use nix::sys::signal::Signal;
 use session::{Report, Session};
 use signals::Signals;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use supervisor::Supervisor;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
@@ -172,7 +173,6 @@ fn register(config: &Config) -> Register {
         EngineKind::Sm => engine::Kind::Sm,
         EngineKind::Te => engine::Kind::Te,
     };
-    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Register {
         kind: kind.into(),
         database: config.database.clone(),
@@ -180,8 +180,8 @@ fn register(config: &Config) -> Register {
         pod: config.pod.clone(),
         pod_uid: config.pod_uid.clone(),
         container: config.container.clone(),
-        nonce: rand::random(),
-        started_ms: u64::try_from(started.as_millis()).unwrap_or(u64::MAX),
+        nonce: clock::random_u64(),
+        started_ms: clock::now().0,
         path: config.archive.as_deref().map(|path| path.display().to_string()).unwrap_or_default(),
         address: config.address.clone(),
         hostname: hostname::get().unwrap_or_default().to_string_lossy().into_owned(),

@@ -13,14 +13,13 @@ pub mod lease;
 pub mod watch;
 
 use k8s_openapi::NamespaceResourceScope;
-use kaa_core::domain::ids::Millis;
 use kube::api::GetParams;
 use kube::core::Status;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::future::Future;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// How long a connection may take to be made: an API server that is there answers in milliseconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -262,12 +261,6 @@ fn is_absent<K: Resource<DynamicType = ()>>(status: &Status, name: &str) -> bool
         && status.code == 404
         && status.reason == "NotFound"
         && status.details.as_ref().is_some_and(about)
-}
-
-/// The wall time.
-fn wall_time() -> Millis {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// An API server for tests: routes that answer as a real one does.

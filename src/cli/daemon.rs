@@ -59,7 +59,7 @@ fn coded(command: impl Future<Output = Result<i32, engine::Error>>) -> ExitCode 
 
 /// Logs to stderr: for people on a terminal, as JSON elsewhere unless KAA_LOG_FORMAT says `text`.
 fn on_a_runtime(command: impl Future<Output = ExitCode>) -> ExitCode {
-    let filter = || tracing_subscriber::EnvFilter::try_from_env("KAA_LOG").unwrap_or_else(|_| "info".into());
+    let filter = || tracing_subscriber::EnvFilter::try_from_env("KAA_LOG").unwrap_or_else(|_| DEFAULT_LOG.into());
     let text = match std::env::var("KAA_LOG_FORMAT").as_deref() {
         Ok("json") => false,
         Ok(_) => true,
@@ -79,6 +79,9 @@ fn on_a_runtime(command: impl Future<Output = ExitCode>) -> ExitCode {
         }
     }
 }
+
+/// The libraries log each refusal of the API server besides our own line for each change; Raft tells every step.
+const DEFAULT_LOG: &str = "info,kube_runtime=off,kube_client=off,openraft=warn";
 
 /// Threads: what runs here waits for the network and the disk; more of them would only cost memory.
 const WORKERS: usize = 2;

@@ -40,18 +40,18 @@ mod tests {
     fn a_file_of_an_earlier_start_does_not_count() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("ready");
-        assert!(!is_recent(&path, SystemTime::now()));
+        assert!(!is_recent(&path, crate::clock::system_time()));
         std::fs::write(&path, "").unwrap();
-        assert!(is_recent(&path, SystemTime::now()));
-        assert!(!is_recent(&path, SystemTime::now() + Duration::from_secs(60)));
+        assert!(is_recent(&path, crate::clock::system_time()));
+        assert!(!is_recent(&path, crate::clock::system_time() + Duration::from_secs(60)));
     }
 
     #[tokio::test]
     async fn a_port_counts_once_it_accepts() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert!(serves(&RunningWhen::Tcp(port), SystemTime::now()).await);
+        assert!(serves(&RunningWhen::Tcp(port), crate::clock::system_time()).await);
         drop(listener);
-        assert!(!serves(&RunningWhen::Tcp(port), SystemTime::now()).await);
+        assert!(!serves(&RunningWhen::Tcp(port), crate::clock::system_time()).await);
     }
 }

@@ -117,7 +117,7 @@ impl Session {
                 continue;
             }
             // Anything between half and the whole: engines that lost the same agent shall not come back as one.
-            sleep(backoff.mul_f64(rand::random_range(0.5..1.0))).await;
+            sleep(jittered(backoff)).await;
             backoff = (backoff * 2).min(BACKOFF_MAX);
         }
     }
@@ -166,7 +166,7 @@ impl Session {
         let (outbound, queue) = mpsc::channel(OUTBOUND_CAPACITY);
         let report = self.report.borrow().clone();
         let register = Register {
-            connection: rand::random(),
+            connection: crate::clock::random_u64(),
             start_id: self.registered.as_ref().map_or(0, |registered| registered.start_id),
             marker: report.marker.clone(),
             ..self.register.clone()
@@ -296,6 +296,11 @@ fn say(message: from_engine::Message) -> FromEngine {
 /// Never waits: an agent that does not read is as good as gone.
 fn send(outbound: &mpsc::Sender<FromEngine>, message: from_engine::Message) -> Result<(), Lost> {
     outbound.try_send(say(message)).map_err(|_| Lost::Stuck)
+}
+
+/// Between half of it and all of it, so that many engines do not come back at one moment.
+fn jittered(backoff: Duration) -> Duration {
+    backoff.mul_f64(0.5 + crate::clock::random_below(500) as f64 / 1000.0)
 }
 
 #[cfg(test)]

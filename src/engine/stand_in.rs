@@ -7,7 +7,7 @@ use std::fs::OpenOptions;
 use std::future::pending;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -70,7 +70,7 @@ pub async fn run(args: StandInArgs) -> Result<i32, Error> {
 
 fn keep_data(archive: &Path) -> io::Result<()> {
     let mut data = OpenOptions::new().create(true).append(true).open(archive.join("data.txt"))?;
-    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let now_ms = crate::clock::now().0;
     writeln!(data, "started at {now_ms} ms as process {}", std::process::id())?;
     data.sync_all()
 }

@@ -240,7 +240,7 @@ impl Supervisor {
             Phase::Stopping { .. } => return answers.give(id, Err("the engine is stopping".to_owned())),
             Phase::Ended { .. } => return answers.give(id, Err("the engine has ended".to_owned())),
         }
-        let since = SystemTime::now();
+        let since = crate::clock::system_time();
         let child = match Child::start(&self.config.command) {
             Ok(child) => child,
             Err(error) => return self.cannot_start(&error, id, answers),

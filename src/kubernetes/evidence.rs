@@ -3,7 +3,7 @@
 //! Each object is read by name and without a resource version, which the API server answers from its storage. An
 //! answer proves something or it does not; "forbidden", "no answer" and a 404 of unclear origin prove nothing.
 
-use super::{Error, Kubernetes, asked, convert, wall_time};
+use super::{Error, Kubernetes, asked, convert};
 use futures::future::{join, join_all};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1 as apps;
@@ -64,7 +64,7 @@ pub async fn gather(kubernetes: &Kubernetes, anchor: &str, needs: &BTreeSet<Need
             uid.map(|uid| Fact::AnchorIs { uid: Uid::new(uid) }).into_iter().collect()
         },
     ));
-    readings.at = wall_time();
+    readings.at = crate::clock::now();
     readings
 }
 
@@ -181,7 +181,7 @@ pub async fn identify(kubernetes: &Kubernetes, pod: &str, uid: &Uid) -> Result<I
         },
         None => (None, None),
     };
-    let evidence = Evidence { read_at: wall_time(), facts: pod.facts() };
+    let evidence = Evidence { read_at: crate::clock::now(), facts: pod.facts() };
     Ok(Identified { pod, labels, claim, claim_unknown, evidence })
 }
 

@@ -3,7 +3,7 @@
 //! The count of acquisitions in the Lease grows with every one, also by the same pod after a restart, since it is what
 //! the domain orders resync leaders by. Losing the Lease never ends anything but the lead.
 
-use super::{Asked, Error, Kubernetes, asked, wall_time};
+use super::{Asked, Error, Kubernetes, asked};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
@@ -139,8 +139,8 @@ pub fn run(
     shutdown: watch::Receiver<bool>,
 ) -> (Candidacy, JoinHandle<()>) {
     let kubernetes = kubernetes.clone().with_timeout(LEASE_TIMEOUT);
-    let look_ms = settings.look_ms + settings.look_ms * rand::random_range(0..JITTER_PERCENT) / 100;
-    let identity = format!("{server}_{:016x}", rand::random::<u64>());
+    let look_ms = settings.look_ms + settings.look_ms * crate::clock::random_below(JITTER_PERCENT) / 100;
+    let identity = format!("{server}_{:016x}", crate::clock::random_u64());
     let duration_s = settings.duration_ms.div_ceil(1000);
     let elector = Arc::new(Mutex::new(Elector::new(identity.clone(), Settings { look_ms, ..settings })));
     let (publish, leadership) = watch::channel(Leadership::Unknown { why: "the lease was not read yet".to_owned() });
@@ -340,7 +340,7 @@ impl Candidate {
             uid: held.uid.clone(),
             transitions: held.transitions,
             since: Instant::now(),
-            at: wall_time(),
+            at: crate::clock::now(),
         }
     }
 
@@ -354,7 +354,7 @@ fn lock(elector: &Mutex<Elector>) -> MutexGuard<'_, Elector> {
 }
 
 fn now() -> MicroTime {
-    let millis = i64::try_from(wall_time().0).unwrap_or(i64::MAX);
+    let millis = i64::try_from(crate::clock::now().0).unwrap_or(i64::MAX);
     MicroTime(Timestamp::from_millisecond(millis).unwrap_or_default())
 }
 

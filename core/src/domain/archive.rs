@@ -27,6 +27,7 @@ pub struct Archive {
 
 /// A PersistentVolumeClaim, and who wants it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Claim {
     /// Its namespace.
     pub namespace: String,
@@ -40,6 +41,7 @@ pub struct Claim {
 
 /// One place in a StatefulSet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Ordinal {
     /// The StatefulSet's name.
     pub stateful_set: String,
@@ -105,6 +107,7 @@ impl fmt::Display for ArchiveState {
 
 /// The file on an archive's volume that says whose it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Marker {
     /// The domain that made it.
     pub domain: super::ids::DomainId,

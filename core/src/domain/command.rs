@@ -2,6 +2,9 @@
 //!
 //! Every command names what it expects to find; a command that finds something else is refused and says why, and one
 //! that finds its work done changes nothing.
+//!
+//! What is written here is read from logs for ever. A field that is not known makes the whole entry unknown: two servers
+//! that read different things from one entry would no longer be the same.
 
 use super::evidence::Evidence;
 use super::ids::{
@@ -14,6 +17,7 @@ use std::fmt;
 
 /// One entry of the log, as the state machine sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Entry {
     /// Its place in the log.
     pub index: u64,
@@ -25,6 +29,7 @@ pub struct Entry {
 
 /// A command with its author.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Request {
     /// Who asks.
     pub actor: Actor,
@@ -34,6 +39,7 @@ pub struct Request {
 
 /// Who asks: kept in the audit trail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Actor {
     /// In which duty.
     pub role: Role,
@@ -68,6 +74,7 @@ impl fmt::Display for Actor {
 
 /// Binds a proposal to the resync leader that planned it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Fence {
     /// Whose resync.
     pub cluster: ClusterName,
@@ -77,6 +84,7 @@ pub struct Fence {
 
 /// What a value must be for it to be replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub enum Expected {
     /// Whatever it is.
     Anything,
@@ -88,6 +96,7 @@ pub enum Expected {
 
 /// What can be asked of the domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub enum Command {
     /// Begins the domain; its first entry.
     FoundDomain {

@@ -9,6 +9,7 @@ use std::fmt;
 
 /// Facts that were read together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Evidence {
     /// When the last of them was read, by the reader's clock.
     pub read_at: Millis,
@@ -18,6 +19,7 @@ pub struct Evidence {
 
 /// One thing that the API server said, asked by name and without a resource version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub enum Fact {
     /// The Lease that anchors the domain has this UID.
     AnchorIs {

@@ -62,6 +62,7 @@ impl fmt::Display for EngineKind {
 
 /// Which start of which container a process is. Two registrations with the same identity are the same process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Identity {
     /// The pod's namespace.
     pub namespace: String,
@@ -79,6 +80,7 @@ pub struct Identity {
 
 /// What an engine tells of itself; shown, never judged by.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct About {
     /// The pod's address.
     pub address: String,
@@ -208,6 +210,7 @@ impl fmt::Display for ExitReason {
 
 /// What an engine says to be known: made by the agent it reached, from the engine's words and what Kubernetes proves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Registration {
     /// The database it serves.
     pub database: DatabaseName,

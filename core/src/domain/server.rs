@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 /// An admin pod's agent, as it introduced itself when it last joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Server {
     /// The pod's name.
     pub id: ServerId,
