@@ -45,7 +45,11 @@ pub enum Error {
     #[error(transparent)]
     Backend(#[from] backend::Error),
     /// Something on it is not understood.
-    #[error("volume {} holds what this agent cannot read; nothing was changed", .path.display())]
+    #[error(
+        "volume {} holds what this agent cannot read; nothing was changed. Run the agent that wrote it, or take the \
+         directory 'log' away (or delete the volume's claim) and this server comes back as a new member",
+        .path.display()
+    )]
     Content {
         /// The directory.
         path: PathBuf,
@@ -191,14 +195,14 @@ impl Volume {
         // openraft derives its next term from its vote alone. A vote for itself at the epoch's first term, not granted
         // by anybody, is what makes it stand for election above every term of the epochs before.
         let vote = Vote::new(term, me);
-        let mut ops = vec![
+        let mut ops = self.close_gap()?;
+        ops.extend([
             set(names::EPOCH, &anchor.epoch)?,
             set(names::DOMAIN, &anchor.domain)?,
             set(names::SEALED, &false)?,
             set(names::VOTE, &vote)?,
             Op::Put(id.index, wire::encode(&entry).map_err(Error::Encode)?),
-        ];
-        ops.extend(self.close_gap()?);
+        ]);
         self.backend.commit(&ops)?;
         (self.identity.epoch, self.identity.domain) = (anchor.epoch, Some(anchor.domain.clone()));
         self.log.vote = Some(vote);
@@ -216,7 +220,7 @@ impl Volume {
         };
         self.log.entries.clear();
         self.log.purged = Some(covered);
-        Ok(vec![Op::Purge(covered.index), set(names::PURGED, &covered)?])
+        Ok(vec![Op::Truncate(0), set(names::PURGED, &covered)?])
     }
 
     /// Makes this volume one of the anchor's epoch with an empty log. A log that is not empty is kept aside.

@@ -2,9 +2,10 @@
 
 use super::{Agent, anchor, found, free_address, node, start};
 use crate::raft::backend::{Backend, Op, Redb};
-use crate::raft::volume::{Error, Volume};
+use crate::raft::volume::{Error, Parts, Volume, names};
 use crate::raft::{Role, wire};
 use kaa_core::domain::ids::{MembershipEpoch, RaftId};
+use openraft::EntryPayload::Blank;
 use std::collections::BTreeSet;
 use std::error::Error as _;
 use std::path::Path;
@@ -161,4 +162,38 @@ async fn raft_does_not_start_on_a_volume_without_a_domain() {
     let volume = Volume::open(dir.path()).unwrap();
     let started = crate::raft::start(volume, super::options("a", &free_address()), None).await;
     assert!(matches!(started, Err(crate::raft::Error::NoDomain)));
+}
+
+/// The process ended between noting a snapshot that it was sent and purging the log, whose tail was of another leader.
+#[tokio::test]
+async fn a_founding_goes_on_where_an_installed_snapshot_ends() {
+    use crate::raft::types::{Entry, LogId, SnapshotMeta, TypeConfig};
+    use openraft::vote::RaftLeaderId;
+    let id = |term: u64, index: u64| {
+        LogId::new(openraft::alias::LeaderIdOf::<TypeConfig>::new((1 << 32) + term, 9).to_committed(), index)
+    };
+    let dir = tempdir().unwrap();
+    let Parts { lock, mut backend, shelf, local, .. } = Volume::open(dir.path()).unwrap().into_parts();
+    let mut domain = kaa_core::domain::Domain { id: Some("d1".into()), index: 10, ..Default::default() };
+    domain.values.insert("k".to_owned(), "v".to_owned());
+    let meta = SnapshotMeta { last_log_id: Some(id(2, 10)), ..SnapshotMeta::default() };
+    let pointer = shelf.write(&meta, &domain).unwrap();
+    let set = |name, value| Op::Set(name, value);
+    let entry = |index| Op::Put(index, wire::encode(&Entry { log_id: id(1, index), payload: Blank }).unwrap());
+    let mut ops: Vec<_> = (0..=12).map(entry).collect();
+    ops.push(set(names::SNAPSHOT, wire::encode(&pointer).unwrap()));
+    ops.push(set(names::EPOCH, wire::encode(&MembershipEpoch(1)).unwrap()));
+    ops.push(set(names::DOMAIN, wire::encode(&"d1").unwrap()));
+    backend.commit(&ops).unwrap();
+    drop((lock, backend));
+
+    let agent = found(dir.path(), "admin-0", None).await;
+    assert_eq!(agent.handle.local().raft_id, local.raft_id);
+    assert!(agent.has("k"));
+    let address = agent.address.clone();
+    agent.stop().await;
+    let agent = start(Volume::open(dir.path()).unwrap(), "admin-0", &address, None).await;
+    agent.set("after").await;
+    assert!(agent.has("k"));
+    agent.stop().await;
 }
