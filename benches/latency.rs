@@ -5,6 +5,8 @@
 //! is the agents and the API server. A time begins when the request that changes something is sent, and ends when the
 //! lease holder's own REST API shows the committed change; it is polled, so a millisecond or so is the poll's.
 
+#![allow(clippy::unwrap_used, reason = "a failed step ends the run")]
+
 #[path = "../tests/e2e/cluster.rs"]
 #[allow(dead_code)]
 mod cluster;
@@ -141,14 +143,15 @@ impl Bench {
             uid: Some(pod_uid.clone()),
         };
         let spec = TokenRequestSpec {
-            audiences: vec!["kaa".to_owned()],
+            audiences: Some(vec!["kaa".to_owned()]),
             bound_object_ref: Some(bound),
             expiration_seconds: Some(3600),
+            ..TokenRequestSpec::default()
         };
-        let asked = TokenRequest { spec, ..TokenRequest::default() };
+        let asked = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
         let accounts: Api<ServiceAccount> = self.api();
         let token = accounts.create_token_request("default", &PostParams::default(), &asked).await.expect("a token");
-        let token = token.status.expect("a token").token;
+        let token = token.status.and_then(|status| status.token).expect("a token");
 
         let address = self.leader.replace("http://", "https://").replace(":8888", ":48004");
         let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.ca)).domain_name("kaa-admin");

@@ -6,6 +6,8 @@
 //! holder deleted in the middle, and with that of the Raft leader. The golden files are the same: same end state.
 //! `UPDATE=1` rewrites them from the undisturbed runs.
 
+#![allow(clippy::unwrap_used, reason = "a test's panic is its verdict")]
+
 mod cases;
 mod cluster;
 mod masks;

@@ -1,6 +1,8 @@
 //! Readable cases: each file of `tests/data` is a script of what Kubernetes, engines and people do, with what the domain
 //! answers and the next pass would propose. `UPDATE=1 cargo test -p kaa-core` rewrites the answers.
 
+#![allow(clippy::unwrap_used, reason = "a test's panic is its verdict")]
+
 mod membership;
 mod script;
 mod sequences;
