@@ -325,6 +325,7 @@ impl Cluster {
         let file = root().join(format!("tests/e2e/golden/{}-{step}.txt", self.case.replace('_', "-")));
         if std::env::var_os("UPDATE").is_some() && self.disturb == Disturb::Nobody {
             std::thread::sleep(Duration::from_secs(12));
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             std::fs::write(&file, self.shown()).unwrap();
             return;
         }

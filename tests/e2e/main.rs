@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's panic is its verdict")]
 
 mod cases;
+#[allow(dead_code, reason = "benches/latency.rs uses the rest")]
 mod cluster;
 mod masks;
 

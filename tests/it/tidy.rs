@@ -1,0 +1,142 @@
+//! The rules of style that matter, as a test: what is written down and not checked drifts.
+
+use std::path::{Path, PathBuf};
+
+/// A file that is longer holds more than one thing.
+const FILE_LINES: usize = 500;
+/// A function that is longer does more than one thing.
+const FUNCTION_LINES: usize = 70;
+
+/// Each module may name those to the left of it. `metrics`, `clock`, `net` and `proto` may be named by all.
+const LAYERS: [&[&str]; 6] = [
+    &["clock", "net", "proto", "metrics"],
+    &["raft", "kubernetes", "engine"],
+    &["auth", "http"],
+    &["config", "peers", "agent"],
+    &["cli"],
+    &["main", "lib"],
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every Rust file below the directories, with its path from the root.
+fn files(directories: &[&str]) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut ahead: Vec<PathBuf> = directories.iter().map(|directory| root().join(directory)).collect();
+    while let Some(path) = ahead.pop() {
+        if path.is_dir() {
+            ahead.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let name = path.strip_prefix(root()).unwrap().display().to_string();
+            found.push((name, std::fs::read_to_string(&path).unwrap()));
+        }
+    }
+    found.sort();
+    assert!(found.len() > 10, "no files in {directories:?}");
+    found
+}
+
+fn is_test(name: &str) -> bool {
+    name.contains("/tests") || name.contains("fake")
+}
+
+/// What stands before the tests of a file.
+fn code(text: &str) -> &str {
+    text.split("\n#[cfg(test)]").next().unwrap_or_default()
+}
+
+#[test]
+fn files_are_short_and_named_for_what_they_hold() {
+    let mut wrong = Vec::new();
+    for (name, text) in files(&["src", "core/src"]) {
+        let lines = code(&text).lines().count();
+        if lines > FILE_LINES && !is_test(&name) {
+            wrong.push(format!("{name}: {lines} lines, more than {FILE_LINES}"));
+        }
+        let stem = Path::new(&name).file_stem().unwrap().to_string_lossy().into_owned();
+        if ["mod", "util", "utils", "helper", "helpers", "common", "misc"].contains(&stem.as_str()) {
+            wrong.push(format!("{name}: name it for what it holds"));
+        }
+        if !text.starts_with("//!") {
+            wrong.push(format!("{name}: begins without saying what it is for"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn functions_are_short() {
+    let mut wrong = Vec::new();
+    for (name, text) in files(&["src", "core/src"]) {
+        let mut began: Option<(usize, usize, String)> = None;
+        for (number, line) in text.lines().enumerate() {
+            let indent = line.len() - line.trim_start().len();
+            let is_function = line.trim_start().contains("fn ") && !line.trim_start().starts_with("//");
+            match &began {
+                None if is_function && !line.trim_end().ends_with(';') => {
+                    began = Some((number, indent, line.trim().to_owned()));
+                }
+                Some((first, at, signature)) if indent == *at && line.trim_end() == "}" => {
+                    let lines = number - first + 1;
+                    if lines > FUNCTION_LINES {
+                        wrong.push(format!("{name}:{}: {signature} has {lines} lines", first + 1));
+                    }
+                    began = None;
+                }
+                Some((_, at, _)) if indent <= *at && line.trim_end().ends_with(';') => began = None,
+                _ => {}
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn imports_point_one_way() {
+    let layer = |module: &str| LAYERS.iter().position(|layer| layer.contains(&module));
+    let mut wrong = Vec::new();
+    for (name, text) in files(&["src"]) {
+        let module = name.trim_start_matches("src/").split(['/', '.']).next().unwrap().to_owned();
+        let own = layer(&module).unwrap_or_else(|| panic!("{name}: module {module} has no layer"));
+        for line in code(&text).lines().filter(|line| !line.trim_start().starts_with("//")) {
+            for used in line.split("crate::").skip(1) {
+                let used = used.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap();
+                if layer(used).is_some_and(|layer| layer > own) {
+                    wrong.push(format!("{name}: {module} uses {used}: {}", line.trim()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_core_is_pure() {
+    let manifest = std::fs::read_to_string(root().join("core/Cargo.toml")).unwrap();
+    let dependencies = manifest.split("[dependencies]").nth(1).unwrap().split("\n[").next().unwrap();
+    let names: Vec<&str> = dependencies.lines().filter_map(|line| line.split(['.', ' ', '=']).next()).collect();
+    let names: Vec<&str> = names.into_iter().filter(|name| !name.is_empty()).collect();
+    assert_eq!(names, ["serde", "thiserror"], "what decides must not be able to wait, listen or read a clock");
+    for (name, text) in files(&["core/src"]) {
+        for banned in ["async fn", ".await", "std::time", "std::thread", "std::net", "std::fs", "std::env", "HashMap"] {
+            assert!(!code(&text).contains(banned), "{name}: the core does without {banned}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_left_undone() {
+    let mut wrong = Vec::new();
+    for (name, text) in files(&["src", "core/src"]) {
+        for (number, line) in code(&text).lines().enumerate() {
+            for banned in ["todo!(", "unimplemented!(", "dbg!(", "FIXME", "XXX"] {
+                if line.contains(banned) && !is_test(&name) {
+                    wrong.push(format!("{name}:{}: {banned}", number + 1));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
