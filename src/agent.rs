@@ -35,7 +35,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::server::TcpIncoming;
 use tracing::{error, info};
 
 /// What the agent's loops share once Raft runs.
@@ -51,7 +51,8 @@ pub struct Shared {
     host: Host,
     observed: watches::Shared,
     watching: Watching,
-    candidacy: Candidacy,
+    /// This agent's candidacy for the lead of the resync.
+    pub candidacy: Candidacy,
     /// What is known of the other agents.
     pub peers: Peers,
     connected: Connected,
@@ -96,6 +97,12 @@ impl Shared {
         let observed = self.observed.read().unwrap_or_else(PoisonError::into_inner);
         let set = observed.stateful_sets.known().ok()?.get(&self.config.stateful_set)?;
         Some(set.first_ordinal..set.first_ordinal + set.replicas)
+    }
+
+    /// Who leads the resync, if it is another one.
+    pub fn other_resync_leader(&self) -> Option<ServerId> {
+        let leader = leader_of(&self.candidacy.leadership.borrow(), &self.config.server);
+        leader.filter(|leader| *leader != self.config.server)
     }
 
     fn set_waits(&self, why: Option<String>) {
@@ -263,6 +270,12 @@ async fn bind(address: std::net::SocketAddr, what: &str) -> anyhow::Result<TcpLi
     TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address} for {what}"))
 }
 
+/// Connections whose small messages go out at once: held back for an acknowledgement each would cost 40 ms. (The server's
+/// own setting counts only where it listens itself.)
+fn prompt(listener: TcpListener) -> TcpIncoming {
+    TcpIncoming::from(listener).with_nodelay(Some(true))
+}
+
 type Servers = JoinSet<anyhow::Result<()>>;
 
 async fn serve_http(
@@ -288,7 +301,7 @@ async fn serve_peers(
     tls: &Tls,
     stop: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
-    let incoming = TcpListenerStream::new(bind(config.listen_peers, "other agents").await?);
+    let incoming = prompt(bind(config.listen_peers, "other agents").await?);
     let router = net::server(Some(tls))?.add_service(raft::Service::serve(host.clone()));
     // Served until the process ends: leadership is handed over through it.
     drop(stop);
@@ -297,7 +310,7 @@ async fn serve_peers(
 }
 
 async fn serve_engines(servers: &mut Servers, shared: &Arc<Shared>, tls: &Tls) -> anyhow::Result<()> {
-    let incoming = TcpListenerStream::new(bind(shared.config.listen_engines, "engines").await?);
+    let incoming = prompt(bind(shared.config.listen_engines, "engines").await?);
     let service = EngineServer::new(sessions::Service(shared.clone())).max_decoding_message_size(MAX_ENGINE_MESSAGE);
     let router = net::engine_server(tls)?.add_service(service);
     servers.spawn(async move { router.serve_with_incoming(incoming).await.context("the port for engines") });

@@ -10,8 +10,11 @@ use std::time::Duration;
 pub const FIRST_PASS: Duration = Duration::from_secs(3);
 /// A pass without any event: what was missed is seen after this at the latest.
 pub const RESYNC_PERIOD: Duration = Duration::from_secs(10);
-/// In a burst of events at most one pass in this time.
+/// In a burst of events at most one pass that proposes something in this time.
 pub const PASS_SPACING: Duration = Duration::from_millis(20);
+/// A pass that finds nothing is followed by the next after this many times its own cost: a burst of changes that matter
+/// to nobody takes no more than a tenth of a processor.
+pub const IDLE_SHARE: u32 = 10;
 /// The one backoff of the agent's own loops: what failed is looked at again after this.
 pub const BACKOFF: Duration = Duration::from_secs(1);
 /// How often the agents tell each other how they are.

@@ -238,7 +238,8 @@ fn outcome_name(outcome: &Outcome) -> &'static str {
     }
 }
 
-fn command_name(command: &Command) -> &'static str {
+/// A command's name, as metrics and logs have it.
+pub fn command_name(command: &Command) -> &'static str {
     match command {
         Command::FoundDomain { .. } => "found_domain",
         Command::AdmitServer { .. } => "admit_server",

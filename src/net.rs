@@ -56,10 +56,7 @@ pub fn channel(address: &str, tls: Option<&Tls>) -> Result<Channel, Error> {
 
 /// Makes a server for agents. Without `tls` it is in clear, and with it nobody comes in without a certificate.
 pub fn server(tls: Option<&Tls>) -> Result<Server, Error> {
-    let server = Server::builder()
-        .tcp_nodelay(true)
-        .http2_keepalive_interval(Some(KEEP_ALIVE))
-        .http2_keepalive_timeout(Some(KEEP_ALIVE));
+    let server = Server::builder().http2_keepalive_interval(Some(KEEP_ALIVE)).http2_keepalive_timeout(Some(KEEP_ALIVE));
     match tls {
         Some(tls) => server.tls_config(tls.server_tls(true)).map_err(Error::Serve),
         None => Ok(server),
@@ -69,7 +66,6 @@ pub fn server(tls: Option<&Tls>) -> Result<Server, Error> {
 /// Makes a server for engines: they show a token instead of a certificate.
 pub fn engine_server(tls: &Tls) -> Result<Server, Error> {
     Server::builder()
-        .tcp_nodelay(true)
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
         .tls_config(tls.server_tls(false))

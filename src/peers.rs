@@ -77,9 +77,23 @@ pub async fn exchange(shared: Arc<Shared>) {
             }
         });
         futures::future::join_all(asked).await;
+        look_after_the_lease(&shared);
         tokio::select! {
             () = tokio::time::sleep(PEER_PERIOD) => {}
             () = shared.stopping() => return,
         }
+    }
+}
+
+/// The holder of the resync Lease says itself that it lives; the Lease is looked at when it does not.
+fn look_after_the_lease(shared: &Shared) {
+    let Some(holder) = shared.other_resync_leader() else { return };
+    match shared.peers.heard().get(&holder) {
+        Some(Heard { connected: true, status: Some(status), .. }) if status.resync_leader == holder.as_str() => {
+            shared.candidacy.heard();
+        }
+        Some(_) => shared.candidacy.nudge(),
+        // A server that the domain does not know: nobody here would hear of it.
+        None => {}
     }
 }

@@ -5,13 +5,16 @@ use super::Shared;
 use crate::config::{BACKOFF, Config, MEMBERSHIP_PERIOD, OWNER_SILENCE, ordinal_of};
 use crate::kubernetes::Kubernetes;
 use crate::kubernetes::anchor::{self, Creation};
+use crate::kubernetes::evidence;
 use crate::proto::raft::JoinRequest;
 use crate::raft::{Node, Role as RaftRole, Volume};
 use kaa_core::domain::command::{Command, Role};
+use kaa_core::domain::evidence::Fact;
 use kaa_core::domain::ids::{DomainId, MembershipEpoch, ServerId};
 use kaa_core::domain::process::SessionState;
 use kaa_core::domain::server::Server;
 use kaa_core::membership::{Anchor, Change, Gate, gate, next_change};
+use kaa_core::resync::plan::Need;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -45,7 +48,8 @@ pub async fn pass_gate(
                 continue;
             }
         };
-        match gate(read.as_ref(), &volume.local_log(), config.ordinal == 0) {
+        let first = read.is_none() && is_first(config, kubernetes).await;
+        match gate(read.as_ref(), &volume.local_log(), first) {
             Gate::CreateAnchor => create_anchor(config, kubernetes, volume, &mut say).await,
             Gate::Found(anchor) => {
                 info!("founding epoch {} of domain {} with log {}", anchor.epoch, anchor.domain, anchor.founder);
@@ -70,6 +74,18 @@ pub async fn pass_gate(
             }
         }
     }
+}
+
+/// Whether this is the StatefulSet's first ordinal, which `spec.ordinals.start` may move away from 0.
+async fn is_first(config: &Config, kubernetes: &Kubernetes) -> bool {
+    let need = Need::StatefulSet(config.stateful_set.clone());
+    let readings = evidence::gather(kubernetes, &config.anchor_name(), &BTreeSet::from([need])).await;
+    let facts = readings.answers.into_values().flatten().flatten();
+    let first = facts.into_iter().find_map(|fact| match fact {
+        Fact::StatefulSetIs { first_ordinal, .. } => Some(first_ordinal),
+        _ => None,
+    });
+    config.ordinal == first.unwrap_or(0)
 }
 
 async fn create_anchor(config: &Config, kubernetes: &Kubernetes, volume: &Volume, say: &mut impl FnMut(String)) {

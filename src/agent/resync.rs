@@ -4,7 +4,7 @@
 //! the retry.
 
 use super::Shared;
-use crate::config::{BACKOFF, FIRST_PASS, PASS_SPACING, RESYNC_PERIOD};
+use crate::config::{BACKOFF, FIRST_PASS, IDLE_SHARE, PASS_SPACING, RESYNC_PERIOD};
 use crate::kubernetes::evidence;
 use crate::kubernetes::lease::{Leadership, Term};
 use crate::metrics::Reading;
@@ -15,7 +15,7 @@ use kaa_core::resync::{confirm, plan};
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 /// What the last pass did, for whoever asks.
 #[derive(Clone, Debug, Default)]
@@ -42,12 +42,15 @@ pub async fn run(shared: Arc<Shared>) {
         applied.mark_unchanged();
         leadership.mark_unchanged();
         let held = leadership.borrow().clone();
-        let mut again = RESYNC_PERIOD;
+        let (mut again, mut proposed) = (RESYNC_PERIOD, false);
         if let Leadership::Leader(term) = held
             && shared.candidacy.still_leads(&term)
         {
             match pass(&shared, &term).await {
-                Ok(last) => report(&mut reported, last, &shared),
+                Ok(last) => {
+                    proposed = !last.lines.is_empty();
+                    report(&mut reported, last, &shared);
+                }
                 Err(why) => {
                     warn!("resync pass given up: {why}");
                     again = BACKOFF;
@@ -55,6 +58,7 @@ pub async fn run(shared: Arc<Shared>) {
             }
             shared.metrics.pass(began.elapsed());
         }
+        let cost = began.elapsed();
         tokio::select! {
             _ = observed.changed() => {}
             _ = applied.changed() => {}
@@ -62,8 +66,10 @@ pub async fn run(shared: Arc<Shared>) {
             () = tokio::time::sleep(again) => {}
             () = shared.stopping() => return,
         }
-        // In a burst, no more than one pass in that time; the first after a quiet while starts at once.
-        tokio::time::sleep(PASS_SPACING.saturating_sub(began.elapsed())).await;
+        // The first pass after a quiet while starts at once. In a burst those that propose something are this far apart;
+        // one that found nothing (a claim that is being deleted, say) holds up the next only in proportion to its cost.
+        let spacing = if proposed { PASS_SPACING } else { PASS_SPACING.min(cost * IDLE_SHARE) };
+        tokio::time::sleep(spacing.saturating_sub(began.elapsed())).await;
     }
 }
 
@@ -79,7 +85,9 @@ async fn pass(shared: &Shared, term: &Term) -> Result<LastPass, String> {
     let mut lines = Vec::new();
     if !findings.is_empty() {
         let needs: BTreeSet<_> = findings.iter().flat_map(|finding| finding.needs.iter().cloned()).collect();
+        let planned = Instant::now();
         let readings = evidence::gather(&shared.kubernetes, &shared.config.anchor_name(), &needs).await;
+        debug!(reads = needs.len(), took = ?planned.elapsed(), "evidence gathered");
         for answer in readings.answers.values() {
             shared.metrics.evidence_read(if answer.is_ok() { Reading::Answered } else { Reading::Unknown });
         }
@@ -159,7 +167,9 @@ impl Shared {
     /// Proposes in a duty of this agent; an error is a sentence.
     pub async fn propose(&self, role: Role, command: Command) -> Result<Outcome, String> {
         let request = Request { actor: Actor { role, name: self.config.server.to_string() }, command };
+        let began = Instant::now();
         let outcome = self.raft.propose(request.clone()).await;
+        debug!(took = ?began.elapsed(), command = crate::metrics::command_name(&request.command), "proposed");
         match &outcome {
             Ok(outcome) => self.metrics.proposed(&request.command, outcome),
             Err(_) => self.metrics.not_proposed(&request.command),

@@ -57,6 +57,10 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
                 continue;
             }
         };
+        // An answer that is held back for an acknowledgement costs 40 ms; one that cannot be hurried is still an answer.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "small answers will be slow");
+        }
         if let Ok(permit) = room.clone().try_acquire_owned() {
             let conversation = converse(stream, router.clone(), stopped.clone());
             tokio::spawn(async move {

@@ -129,6 +129,13 @@ impl Cluster {
                  - {{op: replace, path: /spec/replicas, value: {replicas}}}\n    \
                  - {{op: replace, path: /spec/template/spec/securityContext, value: {{runAsUser: 0}}}}\n"
             ));
+            // What is logged here is logged there.
+            if let Ok(filter) = std::env::var("KAA_LOG") {
+                let env = "/spec/template/spec/containers/0/env/-";
+                text.push_str(&format!(
+                    "    - {{op: add, path: {env}, value: {{name: KAA_LOG, value: '{filter}'}}}}\n"
+                ));
+            }
         }
         std::fs::write(directory.join("kustomization.yaml"), text).unwrap();
         self.kubectl(&format!("apply -k {}", directory.display()));
