@@ -37,7 +37,7 @@ pub const ENGINE_QUEUE: usize = 16;
 /// How long a SIGTERM gives the agent to hand over: less than the 30 s grace period of its pod.
 pub const SHUTDOWN: Duration = Duration::from_secs(8);
 
-/// Run the agent of one admin pod.
+/// Runs the agent of one admin pod.
 #[derive(Args, Clone, Debug)]
 pub struct AgentArgs {
     /// The server's id: the pod's name.

@@ -1,6 +1,6 @@
 //! What to propose so that the domain follows Kubernetes: domain and observed in, a plan out.
 //!
-//! A pass is: [`plan`] over what the watches show, then a fresh read of everything that [`Finding::needs`], then
+//! A pass is: [`plan()`] over what the watches show, then a fresh read of everything that [`Finding::needs`], then
 //! [`confirm`], which turns a finding into a command only if the reads prove it. The command names what it expects, and
 //! the domain checks expectation, fence and evidence once more. Nothing is retried within a pass.
 

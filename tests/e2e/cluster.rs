@@ -300,12 +300,19 @@ impl Cluster {
         assert_eq!(killed.matches("killed").count(), 1, "one wrapper of {pod} on {node}: {killed}");
     }
 
-    /// The holder of the resync Lease.
+    /// The holder of the resync Lease, once there is one.
     pub async fn lease_holder(&self) -> String {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
-        let lease = leases.get("kaa-default-resync").await.expect("the resync Lease");
-        let holder = lease.spec.and_then(|spec| spec.holder_identity).expect("a holder");
-        holder.rsplit_once('_').expect("SERVER_RUN").0.to_owned()
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
+            let lease = leases.get("kaa-default-resync").await.expect("the resync Lease");
+            let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
+            if let Some((server, _run)) = holder.rsplit_once('_') {
+                return server.to_owned();
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("{}: nobody holds the resync Lease", self.namespace);
     }
 
     /// Deletes the pod that this run is to be disturbed by.

@@ -84,7 +84,7 @@ pub fn step_violations(before: &Domain, after: &Domain) -> Vec<String> {
     for (id, archive) in &before.archives {
         if !after.archives.contains_key(id) && archive.removed.is_none() {
             let superseded = after.last_archive > before.last_archive;
-            check(superseded, format!("archive {id} was purged before it was removed"));
+            check(superseded || !archive.ever_ran, format!("archive {id} was purged before it was removed"));
         }
     }
     for (id, archive) in &after.archives {

@@ -144,6 +144,9 @@ impl Domain {
                 if archive.database != asked.database {
                     return Err(Refusal::AnotherDatabase(archive.id));
                 }
+                for other in self.others_on(archive.id, asked.claim.as_ref()) {
+                    self.free(other, before)?;
+                }
                 return self.free(archive.id, before).map(Found::Known);
             }
             // The archive was purged, and yet its data is back: it goes on as a new archive.
@@ -168,6 +171,15 @@ impl Domain {
         let superseded = self.archives.values().filter(replaced);
         let superseded = superseded.map(|archive| self.free(archive.id, before)).collect::<Result<_, _>>()?;
         Ok(Found::New { superseded })
+    }
+
+    /// The archives besides this one that are taken to be on the claim.
+    fn others_on(&self, id: ArchiveId, claim: Option<&Claim>) -> Vec<ArchiveId> {
+        let on_it = |archive: &&Archive| {
+            let uid = archive.claim.as_ref().map(|known| &known.uid);
+            archive.id != id && uid.is_some() && uid == claim.map(|claim| &claim.uid)
+        };
+        self.archives.values().filter(on_it).map(|archive| archive.id).collect()
     }
 
     /// The archive, if no process but `before` is on it.
@@ -209,7 +221,24 @@ impl Domain {
         id
     }
 
+    /// The volume says which archive it holds, so no other is on its claim. One that never ran holds nothing and goes; one
+    /// that ran is kept without a claim, and so is never judged: a person has to look where its data is.
+    fn displace(&mut self, actor: &Actor, id: ArchiveId, claim: Option<&Claim>) {
+        for other in self.others_on(id, claim) {
+            let Some(archive) = self.archives.get_mut(&other) else { continue };
+            let fate = if archive.ever_ran { "unbound" } else { "removed and purged, having never run" };
+            if archive.ever_ran {
+                archive.claim = None;
+            } else {
+                self.archives.remove(&other);
+            }
+            let what = format!("archive {other} {fate}: the volume of its claim holds archive {id}");
+            self.note(actor, [Subject::Archive(other), Subject::Archive(id)], what, None);
+        }
+    }
+
     fn resurrect(&mut self, actor: &Actor, id: ArchiveId, claim: Option<&Claim>) {
+        self.displace(actor, id, claim);
         let Some(archive) = self.archives.get_mut(&id) else { return };
         let mut what = Vec::new();
         if archive.removed.take().is_some() {
