@@ -40,6 +40,7 @@ pub fn transaction_engine_deleted_and_killed(cluster: &mut Cluster) {
     cluster.exited(start, "Gracefully shutdown engine");
     cluster.golden("deleted");
     let (pod, start) = cluster.transaction_engine(0);
+    cluster.learned(start);
     cluster.kill_wrapper(&pod);
     cluster.exited(start, "Container ended without a report (137)");
     cluster.golden("killed");

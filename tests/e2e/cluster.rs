@@ -281,6 +281,15 @@ impl Cluster {
         pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten()).map(|c| c.restart_count).sum()
     }
 
+    /// Waits until the resync leader has learned which container a process is: what the tombstone of one that is killed
+    /// before can tell is only that a later start took its place.
+    pub fn learned(&self, start: u64) {
+        self.wait(&format!("the container of process {start} to be learned"), |c| {
+            let processes = c.rows("processes");
+            processes.iter().any(|process| start_id(process) == start && process["labels"]["container-id"].is_string())
+        });
+    }
+
     /// SIGKILL to the wrapper in a pod, from its node.
     pub fn kill_wrapper(&self, pod: &str) {
         let dir = std::env::var("KAA_CLUSTER_DIR")
