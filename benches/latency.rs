@@ -2,8 +2,8 @@
 //! then `tests/e2e/bench DIR`.
 //!
 //! Engines are played by this program: pods that are never scheduled, with tokens of their own, so that what is measured
-//! is the agents and the API server. A time begins when the API server has answered the request that changes something (in brackets: when it
-//! was sent), and ends when the lease holder's own REST API shows the committed change. That is polled every 2 ms, so a
+//! is the agents and the API server. A time begins when the API server has answered the request that changes something, for a claim when a
+//! watch of our own shows that it is gone (in brackets: when the request was sent), and ends when the lease holder's own REST API shows the committed change. That is polled every 2 ms, so a
 //! millisecond or so is the poll's.
 
 #![allow(clippy::unwrap_used, reason = "a failed step ends the run")]
@@ -15,6 +15,7 @@ mod cluster;
 mod masks;
 
 use cluster::{Cluster, Disturb};
+use futures::StreamExt;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ServiceAccount};
@@ -23,6 +24,7 @@ use kaa::proto::engine::from_engine::Message as From;
 use kaa::proto::engine::to_engine::Message as To;
 use kaa::proto::engine::{EngineState, Exit, FromEngine, Heartbeat, Kind, Register, State, ToEngine};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -223,21 +225,48 @@ impl Bench {
             archives.push((name.clone(), engine.archive));
             engine.exit().await;
             self.api::<Pod>().delete(&name, &self.now().await).await.expect("deleted");
-            // So that the claim is gone when it is deleted, and not when a controller gets round to it.
-            let free = json!({"metadata": {"finalizers": null}});
-            let claims: Api<PersistentVolumeClaim> = self.api();
-            claims.patch(&name, &PatchParams::default(), &Patch::Merge(free)).await.expect("patched");
         }
+        let mut deletions = self.claim_deletions();
         let mut took = Vec::new();
         for (name, archive) in archives {
             let now = self.now().await;
             let began = Instant::now();
             self.api::<PersistentVolumeClaim>().delete(&name, &now).await.expect("deleted");
-            let answered = Instant::now();
-            self.shown(&format!("archive/{archive}"), "purged").await;
-            took.push((answered.elapsed(), began.elapsed()));
+            let gone = async {
+                loop {
+                    let (deleted, at) = deletions.recv().await.expect("the watch goes on");
+                    if deleted == name {
+                        return at;
+                    }
+                }
+            };
+            let subject = format!("archive/{archive}");
+            let (gone, shown) = futures::future::join(gone, async {
+                self.shown(&subject, "purged").await;
+                Instant::now()
+            })
+            .await;
+            took.push((shown.saturating_duration_since(gone), shown.duration_since(began)));
         }
         took
+    }
+
+    /// When each claim is really gone: a controller takes its finalizer away some time after it was asked to be deleted.
+    fn claim_deletions(&self) -> mpsc::Receiver<(String, Instant)> {
+        let (tell, told) = mpsc::channel(1024);
+        let claims: Api<PersistentVolumeClaim> = self.api();
+        tokio::spawn(async move {
+            let mut events = std::pin::pin!(watcher(claims, watcher::Config::default()));
+            while let Some(event) = events.next().await {
+                if let Ok(watcher::Event::Delete(claim)) = event {
+                    let name = claim.metadata.name.unwrap_or_default();
+                    if tell.send((name, Instant::now())).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        told
     }
 
     async fn pods_gone(&self) -> Vec<Took> {

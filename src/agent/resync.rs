@@ -69,7 +69,11 @@ pub async fn run(shared: Arc<Shared>) {
         // The first pass after a quiet while starts at once. In a burst those that propose something are this far apart;
         // one that found nothing (a claim that is being deleted, say) holds up the next only in proportion to its cost.
         let spacing = if proposed { PASS_SPACING } else { PASS_SPACING.min(cost * IDLE_SHARE) };
-        tokio::time::sleep(spacing.saturating_sub(began.elapsed())).await;
+        let rest = spacing.saturating_sub(began.elapsed());
+        // Even the shortest sleep lasts until the timer's next tick.
+        if !rest.is_zero() {
+            tokio::time::sleep(rest).await;
+        }
     }
 }
 

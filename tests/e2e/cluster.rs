@@ -281,6 +281,11 @@ impl Cluster {
         pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten()).map(|c| c.restart_count).sum()
     }
 
+    /// Waits until the kubelet, too, says that a pod's container was started anew.
+    pub fn restarted(&self, pod: &str) {
+        self.wait(&format!("one restart of {pod}"), |c| c.restarts(pod) == 1);
+    }
+
     /// Waits until the resync leader has learned which container a process is: what the tombstone of one that is killed
     /// before can tell is only that a later start took its place.
     pub fn learned(&self, start: u64) {
