@@ -10,7 +10,7 @@ mod resync;
 mod sessions;
 
 use crate::auth::TokenVerifier;
-use crate::config::{Config, SHUTDOWN, VOUCH_WITHOUT_QUORUM};
+use crate::config::{Config, IDENTIFY_TIMEOUT, MAX_AGENT_CONNECTIONS, MAX_ENGINES, SHUTDOWN, VOUCH_WITHOUT_QUORUM};
 use crate::http::{self, Face};
 use crate::kubernetes::lease::{self, Candidacy, Leadership};
 use crate::kubernetes::watch::Watching;
@@ -35,7 +35,6 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-use tonic::transport::server::TcpIncoming;
 use tracing::{error, info};
 
 /// What the agent's loops share once Raft runs.
@@ -152,7 +151,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let (candidacy, released) = lease::run(&kubernetes, config.resync_name(), &config.server, settings, stop.clone());
     let shared = Arc::new(Shared {
         policy: Policy { cluster: config.cluster.clone(), namespace: kubernetes.namespace().to_owned() },
-        tokens: TokenVerifier::new(kubernetes.clone(), config.token_audience.clone()),
+        tokens: TokenVerifier::new(kubernetes.clone().with_timeout(IDENTIFY_TIMEOUT), config.token_audience.clone()),
         config,
         kubernetes,
         raft,
@@ -270,12 +269,6 @@ async fn bind(address: std::net::SocketAddr, what: &str) -> anyhow::Result<TcpLi
     TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address} for {what}"))
 }
 
-/// Connections whose small messages go out at once: held back for an acknowledgement each would cost 40 ms. (The server's
-/// own setting counts only where it listens itself.)
-fn prompt(listener: TcpListener) -> TcpIncoming {
-    TcpIncoming::from(listener).with_nodelay(Some(true))
-}
-
 type Servers = JoinSet<anyhow::Result<()>>;
 
 async fn serve_http(
@@ -301,7 +294,7 @@ async fn serve_peers(
     tls: &Tls,
     stop: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
-    let incoming = prompt(bind(config.listen_peers, "other agents").await?);
+    let incoming = net::incoming(bind(config.listen_peers, "other agents").await?, MAX_AGENT_CONNECTIONS);
     let router = net::server(Some(tls))?.add_service(raft::Service::serve(host.clone()));
     // Served until the process ends: leadership is handed over through it.
     drop(stop);
@@ -310,7 +303,7 @@ async fn serve_peers(
 }
 
 async fn serve_engines(servers: &mut Servers, shared: &Arc<Shared>, tls: &Tls) -> anyhow::Result<()> {
-    let incoming = prompt(bind(shared.config.listen_engines, "engines").await?);
+    let incoming = net::incoming(bind(shared.config.listen_engines, "engines").await?, MAX_ENGINES);
     let service = EngineServer::new(sessions::Service(shared.clone())).max_decoding_message_size(MAX_ENGINE_MESSAGE);
     let router = net::engine_server(tls)?.add_service(service);
     servers.spawn(async move { router.serve_with_incoming(incoming).await.context("the port for engines") });

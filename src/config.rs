@@ -30,6 +30,11 @@ pub const OWNER_SILENCE: Duration = Duration::from_secs(30);
 /// A session in the domain without a connection here is looked at again after this, so that a registration under way
 /// is not taken for one.
 pub const SESSION_SWEEP: Duration = Duration::from_secs(5);
+/// How long one read about a pod whose engine registers may take. Pod, claim and proposal together have to be done before
+/// the engine, which waits for 10 s, tries another agent.
+pub const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(2);
+/// How many connections other agents may have here: each has one or two, and a domain has fewer than ten agents.
+pub const MAX_AGENT_CONNECTIONS: usize = 256;
 /// How many engines one agent serves at once: far more than a domain has.
 pub const MAX_ENGINES: usize = 4096;
 /// Messages waiting for one engine; it answers each, so more than a few means that it reads nothing.

@@ -2,6 +2,10 @@
 //!
 //! The names of the files are cert-manager's, so that its Secrets can be mounted as they are.
 
+mod incoming;
+
+pub use incoming::{Counted, incoming};
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,6 +16,16 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A connection is pinged this often and given up when a ping is not answered in the same time: a pod that vanished
 /// without a word is noticed within two seconds, and its name is resolved anew.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
+
+/// An engine's connection is pinged less often: its node may be busy, and a session that flaps helps nobody. What ends in
+/// an orderly way is noticed at once.
+const ENGINE_KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// How long a TLS handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Calls that one agent has under way here: appends, votes, forwarded proposals of its engines.
+const STREAMS_OF_AN_AGENT: u32 = 256;
+/// An engine has one stream; a second may overlap with it for a moment.
+const STREAMS_OF_AN_ENGINE: u32 = 4;
 
 /// A certificate that could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +70,10 @@ pub fn channel(address: &str, tls: Option<&Tls>) -> Result<Channel, Error> {
 
 /// Makes a server for agents. Without `tls` it is in clear, and with it nobody comes in without a certificate.
 pub fn server(tls: Option<&Tls>) -> Result<Server, Error> {
-    let server = Server::builder().http2_keepalive_interval(Some(KEEP_ALIVE)).http2_keepalive_timeout(Some(KEEP_ALIVE));
+    let server = Server::builder()
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE))
+        .max_concurrent_streams(STREAMS_OF_AN_AGENT);
     match tls {
         Some(tls) => server.tls_config(tls.server_tls(true)).map_err(Error::Serve),
         None => Ok(server),
@@ -66,8 +83,9 @@ pub fn server(tls: Option<&Tls>) -> Result<Server, Error> {
 /// Makes a server for engines: they show a token instead of a certificate.
 pub fn engine_server(tls: &Tls) -> Result<Server, Error> {
     Server::builder()
-        .http2_keepalive_interval(Some(KEEP_ALIVE))
-        .http2_keepalive_timeout(Some(KEEP_ALIVE))
+        .http2_keepalive_interval(Some(ENGINE_KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(ENGINE_KEEP_ALIVE))
+        .max_concurrent_streams(STREAMS_OF_AN_ENGINE)
         .tls_config(tls.server_tls(false))
         .map_err(Error::Serve)
 }
@@ -106,7 +124,7 @@ impl Tls {
 
     /// What a server shows; with `client_auth` it lets nobody in without a certificate of the authority.
     pub fn server_tls(&self, client_auth: bool) -> ServerTlsConfig {
-        let config = ServerTlsConfig::new().identity(self.identity());
+        let config = ServerTlsConfig::new().identity(self.identity()).timeout(HANDSHAKE_TIMEOUT);
         if client_auth { config.client_ca_root(Certificate::from_pem(&self.ca)) } else { config }
     }
 

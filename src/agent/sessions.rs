@@ -5,7 +5,7 @@
 //! leader, and this agent's own restart are all the same case: the domain has a live session here and there is no stream.
 
 use super::Shared;
-use crate::config::{BACKOFF, ENGINE_QUEUE, ENGINE_SILENCE, MAX_ENGINES, SESSION_SWEEP};
+use crate::config::{BACKOFF, ENGINE_QUEUE, ENGINE_SILENCE, IDENTIFY_TIMEOUT, MAX_ENGINES, SESSION_SWEEP};
 use crate::kubernetes::evidence::{self, Unidentified};
 use crate::proto::engine as wire;
 use crate::proto::engine::engine_server::Engine;
@@ -219,7 +219,8 @@ async fn registration(shared: &Shared, register: wire::Register) -> Result<Regis
         wire::Kind::Unspecified => return Err(Status::invalid_argument("kind is not set")),
     };
     let pod_uid = register.pod_uid.as_str().into();
-    let identified = match evidence::identify(&shared.kubernetes, &register.pod, &pod_uid).await {
+    let kubernetes = shared.kubernetes.clone().with_timeout(IDENTIFY_TIMEOUT);
+    let identified = match evidence::identify(&kubernetes, &register.pod, &pod_uid).await {
         Ok(identified) => Some(identified),
         // The pod that the engine says it is in is not there: the engine is not either, soon.
         Err(error @ (Unidentified::PodGone(_) | Unidentified::AnotherPod { .. })) => {
