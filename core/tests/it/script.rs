@@ -5,11 +5,11 @@
 //! noticing; `see` lets them catch up. After every command that reaches the domain, its invariants are checked.
 
 use kaa_core::domain::Domain;
-use kaa_core::domain::archive::{Claim, Marker, Ordinal};
+use kaa_core::domain::archive::{Claim, Marker, Ordinal, RemovalReason};
 use kaa_core::domain::audit::Subject;
 use kaa_core::domain::command::{Actor, Command, Entry, Expected, Fence, Outcome, Request, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
-use kaa_core::domain::ids::{Millis, RaftId, ResyncEpoch, SessionNumber, StartId};
+use kaa_core::domain::ids::{ArchiveId, Millis, RaftId, ResyncEpoch, SessionNumber, StartId};
 use kaa_core::domain::invariants::{step_violations, violations};
 use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration, SessionState};
 use kaa_core::domain::server::Server;
@@ -145,6 +145,7 @@ impl World {
             "exit" => self.exit(&line),
             "set" => self.set(&line),
             "plan" => self.plan().to_string(),
+            "force" => self.force(&line),
             "pass" => self.pass(line.number("epoch", self.epoch())),
             "archives" => self.archives(),
             "processes" => self.processes(),
@@ -359,6 +360,48 @@ impl World {
             out.push_str(&format!("{}: {answer}", finding.proposal));
         }
         if out.is_empty() { "nothing\n".to_owned() } else { out }
+    }
+
+    /// `force remove-process|remove-archive|purge-archive ID [epoch=] FACT...`: a proposal that no plan made, with just the
+    /// facts named: `anchor`, `other-anchor`, `pod-absent`, `claim-absent`, `scaled`. What the domain itself lets through.
+    fn force(&mut self, line: &Line) -> String {
+        let fence = Fence { cluster: "c1".into(), epoch: ResyncEpoch(line.number("epoch", self.epoch())) };
+        let number: u64 = line.words[2].parse().unwrap();
+        let (process, archive) = (StartId(number), ArchiveId(number));
+        let pod = self.domain.processes.get(&process).map(|process| process.identity.pod.clone()).unwrap_or_default();
+        let claim = self.domain.archives.get(&archive).and_then(|archive| archive.claim.clone());
+        let owner = claim.as_ref().and_then(|claim| claim.owner.clone());
+        let (name, uid) = claim.map(|claim| (claim.name, claim.uid)).unwrap_or_default();
+        let facts = line.words[3..].iter().filter_map(|word| {
+            Some(match *word {
+                "anchor" => Fact::AnchorIs { uid: self.anchor.as_str().into() },
+                "other-anchor" => Fact::AnchorIs { uid: "A0".into() },
+                "pod-absent" => Fact::PodAbsent { name: pod.clone() },
+                "claim-absent" => Fact::ClaimAbsent { name: name.clone() },
+                "scaled" => {
+                    let Ordinal { stateful_set, uid, ordinal } = owner.clone()?;
+                    let (replicas, first_ordinal) = (ordinal, 0);
+                    Fact::StatefulSetIs { name: stateful_set, uid, generation: 9, replicas, first_ordinal }
+                }
+                other => panic!("no fact {other}"),
+            })
+        });
+        let evidence = Evidence { read_at: Millis(5), facts: facts.collect() };
+        let command = match line.words[1] {
+            "remove-process" => {
+                let current = self.domain.processes.get(&process).map_or(1, |process| process.session.number.0);
+                let session = SessionNumber(line.number("session", current));
+                Command::RemoveProcess { fence, process, session, reason: ExitReason::PodGone, evidence }
+            }
+            "remove-archive" => {
+                let scaled = line.has("scaled");
+                let reason = if scaled { RemovalReason::ScaledDown } else { RemovalReason::ClaimDeleted };
+                Command::RemoveArchive { fence, archive, claim: uid, reason, evidence }
+            }
+            "purge-archive" => Command::PurgeArchive { fence, archive, claim: uid, evidence },
+            other => panic!("no proposal {other}"),
+        };
+        self.propose(Role::ResyncLeader, command)
     }
 
     fn archives(&self) -> String {
