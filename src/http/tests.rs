@@ -214,14 +214,3 @@ async fn metrics_mirror_the_domain() {
         assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
     }
 }
-
-/// Serves the fixture for whoever wants to try a real client on it: port KAA_FACE_PORT, for KAA_FACE_SECONDS.
-#[tokio::test]
-#[ignore = "serves until its time is over"]
-async fn serve_the_fixture() {
-    let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", number("KAA_FACE_PORT", 8888) as u16)).await.unwrap();
-    let face = Face { source: Arc::new(fake::source()), metrics: Arc::new(Metrics::new()) };
-    let stop = tokio::time::sleep(Duration::from_secs(number("KAA_FACE_SECONDS", 60)));
-    serve(listener, router(face), stop).await;
-}
