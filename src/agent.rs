@@ -236,7 +236,7 @@ async fn start_raft(
     Ok((raft, links))
 }
 
-/// Tells the others who holds the resync Lease, and looks at the Lease at once when its holder is silent.
+/// Tells the others who holds the resync Lease.
 async fn announce(shared: Arc<Shared>) {
     let mut leadership = shared.candidacy.leadership.clone();
     let mut said = None;

@@ -66,31 +66,46 @@ fn files_are_short_and_named_for_what_they_hold() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The functions and methods of a file that have more lines: where each begins, its first line, how many it has.
+fn long_functions(text: &str, most: usize) -> Vec<(usize, String, usize)> {
+    let mut long = Vec::new();
+    let mut began: Option<(usize, usize, String)> = None;
+    for (number, line) in text.lines().enumerate() {
+        let (indent, words) = (line.len() - line.trim_start().len(), line.trim());
+        let begins = words.contains("fn ") && !words.starts_with("//") && !words.ends_with([';', '}']);
+        match &began {
+            None if begins => began = Some((number, indent, words.to_owned())),
+            Some((first, at, signature)) if indent == *at && words == "}" => {
+                let lines = number - first + 1;
+                if lines > most {
+                    long.push((first + 1, signature.clone(), lines));
+                }
+                began = None;
+            }
+            // A signature without a body, over several lines.
+            Some((_, at, _)) if indent <= *at && words.ends_with(';') => began = None,
+            _ => {}
+        }
+    }
+    long
+}
+
 #[test]
 fn functions_are_short() {
     let mut wrong = Vec::new();
     for (name, text) in files(&["src", "core/src"]) {
-        let mut began: Option<(usize, usize, String)> = None;
-        for (number, line) in text.lines().enumerate() {
-            let indent = line.len() - line.trim_start().len();
-            let is_function = line.trim_start().contains("fn ") && !line.trim_start().starts_with("//");
-            match &began {
-                None if is_function && !line.trim_end().ends_with(';') => {
-                    began = Some((number, indent, line.trim().to_owned()));
-                }
-                Some((first, at, signature)) if indent == *at && line.trim_end() == "}" => {
-                    let lines = number - first + 1;
-                    if lines > FUNCTION_LINES {
-                        wrong.push(format!("{name}:{}: {signature} has {lines} lines", first + 1));
-                    }
-                    began = None;
-                }
-                Some((_, at, _)) if indent <= *at && line.trim_end().ends_with(';') => began = None,
-                _ => {}
-            }
+        for (line, signature, lines) in long_functions(&text, FUNCTION_LINES) {
+            wrong.push(format!("{name}:{line}: {signature} has {lines} lines"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_long_function_is_found_wherever_it_stands() {
+    let text =
+        "fn short() {\n}\n\nimpl X {\n    fn one_line() {}\n\n    fn long() {\n        a;\n        b;\n    }\n}\n";
+    assert_eq!(long_functions(text, 3), [(7, "fn long() {".to_owned(), 4)]);
 }
 
 #[test]
