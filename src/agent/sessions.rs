@@ -136,7 +136,7 @@ impl Engine for Service {
                     Some(From::Register(register)) => register,
                     _ => return Err(Status::invalid_argument("the first message has to be Register")),
                 };
-                super::identity::matches(&caller, &register)?;
+                super::identity::matches(&caller, &register, shared.kubernetes.namespace())?;
                 serve(&shared, register, &mut incoming, &answers).await
             };
             let ended = tokio::select! {
