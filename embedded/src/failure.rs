@@ -1,0 +1,132 @@
+//! Why something is refused, in the words of Kubernetes: each failure is a `Status` that clients understand.
+
+use crate::resource::Kind;
+use serde_json::{Value, json};
+
+/// Why a request is refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// The HTTP status.
+    pub code: u16,
+    /// The machine's word for it, such as `NotFound`.
+    pub reason: &'static str,
+    /// The sentence.
+    pub message: String,
+    /// `details`; null if there are none.
+    pub details: Value,
+}
+
+impl Failure {
+    fn about(code: u16, reason: &'static str, kind: Kind, name: &str, message: String) -> Self {
+        let resource = kind.resource();
+        let mut details = json!({"name": name, "kind": resource.plural});
+        if !resource.group.is_empty() {
+            details["group"] = json!(resource.group);
+        }
+        Self { code, reason, message, details }
+    }
+
+    /// There is no such object.
+    pub fn not_found(kind: Kind, name: &str) -> Self {
+        let message = format!("{} {name:?} not found", kind.resource().qualified());
+        Self::about(404, "NotFound", kind, name, message)
+    }
+
+    /// There is such an object already.
+    pub fn already_exists(kind: Kind, name: &str) -> Self {
+        let message = format!("{} {name:?} already exists", kind.resource().qualified());
+        Self::about(409, "AlreadyExists", kind, name, message)
+    }
+
+    /// The object is not in the state that the request expects.
+    pub fn conflict(kind: Kind, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", kind.resource().qualified());
+        Self::about(409, "Conflict", kind, name, message)
+    }
+
+    /// The object was changed since it was read.
+    pub fn stale(kind: Kind, name: &str) -> Self {
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(kind, name, why)
+    }
+
+    /// Fields of the object are not what they have to be; each cause is a field and what is wrong with it.
+    pub fn invalid(kind: Kind, name: &str, causes: &[(String, String)]) -> Self {
+        let resource = kind.resource();
+        let words: Vec<String> = causes.iter().map(|(field, why)| format!("{field}: {why}")).collect();
+        let words = if words.len() == 1 { words[0].clone() } else { format!("[{}]", words.join(", ")) };
+        let qualified = if resource.group.is_empty() {
+            resource.name.to_owned()
+        } else {
+            format!("{}.{}", resource.name, resource.group)
+        };
+        let mut failure = Self::about(422, "Invalid", kind, name, format!("{qualified} {name:?} is invalid: {words}"));
+        failure.details["kind"] = json!(resource.name);
+        let reason = |why: &str| match why.split(':').next().unwrap_or_default() {
+            "Required value" => "FieldValueRequired",
+            "Forbidden" => "FieldValueForbidden",
+            "Not found" => "FieldValueNotFound",
+            "Unsupported value" => "FieldValueNotSupported",
+            _ => "FieldValueInvalid",
+        };
+        failure.details["causes"] =
+            causes.iter().map(|(field, why)| json!({"reason": reason(why), "message": why, "field": field})).collect();
+        failure
+    }
+
+    /// The request itself is not understood.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self { code: 400, reason: "BadRequest", message: message.into(), details: Value::Null }
+    }
+
+    /// The caller may not do this.
+    pub fn forbidden(kind: Kind, name: &str, why: &str) -> Self {
+        let named = if name.is_empty() { String::new() } else { format!(" {name:?}") };
+        let message = format!("{}{named} is forbidden: {why}", kind.resource().qualified());
+        let mut failure = Self::about(403, "Forbidden", kind, name, message);
+        if name.is_empty() {
+            failure.details.as_object_mut().expect("details are an object").remove("name");
+        }
+        failure
+    }
+
+    /// Nobody knows who calls.
+    pub fn unauthorized() -> Self {
+        Self { code: 401, reason: "Unauthorized", message: "Unauthorized".to_owned(), details: Value::Null }
+    }
+
+    /// A watch or a list goes on from a version that is forgotten.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self { code: 410, reason: "Expired", message: message.into(), details: Value::Null }
+    }
+
+    /// A path that leads nowhere.
+    pub fn no_such_path() -> Self {
+        let message = "the server could not find the requested resource".to_owned();
+        Self { code: 404, reason: "NotFound", message, details: json!({}) }
+    }
+
+    /// A kind, or what is below an object of it, does not do this.
+    pub fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource".to_owned();
+        Self { code: 405, reason: "MethodNotAllowed", message, details: json!({}) }
+    }
+
+    /// A body in a form that is not read.
+    pub fn unsupported_media_type(message: impl Into<String>) -> Self {
+        Self { code: 415, reason: "UnsupportedMediaType", message: message.into(), details: Value::Null }
+    }
+
+    /// The `Status` object.
+    pub fn status(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "reason": self.reason, "code": self.code,
+        });
+        if !self.details.is_null() {
+            status["details"] = self.details.clone();
+        }
+        status
+    }
+}

@@ -1,0 +1,20 @@
+//! A small Kubernetes in one process, as far as `kubectl`, `kube` and a handful of workloads need one.
+//!
+//! It serves a demonstration on a machine without Kubernetes, fast end-to-end tests, and deterministic simulation. It
+//! knows nothing of what runs on it. What it does not do it refuses with a sentence; what it does is compared with a
+//! real Kubernetes by one conversation that is held with both (`tests/transcript`).
+//!
+//! The core is pure. Time is passed in, identifiers come from a seed, nothing waits:
+//! - [`resource`]: the kinds there are; [`object`]: what all of their objects have; [`failure`]: why something is refused.
+//! - [`store`]: the objects, their versions, and the history that watches are fed from.
+//!
+//! Around it a thin shell: [`instance`] keeps the store behind one lock and rings a bell after every change.
+
+pub mod defaults;
+pub mod failure;
+pub mod instance;
+pub mod object;
+pub mod resource;
+pub mod runtime;
+pub mod store;
+pub mod validate;
