@@ -81,6 +81,9 @@ pub struct AgentArgs {
     /// Where the REST API, probes and metrics are served.
     #[arg(long, env = "KAA_LISTEN_HTTP", default_value = "[::]:8888")]
     pub listen_http: SocketAddr,
+    /// Names are looked up in this hosts(5) file before the resolver is asked; for where pods have no DNS.
+    #[arg(long, env = "KAA_HOSTS_FILE")]
+    pub hosts_file: Option<PathBuf>,
     /// The audience that an engine's ServiceAccount token must have; default: the domain's name.
     #[arg(long, env = "KAA_TOKEN_AUDIENCE")]
     pub token_audience: Option<String>,
