@@ -3,4 +3,5 @@
 //! [`stage`] is the Kubernetes that both the demo and the end-to-end tests play on; [`manifests`] are the objects that
 //! they play with.
 
+pub mod install;
 pub mod manifests;
