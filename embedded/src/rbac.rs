@@ -103,8 +103,7 @@ fn bindings_of<'a>(
     let bindings = store.list(Kind::RoleBinding, Some(namespace)).filter(move |_| !namespace.is_empty());
     bindings.filter_map(|binding| {
         let subjects = list(binding, "/subjects").iter();
-        let subject =
-            subjects.filter(|subject| means(subject, user, namespace)).map(|subject| named(subject)).next()?;
+        let subject = subjects.filter(|subject| means(subject, user, namespace)).map(named).next()?;
         Some((&**binding, subject))
     })
 }

@@ -3,6 +3,10 @@
 //! The key is made at start and never kept: tokens of a former run are worth nothing. Whether the ServiceAccount and
 //! the pod that a token names still exist is asked of the store by whoever lets a caller in ([`Claims`]).
 
+mod request;
+
+pub use request::answer;
+
 use crate::api::User;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
