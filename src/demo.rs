@@ -5,3 +5,4 @@
 
 pub mod install;
 pub mod manifests;
+pub mod stage;
