@@ -9,6 +9,10 @@ use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::outcome::{Happening, WhatIf};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// One at a time: over ten thousand pods it takes a core for up to a second, and everybody may ask.
+static ONE: Semaphore = Semaphore::const_new(1);
 
 /// What comes of changes that nobody made.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -78,9 +82,14 @@ pub(super) async fn answer(
     server: Option<String>,
     changes: Vec<Change>,
 ) -> Result<WhatIfAnswer, Error> {
-    let source = source.clone();
-    let asked = changes.clone();
-    let comes = tokio::task::spawn_blocking(move || source.what_if(&asked)).await;
+    let turn = ONE.acquire().await.expect("nobody closes it");
+    let (source, asked) = (source.clone(), changes.clone());
+    // The turn goes with the work: a client that gives up does not end it.
+    let work = move || {
+        let _turn = turn;
+        source.what_if(&asked)
+    };
+    let comes = tokio::task::spawn_blocking(work).await;
     let comes = comes.map_err(|died| Error::CannotTell(format!("looking for the answer failed: {died}")))?;
     Ok(WhatIfAnswer::new(server, &changes, &comes?))
 }

@@ -150,9 +150,11 @@ impl<'a> Hypothesis<'a> {
             for Process { id: process, session, archive, .. } in processes {
                 let (session, reason) = (session.number, ExitReason::Graceful);
                 let report = Command::ReportExit { process, session, exit_code: Some(0), reason };
-                self.apply(Role::Agent, report);
-                self.left.extend(archive);
-                self.steps.push(Step::Exits { process, pod: pod.name.clone() });
+                // In its own session a process that lives cannot be refused.
+                if self.apply(Role::Agent, report) == Outcome::Changed {
+                    self.left.extend(archive);
+                    self.steps.push(Step::Exits { process, pod: pod.name.clone() });
+                }
             }
         }
     }

@@ -125,7 +125,7 @@ impl Aftermath {
 
     fn delete_pod(&mut self, name: &str) -> Result<(), Error> {
         let pod = find(&self.observed.pods, Kind::Pods, name)?;
-        let place = self.place(&pod)?;
+        let place = self.place(&pod)?.map(|(set, ordinal)| (set.clone(), ordinal));
         if let Some((set, ordinal)) = &place {
             self.touched.insert(set.name.clone());
             if set.wants(*ordinal) && set.templates.iter().any(|template| template == ARCHIVE_TEMPLATE) {
@@ -146,11 +146,11 @@ impl Aftermath {
     }
 
     /// The StatefulSet that a pod is of, and its ordinal.
-    fn place(&self, pod: &Pod) -> Result<Option<(StatefulSet, u32)>, Error> {
+    fn place(&self, pod: &Pod) -> Result<Option<(&StatefulSet, u32)>, Error> {
         let sets = objects(&self.observed.stateful_sets, Kind::StatefulSets)?;
         let Some((owner, ordinal)) = pod.owner.as_ref().zip(pod.ordinal()) else { return Ok(None) };
         let set = sets.get(&owner.name).filter(|set| set.uid == owner.uid);
-        Ok(set.map(|set| (set.clone(), ordinal)))
+        Ok(set.map(|set| (set, ordinal)))
     }
 
     /// The pods beyond the replicas go, and with them their claims where their StatefulSet says so.
@@ -160,6 +160,7 @@ impl Aftermath {
             if set.wants(ordinal) {
                 continue;
             }
+            let set = set.clone();
             for template in set.templates.iter().filter(|_| set.deletes_claims_when_scaled) {
                 let name = format!("{template}-{}", pod.name);
                 let claim = objects(&self.observed.claims, Kind::Claims)?.get(&name).cloned();
@@ -197,8 +198,10 @@ impl Aftermath {
     /// Which of the pods uses a claim, as far as their volumes and their StatefulSets' templates tell.
     fn user<'a>(&self, pods: impl Iterator<Item = &'a Pod>, claim: &str) -> Result<Option<String>, Error> {
         for pod in pods {
-            let templates = self.place(pod)?.map(|(set, _)| set.templates).unwrap_or_default();
-            let of_template = templates.iter().any(|template| format!("{template}-{}", pod.name) == claim);
+            let template = claim.strip_suffix(&pod.name).and_then(|rest| rest.strip_suffix('-'));
+            let place = self.place(pod)?;
+            let of_template =
+                place.is_some_and(|(set, _)| set.templates.iter().any(|known| Some(known.as_str()) == template));
             if of_template || pod.archive_claim.as_deref() == Some(claim) {
                 return Ok(Some(pod.name.clone()));
             }

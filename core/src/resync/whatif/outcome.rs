@@ -239,7 +239,9 @@ impl fmt::Display for Note {
             Self::ClaimDeletedByScaling { claim, stateful_set } => {
                 write!(f, "statefulset {stateful_set} deletes claim {claim} itself (whenScaled: Delete)")
             }
-            Self::MadeAgain { pod, owner } => write!(f, "pod {pod} is deleted, and its owner {owner} makes another"),
+            Self::MadeAgain { pod, owner } => {
+                write!(f, "pod {pod} is deleted; it is for its owner {owner} to make another")
+            }
             Self::NotMadeAgain(pod) => write!(f, "pod {pod} is deleted, and nobody makes it again"),
             Self::CanComeBack { archive, claim } => {
                 let pod = claim.owner.as_ref().map_or("its pod".to_owned(), ToString::to_string);
