@@ -12,6 +12,7 @@ mod plan;
 mod show;
 #[cfg(test)]
 mod tests;
+mod whatif;
 
 use crate::config::AgentArgs;
 use crate::engine::{EngineArgs, InstallArgs, StandInArgs};
@@ -33,7 +34,8 @@ enum Command {
     /// Shows what the domain consists of
     #[command(subcommand)]
     Show(show::Noun),
-    /// Shows what the next resync pass would propose, and why it proposes nothing for the rest
+    /// Shows what the next resync pass would propose, and why it proposes nothing for the rest; or what would be taken
+    /// away if something was scaled or deleted
     Plan(plan::Plan),
     /// Shows what a thing is and how it came to be so: who changed it, when, and on what evidence
     Explain(explain::Explain),

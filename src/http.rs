@@ -13,12 +13,14 @@ mod page;
 pub mod rows;
 mod serve;
 pub mod source;
+mod whatif;
 
 pub use error::Error;
 pub use explain::{Change, Explanation};
 pub use own::{PlanAnswer, WaitingRow};
 pub use page::{MAX_LIMIT, Page};
 pub use serve::serve;
+pub use whatif::{StepRow, WhatIfAnswer};
 
 use crate::metrics::Metrics;
 use axum::extract::{DefaultBodyLimit, Request};

@@ -10,7 +10,9 @@ use kaa_core::domain::Domain;
 use kaa_core::domain::ids::{Millis, RaftId, ServerId, StartId};
 use kaa_core::domain::process::SessionState;
 use kaa_core::observed::Unknown;
-use kaa_core::resync::plan;
+use kaa_core::resync::whatif::change::Change;
+use kaa_core::resync::whatif::outcome::WhatIf;
+use kaa_core::resync::{plan, whatif};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -76,6 +78,13 @@ impl Source for Door {
 
     fn plan(&self) -> PlanReport {
         self.shared.get().map(|shared| plan_report(shared)).unwrap_or_default()
+    }
+
+    fn what_if(&self, changes: &[Change]) -> Result<WhatIf, whatif::Error> {
+        let shared = self.shared.get().ok_or(whatif::Error::NotFounded)?;
+        // Copied first, so that nobody waits for a lock meanwhile.
+        let observed = shared.observed.read().unwrap_or_else(PoisonError::into_inner).clone();
+        whatif::what_if(&shared.raft.read(Domain::clone), &observed, &shared.policy, changes)
     }
 
     fn health(&self) -> Health {

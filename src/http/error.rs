@@ -19,6 +19,9 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// The changes that are asked about do not go together.
+    #[error("{0}")]
+    BadChanges(String),
     /// The body is not what it has to be.
     #[error("the body of the request is not understood: {0}")]
     BadBody(String),
@@ -28,6 +31,9 @@ pub enum Error {
     /// The process asked for has exited; the answer carries what is left of it.
     #[error("process {} has exited: {}", .0.process.start_id, .0.reason)]
     Exited(Box<ExitedRow>),
+    /// What the answer would rest on is not known.
+    #[error("{0}")]
+    CannotTell(String),
     /// The read cannot be linearizable.
     #[error("the answer would not be consistent")]
     NoQuorum(#[from] NoQuorum),
@@ -52,9 +58,9 @@ impl Error {
 
     fn status(&self) -> StatusCode {
         match self {
-            Self::BadParameter { .. } | Self::BadBody(_) => StatusCode::BAD_REQUEST,
+            Self::BadParameter { .. } | Self::BadChanges(_) | Self::BadBody(_) => StatusCode::BAD_REQUEST,
             Self::NotFound(_) | Self::Exited(_) => StatusCode::NOT_FOUND,
-            Self::NoQuorum(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoQuorum(_) | Self::CannotTell(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::TimedOut(_) => StatusCode::REQUEST_TIMEOUT,
             Self::NotImplemented { .. } => StatusCode::NOT_IMPLEMENTED,
         }

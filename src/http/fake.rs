@@ -11,7 +11,12 @@ use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{ArchiveId, Millis, RaftId, ResyncEpoch, ServerId, SessionNumber, StartId};
 use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration};
 use kaa_core::domain::server::Server;
+use kaa_core::observed::Observed;
+use kaa_core::observed::objects::{self, Owner, Pod, StatefulSet};
 use kaa_core::resync::plan::{Finding, Need, Plan, Proposal, Waiting, WaitingReason};
+use kaa_core::resync::whatif::change::Change;
+use kaa_core::resync::whatif::outcome::WhatIf;
+use kaa_core::resync::{Policy, whatif};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -21,6 +26,7 @@ const START: u64 = 1_795_278_600_000;
 /// A source whose answers are set.
 pub(crate) struct Fake {
     pub(crate) domain: Domain,
+    pub(crate) observed: Observed,
     pub(crate) peers: Vec<Peer>,
     pub(crate) quorum: bool,
     pub(crate) plan: PlanReport,
@@ -47,6 +53,11 @@ impl Source for Fake {
 
     fn plan(&self) -> PlanReport {
         self.plan.clone()
+    }
+
+    fn what_if(&self, changes: &[Change]) -> Result<WhatIf, whatif::Error> {
+        let policy = Policy { cluster: "main".into(), namespace: "default".to_owned() };
+        whatif::what_if(&self.domain, &self.observed, &policy, changes)
     }
 
     fn health(&self) -> Health {
@@ -238,12 +249,48 @@ fn plan() -> PlanReport {
     }
 }
 
+/// What Kubernetes shows of it: StatefulSet `sm-demo` wants three of its storage managers again, of which the second
+/// has not started yet.
+fn observed() -> Observed {
+    let mut observed = Observed::default();
+    observed.stateful_sets.list(StatefulSet {
+        name: "sm-demo".to_owned(),
+        uid: "set-sm-demo".into(),
+        generation: 3,
+        replicas: 3,
+        templates: vec!["archive-volume".to_owned()],
+        ..StatefulSet::default()
+    });
+    for ordinal in 0..3 {
+        let (name, database) = (format!("archive-volume-sm-demo-{ordinal}"), None);
+        let uid = format!("claim-sm-demo-{ordinal}").into();
+        observed.claims.list(objects::Claim { name, uid, deleting: false, database });
+    }
+    let owner = Owner { kind: "StatefulSet".to_owned(), name: "sm-demo".to_owned(), uid: "set-sm-demo".into() };
+    for name in ["sm-demo-0", "sm-demo-2", "te-demo-5c9f7-x2b4k", "te-demo-5c9f7-p8w9z"] {
+        let manages = name.starts_with("sm-");
+        observed.pods.list(Pod {
+            name: name.to_owned(),
+            uid: format!("uid-{name}").into(),
+            owner: manages.then(|| owner.clone()),
+            archive_claim: manages.then(|| format!("archive-volume-{name}")),
+            ..Pod::default()
+        });
+    }
+    observed.stateful_sets.complete();
+    observed.deployments.complete();
+    observed.claims.complete();
+    observed.pods.complete();
+    observed
+}
+
 /// The fixture.
 pub(crate) fn source() -> Fake {
     use Membership::{Evicted, Voter};
     let check = |name| Check { name, failure: None };
     Fake {
         domain: domain(),
+        observed: observed(),
         peers: vec![peer(0, Voter, true), peer(1, Voter, true), peer(2, Evicted, false)],
         quorum: true,
         plan: plan(),

@@ -5,6 +5,9 @@ use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
 use kaa_core::domain::ids::{Millis, ResyncEpoch, ServerId, StartId};
 use kaa_core::resync::plan::Plan;
+use kaa_core::resync::whatif;
+use kaa_core::resync::whatif::change::Change;
+use kaa_core::resync::whatif::outcome::WhatIf;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -21,6 +24,8 @@ pub trait Source: Send + Sync + 'static {
     fn linearize(&self) -> BoxFuture<'_, Result<(), NoQuorum>>;
     /// What the next resync pass would propose.
     fn plan(&self) -> PlanReport;
+    /// What would be taken away if these changes were made in Kubernetes. It takes its time: not for an async thread.
+    fn what_if(&self, changes: &[Change]) -> Result<WhatIf, whatif::Error>;
     /// Whether the agent lives and is ready.
     fn health(&self) -> Health;
     /// The wall clock.

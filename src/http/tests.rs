@@ -55,6 +55,7 @@ async fn every_collection_has_the_shape_that_clients_read() {
         ("archives-removed", "/api/1/archives?removed=True"),
         ("databases", "/api/1/databases"),
         ("plan", "/api/1/kaa/plan"),
+        ("what-if", "/api/1/kaa/plan?scale=statefulset/sm-demo=1&delete=pvc/archive-volume-sm-demo-1"),
         ("explain", "/api/1/kaa/explain/archive/2"),
     ] {
         golden(name, path).await;
@@ -136,10 +137,30 @@ async fn what_is_not_understood_is_named() {
         ("/api/1/kvstore/%FF", "key"),
         ("/api/1/kaa/explain/nonsense", "subject"),
         ("/api/1/kaa/plan?consistency=eventual", "consistency"),
+        ("/api/1/kaa/plan?scale=sm-demo", "scale"),
+        ("/api/1/kaa/plan?scale=statefulset/sm-demo=1&delete=sm-demo-1", "delete"),
     ] {
         let messages = refused(fake::source(), path, StatusCode::BAD_REQUEST).await;
         assert!(messages[0].contains(&format!("'{name}'")), "{path}: {messages:?}");
     }
+}
+
+#[tokio::test]
+async fn a_what_if_that_cannot_be_told_says_why() {
+    let path = "/api/1/kaa/plan?scale=statefulset/sm-demo=1";
+    let twice = format!("{path}&scale=statefulset/sm-demo=2");
+    assert_eq!(refused(fake::source(), &twice, StatusCode::BAD_REQUEST).await, ["statefulset/sm-demo is named twice"]);
+    let many: String = (0..17).map(|n| format!("&delete=pod/sm-{n}")).collect();
+    let many = refused(fake::source(), &format!("/api/1/kaa/plan?{many}"), StatusCode::BAD_REQUEST).await;
+    assert_eq!(many, ["17 changes are more than the 16 that can be asked about at once"]);
+    let unknown = refused(fake::source(), "/api/1/kaa/plan?delete=pod/sm-demo-1", StatusCode::NOT_FOUND).await;
+    assert!(unknown[0].starts_with("there is no sm-demo-1 among the pods; there are: sm-demo-0, "), "{unknown:?}");
+    let mut forbidden = fake::source();
+    forbidden.observed.pods.forbid("pods is forbidden".to_owned());
+    assert_eq!(
+        refused(forbidden, path, StatusCode::SERVICE_UNAVAILABLE).await,
+        ["nothing can be told: pods may not be listed: pods is forbidden"]
+    );
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use super::cluster::Cluster;
 /// Use case 2.
 pub fn storage_manager_scaled_down_and_up(cluster: &mut Cluster) {
     cluster.golden("running");
+    cluster.says("plan --scale statefulset/sm-demo=1", "archive/2: remove archive 2 of sm-demo-1");
     cluster.scale("statefulsets", "sm-demo", 1);
     cluster.disturb();
     cluster.golden("scaled-down");
@@ -12,6 +13,7 @@ pub fn storage_manager_scaled_down_and_up(cluster: &mut Cluster) {
     let history = cluster.kaa("explain archive/2");
     assert!(history.contains("archive 2 removed: its StatefulSet was scaled down"), "{history}");
     assert!(history.contains("wants 1 replicas from ordinal 0"), "{history}");
+    cluster.says("plan --scale statefulset/sm-demo=2", "pod/sm-demo-1: archive 2 comes back");
     cluster.scale("statefulsets", "sm-demo", 2);
     cluster.golden("scaled-up");
     let plan = cluster.kaa("plan");
@@ -22,6 +24,7 @@ pub fn storage_manager_scaled_down_and_up(cluster: &mut Cluster) {
 pub fn claim_deleted(cluster: &mut Cluster) {
     cluster.scale("statefulsets", "sm-demo", 1);
     cluster.pod_gone("sm-demo-1");
+    cluster.says("plan --delete pvc/archive-volume-sm-demo-1", "archive/2: purge archive 2");
     cluster.delete_claim("archive-volume-sm-demo-1");
     cluster.disturb();
     cluster.golden("purged");

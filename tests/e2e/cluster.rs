@@ -277,6 +277,13 @@ impl Cluster {
         self.try_kaa(arguments).unwrap_or_else(|why| panic!("{why}"))
     }
 
+    /// Waits until `kaa ARGUMENTS` says so: the watches of an agent may be a moment behind.
+    pub fn says(&self, arguments: &str, what: &str) {
+        self.wait(&format!("'{what}' in `kaa {arguments}`"), |c| {
+            c.try_kaa(arguments).is_ok_and(|text| text.contains(what))
+        });
+    }
+
     /// `GET /api/1/PATH` from an admin server that is ready.
     fn rest(&self, path: &str) -> Option<Value> {
         let address = self.addresses().into_iter().next()?;

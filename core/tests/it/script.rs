@@ -16,6 +16,8 @@ use kaa_core::domain::server::Server;
 use kaa_core::observed::Observed;
 use kaa_core::observed::objects::{self, Container, Deployment, Ended, Owner, Pod, Running, StatefulSet};
 use kaa_core::resync::plan::Need;
+use kaa_core::resync::whatif::change::Change;
+use kaa_core::resync::whatif::what_if;
 use kaa_core::resync::{Policy, Readings, confirm, plan};
 use std::collections::BTreeMap;
 
@@ -145,6 +147,7 @@ impl World {
             "exit" => self.exit(&line),
             "set" => self.set(&line),
             "plan" => self.plan().to_string(),
+            "what-if" => self.what_if(text),
             "force" => self.force(&line),
             "pass" => self.pass(line.number("epoch", self.epoch())),
             "archives" => self.archives(),
@@ -328,6 +331,21 @@ impl World {
         plan(&self.domain, &self.observed(), &policy)
     }
 
+    /// `what-if [scale=KIND/NAME=N]... [delete=KIND/NAME]...`, as `kaa plan` takes them.
+    fn what_if(&self, text: &str) -> String {
+        let changes =
+            text.split_whitespace().skip(1).map(|word| match word.split_once('=').expect("scale= or delete=") {
+                ("scale", change) => Change::Scale(change.parse().unwrap()),
+                ("delete", change) => Change::Delete(change.parse().unwrap()),
+                (other, _) => panic!("{other} is no change"),
+            });
+        let policy = Policy { cluster: "c1".into(), namespace: "default".to_owned() };
+        match what_if(&self.domain, &self.observed(), &policy, &changes.collect::<Vec<_>>()) {
+            Ok(comes) => comes.to_string(),
+            Err(why) => format!("cannot tell: {why}\n"),
+        }
+    }
+
     fn read(&self, need: &Need) -> Result<Vec<Fact>, String> {
         if self.unreadable.as_ref().is_some_and(|kind| need.to_string().starts_with(kind.as_str())) {
             return Err("HTTP 503".to_owned());
@@ -482,6 +500,8 @@ impl Objects {
                 (set.name, set.generation) = (name, set.generation + 1);
                 set.uid = get("uid").map_or(set.uid.clone(), Into::into);
                 set.templates = vec![get("template").unwrap_or("archive-volume".to_owned())];
+                set.database = get("database").map(|name| name.as_str().into());
+                set.deletes_claims_when_scaled = get("when-scaled").is_some_and(|policy| policy == "Delete");
             }
             "deployment" => {
                 let uid = get("uid").unwrap_or_default().into();
