@@ -8,6 +8,8 @@ use crate::runtime::{ExecRequest, Execution, LogRequest, Output, Runtime};
 use crate::store::Store;
 use crate::tokens::Tokens;
 use futures_util::{SinkExt, StreamExt};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -22,6 +24,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
+use tower::ServiceExt;
 
 /// Logs in three pieces; a command that repeats what it reads, says something on stderr, and exits with 3.
 struct Echo;
@@ -197,4 +200,18 @@ async fn stopping_ends_a_command_that_goes_on() {
     let (_, mut socket) = begin(&server, "command=cat&stdin=true&stdout=true").await;
     server.stop().await;
     assert!(socket.next().await.is_none_or(|last| last.is_err()), "the connection has ended");
+}
+
+#[tokio::test]
+async fn who_comes_in_by_the_door_needs_no_socket() {
+    let (server, _dir) = started().await;
+    let service = server.door().clone().service(super::admin());
+    let request = |path: &str| hyper::Request::get(path).body(Full::new(Bytes::new())).unwrap();
+    let answer = service.clone().oneshot(request("/api/v1/namespaces/default/pods/till-0")).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["metadata"]["name"], "till-0");
+    let refused = service.oneshot(request("/api/v1/namespaces/default/pods/till-0/portforward")).await.unwrap();
+    assert_eq!(refused.status(), 405);
+    server.stop().await;
 }
