@@ -7,10 +7,12 @@
 //! The core is pure. Time is passed in, identifiers come from a seed, nothing waits:
 //! - [`resource`]: the kinds there are; [`object`]: what all of their objects have; [`failure`]: why something is refused.
 //! - [`store`]: the objects, their versions, and the history that watches are fed from.
+//! - [`events`]: what people are told of it.
 //!
 //! Around it a thin shell: [`instance`] keeps the store behind one lock and rings a bell after every change.
 
 pub mod defaults;
+pub mod events;
 pub mod failure;
 pub mod instance;
 pub mod object;
