@@ -40,6 +40,18 @@ impl Instance {
         done
     }
 
+    /// Only looks.
+    pub fn look<T>(&self, look: impl FnOnce(&Store) -> T) -> T {
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        store.set_now((self.clock)());
+        look(&store)
+    }
+
+    /// What time it is.
+    pub fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
     /// Rings with the version of every change.
     pub fn bell(&self) -> watch::Receiver<u64> {
         self.bell.subscribe()

@@ -12,14 +12,22 @@
 //!
 //! Around it a thin shell: [`instance`] keeps the store behind one lock and rings a bell after every change.
 
+pub mod api;
 pub mod controllers;
 pub mod defaults;
+pub mod discovery;
 pub mod events;
 pub mod failure;
 pub mod hollow;
 pub mod instance;
+pub mod kubeconfig;
 pub mod object;
+pub mod openapi;
+pub mod rbac;
 pub mod resource;
+pub mod review;
 pub mod runtime;
+pub mod server;
 pub mod store;
+pub mod tokens;
 pub mod validate;
