@@ -1,12 +1,13 @@
 //! The server as its clients see it: over a real socket, judged by its own authority.
 
-use super::Server;
+use super::{Callers, Door, Server};
 use crate::failure::Failure;
 use crate::instance::Instance;
+use crate::object::uid;
 use crate::resource::Kind;
 use crate::runtime::{ExecRequest, Execution, LogRequest, Output, Runtime};
-use crate::store::Store;
-use crate::tokens::Tokens;
+use crate::store::{Key, Store};
+use crate::tokens::{Bound, Tokens};
 use futures_util::{SinkExt, StreamExt};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -214,4 +215,39 @@ async fn who_comes_in_by_the_door_needs_no_socket() {
     let refused = service.oneshot(request("/api/v1/namespaces/default/pods/till-0/portforward")).await.unwrap();
     assert_eq!(refused.status(), 405);
     server.stop().await;
+}
+
+#[test]
+fn a_token_dies_with_its_pod_and_with_its_account() {
+    let instance = Arc::new(Instance::new(Store::new(1, Timestamp::UNIX_EPOCH), || Timestamp::UNIX_EPOCH));
+    let tokens = Arc::new(Tokens::new().unwrap());
+    let door = Door::new(instance.clone(), tokens.clone(), Callers::new("secret"));
+    let make = |kind, object| instance.with(|store| store.create(kind, object)).unwrap();
+    make(Kind::Namespace, json!({"metadata": {"name": "shop"}}));
+    let account = make(Kind::ServiceAccount, json!({"metadata": {"name": "till", "namespace": "shop"}}));
+    let containers = json!([{"name": "till", "image": "till"}]);
+    let pod = json!({"metadata": {"name": "till-0", "namespace": "shop"}, "spec": {"containers": containers}});
+    let pod = make(Kind::Pod, pod);
+    let bound = |pod: Option<(String, String)>| Bound {
+        namespace: "shop".to_owned(),
+        service_account: "till".to_owned(),
+        service_account_uid: uid(&account).to_owned(),
+        pod,
+        node: None,
+    };
+    let issue = |bound: &Bound| tokens.issue(bound, &[], 600, Timestamp::UNIX_EPOCH);
+    let of_account = issue(&bound(None));
+    let of_pod = issue(&bound(Some(("till-0".to_owned(), uid(&pod).to_owned()))));
+    let of_another_pod = issue(&bound(Some(("till-0".to_owned(), "former".to_owned()))));
+    let code = |token: &str| {
+        let request = hyper::Request::get("/api").header("authorization", format!("Bearer {token}"));
+        door.answer(request.body(Bytes::new()).unwrap()).status().as_u16()
+    };
+    assert_eq!([&of_account, &of_pod, &of_another_pod].map(|token| code(token)), [200, 200, 401]);
+    let delete = |kind, name| instance.with(|store| store.delete(&Key::new(kind, "shop", name), &Default::default()));
+    delete(Kind::Pod, "till-0").unwrap();
+    assert_eq!([&of_account, &of_pod].map(|token| code(token)), [200, 401]);
+    delete(Kind::ServiceAccount, "till").unwrap();
+    assert_eq!(code(&of_account), 401);
+    assert_eq!(code("secret"), 200);
 }
