@@ -4,7 +4,7 @@ use super::{World, stateful_set, with_claims};
 use crate::object::{label, list, text};
 use crate::resource::Kind;
 use crate::store::DeleteOptions;
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[test]
 fn an_ordered_set_waits_for_each_pod() {
@@ -22,6 +22,26 @@ fn an_ordered_set_waits_for_each_pod() {
     assert_eq!(world.told(Kind::Pod), "-web-2 !web-1");
     world.run();
     assert_eq!(world.told(Kind::Pod), "-web-1 !web-0 -web-0");
+}
+
+#[test]
+fn an_ordered_set_does_not_shrink_past_a_pod_that_is_not_ready() {
+    let mut world = World::new();
+    world.create(Kind::StatefulSet, stateful_set(4, "OrderedReady"));
+    world.run();
+    world.told(Kind::Pod);
+    let unready = |pod: &mut Value| {
+        for condition in pod["status"]["conditions"].as_array_mut().unwrap() {
+            condition["status"] = json!("False");
+        }
+    };
+    world.status(Kind::Pod, "web-2", unready);
+    world.status(Kind::Pod, "web-3", unready);
+    world.scale(Kind::StatefulSet, "web", 2);
+    assert_eq!(world.told(Kind::Pod), "", "web-3 might get ready, and web-2 is below it");
+    world.delete(Kind::Pod, "web-3", None);
+    world.run();
+    assert_eq!(world.told(Kind::Pod), "!web-3 -web-3 !web-2 -web-2", "nothing below web-2 is worth waiting for it");
 }
 
 #[test]
