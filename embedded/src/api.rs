@@ -2,8 +2,9 @@
 
 use crate::discovery;
 use crate::failure::Failure;
+use crate::resource::Kind;
 use crate::runtime::{ExecRequest, LogRequest};
-use crate::store::Store;
+use crate::store::{Key, Store};
 use serde_json::Value;
 
 /// What is to be done.
@@ -129,5 +130,35 @@ impl Reply {
 
 /// Answers.
 pub fn answer(store: &mut Store, request: &Request) -> Reply {
-    discovery::answer(store, request).unwrap_or_else(|| Reply::failed(&Failure::no_such_path()))
+    if let Some(reply) = discovery::answer(store, request) {
+        return reply;
+    }
+    let parts: Vec<&str> = request.path.split('/').filter(|part| !part.is_empty()).collect();
+    let query =
+        |name: &'static str| request.query.iter().filter(move |(known, _)| known == name).map(|(_, v)| v.clone());
+    let done = match (request.method, parts.as_slice()) {
+        (Method::Get, ["api", "v1", "namespaces", namespace, "pods", name, "exec"]) => {
+            let pod = Key::new(Kind::Pod, namespace, name);
+            let command = query("command").collect();
+            let stdin = query("stdin").next().is_some();
+            return Reply::Exec(ExecRequest { pod, container: None, command, stdin });
+        }
+        (Method::Get, ["api", "v1", "namespaces", namespace, "pods", name, "log"]) => {
+            let pod = Key::new(Kind::Pod, namespace, name);
+            let (follow, previous, timestamps) = (false, false, false);
+            let (tail_lines, limit_bytes, since_seconds, container) = (None, None, None, None);
+            let log =
+                LogRequest { pod, container, follow, previous, tail_lines, limit_bytes, since_seconds, timestamps };
+            return Reply::Log(log);
+        }
+        (Method::Get, ["api", "v1", "namespaces", namespace, plural, name]) => {
+            let kind = Kind::at("", "v1", plural).unwrap_or(Kind::Pod);
+            store.get(&Key::new(kind, namespace, name)).map(|object| Value::clone(object))
+        }
+        _ => Err(Failure::no_such_path()),
+    };
+    match done {
+        Ok(object) => Reply::object(200, object),
+        Err(failure) => Reply::failed(&failure),
+    }
 }
