@@ -35,6 +35,7 @@ use crate::instance::Instance;
 use crate::store::Key;
 use crate::tokens::Tokens;
 use addresses::Addresses;
+use nix::sys::signal::Signal;
 use process::Spawner;
 use run::Run;
 use std::collections::BTreeMap;
@@ -170,6 +171,13 @@ impl Kubelet {
         let stopping = watch::Sender::new(false);
         let task = tokio::spawn(node::Pods::new(node.clone(), stopping.subscribe()).run());
         Ok(Self { node, runtime: Handle::current(), stopping, task: Mutex::new(Some(task)) })
+    }
+
+    /// SIGKILL to the first process of a container, as by a person on the node. Tells whether it ran.
+    pub fn kill(&self, pod: &Key, container: &str) -> bool {
+        let run = self.node.pods().get(pod).and_then(|runs| runs.get(container)?.current.clone());
+        let first = run.and_then(|run| session::leader(&session::mark(&self.node.config.dir, &run.id)));
+        first.inspect(|pid| session::signal(*pid, Signal::SIGKILL)).is_some()
     }
 
     /// Ends all containers, with SIGTERM and five seconds later SIGKILL, and waits until they are gone. The pods'

@@ -7,7 +7,6 @@ pub use directory::Directory;
 use super::manifests;
 use embedded_kubernetes::instance::Instance;
 use embedded_kubernetes::kubelet::{self, Image, Kubelet};
-use embedded_kubernetes::object;
 use embedded_kubernetes::resource::Kind;
 use embedded_kubernetes::server::{self, Server};
 use embedded_kubernetes::store::{Key, Store};
@@ -24,6 +23,9 @@ use std::time::Duration;
 /// How long a container that ended waits before it starts anew for the second time. A real kubelet waits ten seconds,
 /// which nobody who watches wants to.
 const BACKOFF: Duration = Duration::from_secs(1);
+
+/// The name of its one node.
+const NODE: &str = "embedded";
 
 /// Why there is no stage.
 #[derive(Debug, thiserror::Error)]
@@ -57,9 +59,6 @@ pub enum Error {
     /// Our own API server.
     #[error("cannot make a client")]
     Client(#[source] kube::Error),
-    /// No such pod.
-    #[error("no container of pod {0} runs")]
-    NotRunning(String),
 }
 
 /// A Kubernetes in this process.
@@ -78,7 +77,7 @@ impl Stage {
         let instance = Arc::new(Instance::new(store, Timestamp::now));
         let tokens = Arc::new(Tokens::new()?);
         let server = Server::start(instance.clone(), tokens.clone(), dir).await?;
-        let kubelet = Kubelet::start(instance.clone(), tokens, config(dir, kaa, &server)?)?;
+        let kubelet = Arc::new(Kubelet::start(instance.clone(), tokens, config(dir, kaa, &server)?)?);
         server.set_runtime(kubelet.clone());
         let kubeconfig = Kubeconfig::read_from(server.kubeconfig())?;
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
@@ -101,13 +100,9 @@ impl Stage {
         self.server.url()
     }
 
-    /// SIGKILL to the first process of a pod's first container, as by a person on the node.
-    pub fn kill(&self, namespace: &str, pod: &str) -> Result<(), Error> {
-        let uid = self.instance.look(|store| {
-            store.find(&Key::new(Kind::Pod, namespace, pod)).map(|pod| object::uid(pod).to_owned())
-        });
-        let killed = uid.is_some_and(|uid| self.kubelet.kill(&uid));
-        if killed { Ok(()) } else { Err(Error::NotRunning(pod.to_owned())) }
+    /// SIGKILL to the first process of a container, as by a person on the node. Tells whether it ran.
+    pub fn kill(&self, namespace: &str, pod: &str, container: &str) -> bool {
+        self.kubelet.kill(&Key::new(Kind::Pod, namespace, pod), container)
     }
 
     /// Stops everything; afterwards no process of it is left.
@@ -130,6 +125,7 @@ fn config(dir: &Path, kaa: &Path, server: &Server) -> Result<kubelet::Config, Er
     Ok(kubelet::Config {
         dir: dir.to_owned(),
         subnet: server.subnet(),
+        node: NODE.to_owned(),
         images: BTreeMap::from([(manifests::image()?, Image { entrypoint: vec![kaa.clone()] })]),
         env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
         shim: vec![kaa, "container-shim".to_owned()],

@@ -4,8 +4,8 @@ use super::masks::mask;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
 use kaa::certificates;
-use kaa::demo::manifests::{self, Part, change};
 use kaa::demo::install;
+use kaa::demo::manifests::{self, Part, change};
 use kaa::demo::stage::Stage;
 use kube::api::{DeleteParams, ListParams, LogParams, Patch, PatchParams};
 use kube::{Api, Client};
@@ -69,9 +69,7 @@ impl Cluster {
         // A cluster is played on only if somebody put this build's image there: a KUBECONFIG that happens to be set is
         // no wish to have tests run on what it names.
         let (client, stage, image) = match std::env::var("KAA_IMAGE") {
-            Ok(image) => {
-                (runtime.block_on(Client::try_default()).expect("KUBECONFIG names a cluster"), None, image)
-            }
+            Ok(image) => (runtime.block_on(Client::try_default()).expect("KUBECONFIG names a cluster"), None, image),
             Err(_) => {
                 let opened = Stage::open(&files.join("kubernetes"), Path::new(env!("CARGO_BIN_EXE_kaa")));
                 let stage = runtime.block_on(opened).unwrap_or_else(|error| panic!("{error:?}"));

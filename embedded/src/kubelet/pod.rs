@@ -78,7 +78,10 @@ pub(super) struct Pod {
     live: Vec<Option<Live>>,
     volumes: Volumes,
     mounted: Option<Vec<Volume>>,
+    /// When the volumes are looked after next.
     mount_at: Option<Timestamp>,
+    /// How many runs of containers there were: each has a number of its own.
+    runs: u32,
     contents: u64,
     /// The grace that was given, and when it is over.
     ending: Option<(Duration, Stop)>,
@@ -107,7 +110,8 @@ impl Pod {
             live: members.iter().map(|_| None).collect(),
             volumes: Volumes::new(&directory),
             mounted: None,
-            mount_at: None,
+            mount_at: Some(Timestamp::MIN),
+            runs: 0,
             contents: 0,
             ending: None,
             notes: Vec::new(),
@@ -148,14 +152,7 @@ impl Pod {
         let wait = due.map(|at| at.duration_since(self.node.instance.now()).as_millis().max(0) + 1);
         let wait = Duration::from_millis(wait.and_then(|wait| u64::try_from(wait).ok()).unwrap_or_default());
         tokio::select! {
-            changed = self.wishes.changed() => {
-                // Without a kubelet there is nobody left to run this for.
-                if changed.is_err() {
-                    self.end(STOP_GRACE, false);
-                    std::future::pending::<()>().await;
-                }
-                Action::Wish
-            }
+            Ok(()) = self.wishes.changed() => Action::Wish,
             Some(told) = self.told.1.recv() => Action::Told(told),
             Some(verdict) = self.verdicts.1.recv() => Action::Verdict(verdict),
             () = sleep(wait), if due.is_some() => Action::Due,
@@ -296,10 +293,10 @@ impl Pod {
             return None;
         }
         let now = self.node.instance.now();
-        if self.mounted.is_none() || [self.mount_at, self.volumes.due()].iter().flatten().any(|due| *due <= now) {
+        if self.mount_at.is_some_and(|at| at <= now) {
             self.mount();
         }
-        let mut due = self.volumes.due().into_iter().chain(self.mount_at).min();
+        let mut due = self.mount_at;
         while self.mounted.is_some() {
             let now = self.node.instance.now();
             match lifecycle::next(&self.members, self.policy, now) {
@@ -323,7 +320,7 @@ impl Pod {
             self.volumes.gather(Sources { store, tokens, config, pod: &object, place: &self.place })
         });
         match gathered.and_then(|volumes| volumes::put(&volumes).map(|()| volumes)) {
-            Ok(volumes) => (self.mounted, self.mount_at) = (Some(volumes), None),
+            Ok(volumes) => (self.mounted, self.mount_at) = (Some(volumes), self.volumes.due()),
             Err(error) => {
                 self.notes.push((Type::Warning, "FailedMount", error.to_string()));
                 self.mount_at = node.instance.now().checked_add(MOUNT_PERIOD).ok();
@@ -390,8 +387,8 @@ impl Pod {
         let member = &self.members[index];
         let failed = |source| process::Error::Spawn { program: command.first().cloned().unwrap_or_default(), source };
         let directory = self.directory.join("containers").join(&member.name);
-        let number = member.restarts + u32::from(matches!(member.state, State::Ended(_)));
-        let log = Log::create(&directory, number, self.node.instance.clone()).map_err(failed)?;
+        self.runs += 1;
+        let log = Log::create(&directory, self.runs, self.node.instance.clone()).map_err(failed)?;
         let spawner = self.node.spawner.clone();
         let process = spawner.spawn(command, &launch, false).await?.into_first(&launch.mark);
         let run = Arc::new(Run { id: id.to_owned(), launch: launch.clone(), log });

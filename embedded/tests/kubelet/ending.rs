@@ -5,6 +5,7 @@ use embedded_kubernetes::kubelet::Kubelet;
 use embedded_kubernetes::tokens::Tokens;
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Says that it runs, then does not care for SIGTERM.
 const STUBBORN: &str = "trap 'echo heard' TERM; echo up; while :; do sleep 0.01; done";
@@ -107,7 +108,7 @@ async fn a_pod_of_the_same_name_waits_until_the_one_before_has_ended() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_when_the_node_stops_or_is_dropped() {
+async fn nothing_is_left_when_the_node_stops() {
     let world = World::start();
     for name in ["a", "b"] {
         world.run(name, shell("sleep 1000 & echo up; sleep 1000; true"));
@@ -118,6 +119,21 @@ async fn nothing_is_left_when_the_node_stops_or_is_dropped() {
     assert_eq!(processes(world.directory.path()), [] as [&str; 0]);
     let pod = world.until_is("a", |_| true).await;
     assert!(runs(&pod, "main"), "the objects are left as they are");
+}
+
+#[tokio::test]
+async fn nothing_is_left_when_the_node_is_dropped() {
+    let world = World::start();
+    world.run("p", shell("sleep 1000 & echo up; sleep 1000; true"));
+    world.until_says("p", "up").await;
+    let World { kubelet, directory, .. } = world;
+    drop(kubelet);
+    let gone = async {
+        while !processes(directory.path()).is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), gone).await.unwrap();
 }
 
 #[tokio::test]

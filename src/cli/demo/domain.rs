@@ -30,8 +30,6 @@ pub(in crate::cli) enum Error {
     NoAgent,
     #[error("not as expected: {0}")]
     Unexpected(String),
-    #[error("{0}")]
-    Stage(String),
     #[error("cannot print: {0}")]
     Print(#[from] std::io::Error),
     #[error("'kaa {line}': {why}")]
@@ -105,7 +103,11 @@ impl Domain {
     }
 
     /// Waits until `look` finds something; it says what it sees instead.
-    pub(super) async fn until<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> Result<T, Error> {
+    pub(super) async fn until<T>(
+        &self,
+        what: &str,
+        mut look: impl AsyncFnMut() -> Result<T, String>,
+    ) -> Result<T, Error> {
         let began = Instant::now();
         loop {
             match look().await {
@@ -132,7 +134,11 @@ impl Domain {
             let rows = self.processes(kind).await.map_err(|error| error.to_string())?;
             let running = rows.iter().filter(|row| row["state"] == "RUNNING" && row["durableState"] == "MONITORED");
             let running = running.count();
-            if running == wanted && rows.len() == wanted { Ok(()) } else { Err(format!("{running} run, {} are known", rows.len())) }
+            if running == wanted && rows.len() == wanted {
+                Ok(())
+            } else {
+                Err(format!("{running} run, {} are known", rows.len()))
+            }
         })
         .await
     }

@@ -26,7 +26,10 @@ impl Times {
 
     /// A row for each kind of change, and one for all.
     pub(super) fn table(&self) -> String {
-        let mut text = format!("{:<72}{:>4}{:>9}{:>9}\n", "from the change in Kubernetes to the committed domain", "n", "p50 ms", "max ms");
+        let mut text = format!(
+            "{:<72}{:>4}{:>9}{:>9}\n",
+            "from the change in Kubernetes to the committed domain", "n", "p50 ms", "max ms"
+        );
         let mut all = Vec::new();
         for (change, taken) in &self.taken {
             row(&mut text, change, taken.clone());

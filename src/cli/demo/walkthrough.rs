@@ -128,15 +128,17 @@ impl<'a> Walkthrough<'a> {
              $ kill -9 (the container of {pod})"
         ))?;
         let learned = format!("the container of process {start} to be known");
-        self.domain.until(&learned, async || {
-            let explained = self.domain.kaa(&format!("explain process/{start}")).await.map_err(|why| why.to_string())?;
-            if explained.contains("container") { Ok(()) } else { Err(explained) }
-        })
-        .await?;
+        self.domain
+            .until(&learned, async || {
+                let explained =
+                    self.domain.kaa(&format!("explain process/{start}")).await.map_err(|why| why.to_string())?;
+                if explained.contains("container") { Ok(()) } else { Err(explained) }
+            })
+            .await?;
         let ended = self.look_out(Kind::Pod, &pod, Event::Modified, |pod| {
             object::list(pod, "/status/containerStatuses").iter().any(|is| is["state"]["running"].is_null())
         });
-        self.stage.kill(super::NAMESPACE, &pod).map_err(|why| Error::Stage(why.to_string()))?;
+        self.expect(self.stage.kill(super::NAMESPACE, &pod, "engine"), "it ran until now")?;
         let ended = seen(ended).await?;
         let leader = self.domain.leader().await?;
         let shown_at = shown(self.domain, &leader, &format!("process/{start}"), "exited").await?;
@@ -175,7 +177,11 @@ impl Walkthrough<'_> {
     async fn show(&self, line: &str, part: &str) -> Result<(), Error> {
         let text = self.domain.kaa(line).await?;
         self.tell(&format!("$ kaa {line}\n{text}"))?;
-        if text.contains(part) { Ok(()) } else { Err(Error::Unexpected(format!("'{part}' in what 'kaa {line}' prints:\n{text}"))) }
+        if text.contains(part) {
+            Ok(())
+        } else {
+            Err(Error::Unexpected(format!("'{part}' in what 'kaa {line}' prints:\n{text}")))
+        }
     }
 
     fn claim(&self) -> String {
@@ -190,19 +196,24 @@ impl Walkthrough<'_> {
     }
 
     async fn pod_gone(&self, name: &str) -> Result<(), Error> {
-        self.domain.until(&format!("the end of pod {name}"), async || {
-            let pods = self.domain.api::<Pod>().list(&ListParams::default()).await.map_err(|error| error.to_string())?;
-            let there = pods.items.iter().any(|pod| pod.metadata.name.as_deref() == Some(name));
-            if there { Err("it is still there".to_owned()) } else { Ok(()) }
-        })
-        .await
+        self.domain
+            .until(&format!("the end of pod {name}"), async || {
+                let pods =
+                    self.domain.api::<Pod>().list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+                let there = pods.items.iter().any(|pod| pod.metadata.name.as_deref() == Some(name));
+                if there { Err("it is still there".to_owned()) } else { Ok(()) }
+            })
+            .await
     }
 
     /// The engine of the last storage manager's pod.
     async fn storage_manager(&self) -> Result<Engine, Error> {
         let pod = format!("sm-demo-{}", self.managers - 1);
         let engines = self.domain.processes("SM").await?.iter().map(engine).collect::<Vec<_>>();
-        engines.into_iter().find(|engine| engine.pod == pod).ok_or_else(|| Error::Unexpected(format!("an engine of {pod}")))
+        engines
+            .into_iter()
+            .find(|engine| engine.pod == pod)
+            .ok_or_else(|| Error::Unexpected(format!("an engine of {pod}")))
     }
 
     /// The transaction engine that was started first.
@@ -214,19 +225,23 @@ impl Walkthrough<'_> {
     /// How many transaction engines the Deployment wants.
     async fn stage_engines(&self) -> Result<usize, Error> {
         let te = self.domain.api::<k8s_openapi::api::apps::v1::Deployment>().get("te-demo").await?;
-        let replicas = te.spec.and_then(|spec| spec.replicas).unwrap_or(1);
+        let replicas = te.spec.replicas.unwrap_or(1);
         Ok(usize::try_from(replicas).unwrap_or_default())
     }
 
     /// Waits for a pod's next engine, and gives its start id.
     async fn new_engine_of(&self, pod: &str, before: u64) -> Result<u64, Error> {
-        self.domain.until(&format!("a new engine of {pod}"), async || {
-            let engines = self.domain.processes("TE").await.map_err(|error| error.to_string())?;
-            let running = engines.iter().filter(|row| row["state"] == "RUNNING").map(engine);
-            let found = running.filter(|engine| engine.pod == pod && engine.start > before).map(|engine| engine.start).next();
-            found.ok_or_else(|| format!("{} engines run", engines.len()))
-        })
-        .await
+        self.domain
+            .until(&format!("a new engine of {pod}"), async || {
+                let engines = self.domain.processes("TE").await.map_err(|error| error.to_string())?;
+                let running = engines.iter().filter(|row| row["state"] == "RUNNING").map(engine);
+                let found = running
+                    .filter(|engine| engine.pod == pod && engine.start > before)
+                    .map(|engine| engine.start)
+                    .next();
+                found.ok_or_else(|| format!("{} engines run", engines.len()))
+            })
+            .await
     }
 
     fn look_out(
