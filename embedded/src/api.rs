@@ -14,6 +14,7 @@ mod scale;
 mod watch;
 mod write;
 
+pub use form::metadata_only;
 pub use watch::{Polled, Watch};
 
 use crate::discovery;
