@@ -2,11 +2,15 @@
 
 use super::{LINEARIZE, Shared};
 use crate::config::Config;
-use crate::http::source::{Check, Health, LastPass, Membership, NoQuorum, Peer, PlanReport, Source, Status};
+use crate::http::source::{
+    Check, Health, LastPass, Membership, NoQuorum, NotWritten, Peer, PlanReport, Source, Status, Written,
+};
 use crate::kubernetes::lease::Leadership;
+use crate::raft::ProposeError;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
+use kaa_core::domain::command::{Actor, Command};
 use kaa_core::domain::ids::{Millis, RaftId, ServerId, StartId};
 use kaa_core::domain::process::SessionState;
 use kaa_core::observed::Unknown;
@@ -74,6 +78,16 @@ impl Source for Door {
         .boxed()
     }
 
+    fn write(&self, actor: Actor, command: Command) -> BoxFuture<'_, Result<Written, NotWritten>> {
+        async {
+            match self.shared.get() {
+                Some(shared) => write(shared, actor, command).await,
+                None => Err(NotWritten::Certainly(self.why_not())),
+            }
+        }
+        .boxed()
+    }
+
     fn plan(&self) -> PlanReport {
         self.shared.get().map(|shared| plan_report(shared)).unwrap_or_default()
     }
@@ -88,6 +102,21 @@ impl Source for Door {
 
     fn now(&self) -> Millis {
         crate::clock::now()
+    }
+}
+
+async fn write(shared: &Shared, actor: Actor, command: Command) -> Result<Written, NotWritten> {
+    let (index, outcome) = shared.propose_as(actor, command).await.map_err(|error| match error {
+        ProposeError::NoLeader | ProposeError::TooLarge { .. } | ProposeError::Wire(_) => {
+            NotWritten::Certainly(error.to_string())
+        }
+        ProposeError::Unknown { why } => NotWritten::Perhaps(why),
+        ProposeError::Fatal(_) => NotWritten::Perhaps(error.to_string()),
+    })?;
+    let mut applied = shared.raft.applied();
+    match tokio::time::timeout(LINEARIZE, applied.wait_for(|applied| *applied >= index)).await {
+        Ok(Ok(_)) => Ok(Written { index, outcome }),
+        Ok(Err(_)) | Err(_) => Err(NotWritten::NotHere(index)),
     }
 }
 

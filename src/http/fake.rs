@@ -1,6 +1,8 @@
 //! A source for tests: a domain made by real commands, and peers made up.
 
-use super::source::{Check, Health, LastPass, Membership, NoQuorum, Peer, PlanReport, Source, Status};
+use super::source::{
+    Check, Health, LastPass, Membership, NoQuorum, NotWritten, Peer, PlanReport, Source, Status, Written,
+};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
@@ -13,6 +15,7 @@ use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Iden
 use kaa_core::domain::server::Server;
 use kaa_core::resync::plan::{Finding, Need, Plan, Proposal, Waiting, WaitingReason};
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// 2026-11-21T16:30:00Z.
@@ -20,7 +23,7 @@ const START: u64 = 1_795_278_600_000;
 
 /// A source whose answers are set.
 pub(crate) struct Fake {
-    pub(crate) domain: Domain,
+    pub(crate) domain: Mutex<Domain>,
     pub(crate) peers: Vec<Peer>,
     pub(crate) quorum: bool,
     pub(crate) plan: PlanReport,
@@ -29,7 +32,7 @@ pub(crate) struct Fake {
 
 impl Source for Fake {
     fn domain(&self, look: &mut dyn FnMut(&Domain)) {
-        look(&self.domain);
+        look(&self.domain.lock().unwrap());
     }
 
     fn peers(&self) -> Vec<Peer> {
@@ -43,6 +46,17 @@ impl Source for Fake {
     fn linearize(&self) -> BoxFuture<'_, Result<(), NoQuorum>> {
         let done = if self.quorum { Ok(()) } else { Err(NoQuorum("admin-1 and admin-2 are silent".to_owned())) };
         async { done }.boxed()
+    }
+
+    /// Without a quorum nothing is written.
+    fn write(&self, actor: Actor, command: Command) -> BoxFuture<'_, Result<Written, NotWritten>> {
+        if !self.quorum {
+            return async { Err(NotWritten::Perhaps("admin-1 and admin-2 are silent".to_owned())) }.boxed();
+        }
+        let mut domain = self.domain.lock().unwrap();
+        let index = domain.index + 1;
+        let outcome = domain.apply(Entry { index, time: self.now(), request: Request { actor, command } });
+        async move { Ok(Written { index, outcome }) }.boxed()
     }
 
     fn plan(&self) -> PlanReport {
@@ -157,7 +171,7 @@ pub(crate) fn domain() -> Domain {
     log.register("te-demo-5c9f7-p8w9z", EngineKind::Te, "admin-1");
     log.register("sm-demo-2", EngineKind::Sm, "admin-1");
     let (key, value) = ("nuodb/nuosm/readiness".to_owned(), Some("yes".to_owned()));
-    log.apply(Role::Person, "ann", Command::SetValue { key, value, expected: Expected::Anything });
+    log.apply(Role::Person, "user ann", Command::SetValue { key, value, expected: Expected::Anything });
     log.report(4, EngineState::Running);
     log.domain
 }
@@ -243,7 +257,7 @@ pub(crate) fn source() -> Fake {
     use Membership::{Evicted, Voter};
     let check = |name| Check { name, failure: None };
     Fake {
-        domain: domain(),
+        domain: Mutex::new(domain()),
         peers: vec![peer(0, Voter, true), peer(1, Voter, true), peer(2, Evicted, false)],
         quorum: true,
         plan: plan(),

@@ -8,8 +8,14 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 
+mod writes;
+
 async fn answer(fake: Fake, request: Request) -> Response<Body> {
-    let face = Face { source: Arc::new(fake), metrics: Arc::new(Metrics::new()) };
+    let face = Face { source: Arc::new(fake), metrics: Arc::new(Metrics::new()), credentials: None };
+    answer_by(face, request).await
+}
+
+async fn answer_by(face: Face, request: Request) -> Response<Body> {
     TowerToHyperService::new(router(face)).call(request).await.unwrap()
 }
 
@@ -131,6 +137,11 @@ async fn what_is_not_understood_is_named() {
         ("/api/1/archives?removed=maybe", "removed"),
         ("/api/1/processes?filterBy=type", "filterBy"),
         ("/api/1/processes?filterBy=type&type=%28", "type"),
+        ("/api/1/processes?filterBy=type&type=SM)|(.*", "type"),
+        ("/api/1/processes?filterBy=type&type=(SM)\\1", "type"),
+        ("/api/1/processes?filterBy=type&type=(?:(?:S{0,1000}){0,1000}){0,1000}", "type"),
+        (&format!("/api/1/processes?type=SM&{}", "filterBy=type&".repeat(17)), "filterBy"),
+        (&format!("/api/1/processes?orderBy={}", "type,".repeat(17)), "orderBy"),
         ("/api/1/processes?filterQuery=any", "filterQuery"),
         ("/api/1/archives/first", "archive id"),
         ("/api/1/kvstore/%FF", "key"),
