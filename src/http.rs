@@ -30,7 +30,7 @@ use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{HeaderName, Method, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post, put};
+use axum::routing::{any, delete, get, post, put};
 use axum::{Json, Router};
 use serde::Serialize;
 use source::Source;
@@ -75,6 +75,12 @@ pub fn router(face: Face) -> Router {
         .route("/api/1/kvstore/{*key}", put(writes::set_value).layer(DefaultBodyLimit::max(writes::MAX_BODY_BYTES)))
         .route("/api/1/kvstore/{*key}", get(domain::value))
         .route("/api/1/diagnostics/log", post(domain::log))
+        // Requests that are not there yet, and would be taken for names.
+        .route("/api/1/peers/certificates", any(unknown))
+        .route("/api/1/processes/availableOptions", any(unknown))
+        .route("/api/1/databases/loadBalancerPolicies", any(unknown))
+        .route("/api/1/databases/loadBalancerConfigs", any(unknown))
+        .route("/api/1/databases/hotCopyStatus", any(unknown))
         .route("/api/1/kaa/plan", get(own::plan))
         .route("/api/1/kaa/explain/{*subject}", get(explain::explain))
         .fallback(unknown)

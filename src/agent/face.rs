@@ -1,7 +1,7 @@
 //! What the REST API is fed from: nothing but why it is waited, until Raft runs.
 
 use super::{LINEARIZE, Shared};
-use crate::config::Config;
+use crate::config::{Config, ordinal_of};
 use crate::http::source::{
     Check, Health, LastPass, Membership, NoQuorum, NotWritten, Peer, PlanReport, Source, Status, Written,
 };
@@ -139,8 +139,16 @@ fn peers(shared: &Shared) -> Vec<Peer> {
         .read(|domain| domain.servers.values().map(|server| (server.id.clone(), server.raft_id)).collect::<Vec<_>>());
     let heard = shared.peers.all();
     let group = shared.raft.status();
-    let membership = |raft_id: &RaftId| {
-        if group.voters.contains_key(raft_id) { Membership::Voter } else { Membership::Learner }
+    let wanted = shared.admin_ordinals();
+    let membership = |id: &ServerId, raft_id: &RaftId| {
+        let placed = ordinal_of(id, &shared.config.stateful_set).zip(wanted.as_ref());
+        if group.voters.contains_key(raft_id) {
+            Membership::Voter
+        } else if placed.is_some_and(|(ordinal, wanted)| !wanted.contains(&ordinal)) {
+            Membership::Evicted
+        } else {
+            Membership::Learner
+        }
     };
     let own = &shared.config.server;
     let mut peers = Vec::new();
@@ -149,7 +157,7 @@ fn peers(shared: &Shared) -> Vec<Peer> {
         peers.push(Peer {
             id: id.clone(),
             is_local: false,
-            membership: membership(raft_id),
+            membership: membership(id, raft_id),
             connected: heard.is_some_and(|heard| heard.connected),
             latency: heard.and_then(|heard| heard.latency),
             last_ack: heard.and_then(|heard| heard.at).map(|at| at.elapsed()),
@@ -157,7 +165,7 @@ fn peers(shared: &Shared) -> Vec<Peer> {
         });
     }
     let status = shared.host.status();
-    peers.push(local(own, membership(&group.raft_id), Some(Status::from(status))));
+    peers.push(local(own, membership(own, &group.raft_id), Some(Status::from(status))));
     peers.sort_by(|a, b| a.id.cmp(&b.id));
     peers
 }

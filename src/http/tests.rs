@@ -161,6 +161,17 @@ async fn what_does_not_exist_is_said() {
     }
     let messages = refused(fake::source(), "/api/1/policies/license", StatusCode::NOT_IMPLEMENTED).await;
     assert_eq!(messages, ["this agent does not know the request GET /api/1/policies/license"]);
+    for path in [
+        "/api/1/peers/certificates",
+        "/api/1/processes/availableOptions",
+        "/api/1/processes/1/options",
+        "/api/1/databases/loadBalancerPolicies",
+        "/api/1/databases/loadBalancerConfigs",
+        "/api/1/databases/hotCopyStatus",
+        "/api/1/databases/demo/versions",
+    ] {
+        refused(fake::source(), path, StatusCode::NOT_IMPLEMENTED).await;
+    }
     refused(fake::source(), "/favicon.ico", StatusCode::NOT_FOUND).await;
     let delete = Request::delete("/api/1/archives/1").body(Body::empty()).unwrap();
     assert_eq!(answer(fake::source(), delete).await.status(), StatusCode::NOT_IMPLEMENTED);

@@ -245,3 +245,16 @@ async fn with_credentials_whoever_shows_them_may_write_under_their_name() {
     std::fs::remove_file(&path).unwrap();
     assert_eq!(ask(&domain, ELSEWHERE, Some(ann)).await.status(), StatusCode::INTERNAL_SERVER_ERROR);
 }
+
+#[tokio::test]
+async fn it_is_the_socket_that_says_where_a_request_comes_from() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/api/1/kvstore/a%2Fb", listener.local_addr().unwrap());
+    let domain = Domain::new(fake::source());
+    let server = tokio::spawn(serve(listener, router(domain.face.clone()), std::future::pending()));
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let answer = client.put(url).json(&body("one", None, true)).send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    assert_eq!(domain.last("value/a/b"), "loopback: set");
+    server.abort();
+}
