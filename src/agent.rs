@@ -137,11 +137,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::new());
     let door = Arc::new(Door::new(&config));
     let mut servers = JoinSet::new();
-    let credentials = match &config.credentials_file {
-        Some(path) => Some(Arc::new(Credentials::new(path.clone()).await?)),
-        None => None,
-    };
-    let face = Face { source: door.clone(), metrics: metrics.clone(), credentials };
+    let face = Face { source: door.clone(), metrics: metrics.clone(), credentials: credentials(&config).await? };
     serve_http(&mut servers, &config, face, stop.clone()).await?;
     serve_peers(&mut servers, &config, &host, &tls, stop.clone()).await?;
     let observed: watches::Shared = Arc::new(RwLock::new(Observed::default()));
@@ -211,6 +207,12 @@ async fn end(shared: &Shared, released: JoinHandle<()>, loops: [JoinHandle<()>; 
     if tokio::time::timeout(SHUTDOWN, handed_over).await.is_err() {
         error!("not everything was handed over within {SHUTDOWN:?}");
     }
+}
+
+/// Who may write from outside the pod. A mistake in the file ends the agent now, rather than a person's attempt later.
+async fn credentials(config: &Config) -> anyhow::Result<Option<Arc<Credentials>>> {
+    let Some(path) = &config.credentials_file else { return Ok(None) };
+    Ok(Some(Arc::new(Credentials::new(path.clone()).await?)))
 }
 
 async fn wait_for_signal(stopper: watch::Sender<bool>) -> anyhow::Result<()> {
