@@ -21,7 +21,7 @@ fn golden(name: &str, text: &str) {
 async fn run_on(fake: Fake, line: &str) -> Result<String, api::Error> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let face = Face { source: Arc::new(fake), metrics: Arc::new(Metrics::new()) };
+    let face = Face { source: Arc::new(fake), metrics: Arc::new(Metrics::new()), credentials: None };
     let server = tokio::spawn(serve(listener, router(face), std::future::pending()));
     let answer = run(line, &address).await;
     server.abort();
@@ -59,7 +59,7 @@ async fn show() {
 #[tokio::test]
 async fn show_before_anything_is_known() {
     let mut fake = fake::source();
-    fake.domain = kaa_core::domain::Domain::default();
+    fake.domain = std::sync::Mutex::default();
     fake.peers.truncate(1);
     fake.peers[0].status = None;
     check("show-domain-empty", fake, "show domain").await;
@@ -135,7 +135,7 @@ async fn explain() {
 #[tokio::test]
 async fn what_was_forgotten_is_said() {
     let mut fake = fake::source();
-    fake.domain.audit.dropped = 7;
+    fake.domain.get_mut().unwrap().audit.dropped = 7;
     let text = run_on(fake, "explain archive/1").await.unwrap();
     assert!(text.contains("What happened before 2026-11-21T16:30:01.000Z is forgotten (7 records)."), "{text}");
 }

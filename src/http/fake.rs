@@ -1,6 +1,8 @@
 //! A source for tests: a domain made by real commands, and peers made up.
 
-use super::source::{Check, Health, LastPass, Membership, NoQuorum, Peer, PlanReport, Source, Status};
+use super::source::{
+    Check, Health, LastPass, Membership, NoQuorum, NotWritten, Peer, PlanReport, Source, Status, Written,
+};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
@@ -18,6 +20,7 @@ use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::outcome::WhatIf;
 use kaa_core::resync::{Policy, whatif};
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// 2026-11-21T16:30:00Z.
@@ -25,7 +28,7 @@ const START: u64 = 1_795_278_600_000;
 
 /// A source whose answers are set.
 pub(crate) struct Fake {
-    pub(crate) domain: Domain,
+    pub(crate) domain: Mutex<Domain>,
     pub(crate) observed: Observed,
     pub(crate) peers: Vec<Peer>,
     pub(crate) quorum: bool,
@@ -35,7 +38,7 @@ pub(crate) struct Fake {
 
 impl Source for Fake {
     fn domain(&self, look: &mut dyn FnMut(&Domain)) {
-        look(&self.domain);
+        look(&self.domain.lock().unwrap());
     }
 
     fn peers(&self) -> Vec<Peer> {
@@ -51,13 +54,24 @@ impl Source for Fake {
         async { done }.boxed()
     }
 
+    /// Without a quorum nothing is written.
+    fn write(&self, actor: Actor, command: Command) -> BoxFuture<'_, Result<Written, NotWritten>> {
+        if !self.quorum {
+            return async { Err(NotWritten::Perhaps("admin-1 and admin-2 are silent".to_owned())) }.boxed();
+        }
+        let mut domain = self.domain.lock().unwrap();
+        let index = domain.index + 1;
+        let outcome = domain.apply(Entry { index, time: self.now(), request: Request { actor, command } });
+        async move { Ok(Written { index, outcome }) }.boxed()
+    }
+
     fn plan(&self) -> PlanReport {
         self.plan.clone()
     }
 
     fn what_if(&self, changes: &[Change]) -> Result<WhatIf, whatif::Error> {
         let policy = Policy { cluster: "main".into(), namespace: "default".to_owned() };
-        whatif::what_if(&self.domain, &self.observed, &policy, changes)
+        whatif::what_if(&self.domain.lock().unwrap(), &self.observed, &policy, changes)
     }
 
     fn health(&self) -> Health {
@@ -168,7 +182,7 @@ pub(crate) fn domain() -> Domain {
     log.register("te-demo-5c9f7-p8w9z", EngineKind::Te, "admin-1");
     log.register("sm-demo-2", EngineKind::Sm, "admin-1");
     let (key, value) = ("nuodb/nuosm/readiness".to_owned(), Some("yes".to_owned()));
-    log.apply(Role::Person, "ann", Command::SetValue { key, value, expected: Expected::Anything });
+    log.apply(Role::Person, "user ann", Command::SetValue { key, value, expected: Expected::Anything });
     log.report(4, EngineState::Running);
     log.domain
 }
@@ -289,7 +303,7 @@ pub(crate) fn source() -> Fake {
     use Membership::{Evicted, Voter};
     let check = |name| Check { name, failure: None };
     Fake {
-        domain: domain(),
+        domain: Mutex::new(domain()),
         observed: observed(),
         peers: vec![peer(0, Voter, true), peer(1, Voter, true), peer(2, Evicted, false)],
         quorum: true,

@@ -8,8 +8,14 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 
+mod writes;
+
 async fn answer(fake: Fake, request: Request) -> Response<Body> {
-    let face = Face { source: Arc::new(fake), metrics: Arc::new(Metrics::new()) };
+    let face = Face { source: Arc::new(fake), metrics: Arc::new(Metrics::new()), credentials: None };
+    answer_by(face, request).await
+}
+
+async fn answer_by(face: Face, request: Request) -> Response<Body> {
     TowerToHyperService::new(router(face)).call(request).await.unwrap()
 }
 
@@ -132,6 +138,11 @@ async fn what_is_not_understood_is_named() {
         ("/api/1/archives?removed=maybe", "removed"),
         ("/api/1/processes?filterBy=type", "filterBy"),
         ("/api/1/processes?filterBy=type&type=%28", "type"),
+        ("/api/1/processes?filterBy=type&type=SM)|(.*", "type"),
+        ("/api/1/processes?filterBy=type&type=(SM)\\1", "type"),
+        ("/api/1/processes?filterBy=type&type=(?:(?:S{0,1000}){0,1000}){0,1000}", "type"),
+        (&format!("/api/1/processes?type=SM&{}", "filterBy=type&".repeat(17)), "filterBy"),
+        (&format!("/api/1/processes?orderBy={}", "type,".repeat(17)), "orderBy"),
         ("/api/1/processes?filterQuery=any", "filterQuery"),
         ("/api/1/archives/first", "archive id"),
         ("/api/1/kvstore/%FF", "key"),
@@ -171,6 +182,17 @@ async fn what_does_not_exist_is_said() {
     }
     let messages = refused(fake::source(), "/api/1/policies/license", StatusCode::NOT_IMPLEMENTED).await;
     assert_eq!(messages, ["this agent does not know the request GET /api/1/policies/license"]);
+    for path in [
+        "/api/1/peers/certificates",
+        "/api/1/processes/availableOptions",
+        "/api/1/processes/1/options",
+        "/api/1/databases/loadBalancerPolicies",
+        "/api/1/databases/loadBalancerConfigs",
+        "/api/1/databases/hotCopyStatus",
+        "/api/1/databases/demo/versions",
+    ] {
+        refused(fake::source(), path, StatusCode::NOT_IMPLEMENTED).await;
+    }
     refused(fake::source(), "/favicon.ico", StatusCode::NOT_FOUND).await;
     let delete = Request::delete("/api/1/archives/1").body(Body::empty()).unwrap();
     assert_eq!(answer(fake::source(), delete).await.status(), StatusCode::NOT_IMPLEMENTED);

@@ -71,8 +71,9 @@ impl Cluster {
         let (client, stage, image) = match std::env::var("KAA_IMAGE") {
             Ok(image) => (runtime.block_on(Client::try_default()).expect("KUBECONFIG names a cluster"), None, image),
             Err(_) => {
-                let opened = Stage::open(&files.join("kubernetes"), Path::new(env!("CARGO_BIN_EXE_kaa")));
-                let stage = runtime.block_on(opened).unwrap_or_else(|error| panic!("{error:?}"));
+                let dir = files.join("kubernetes");
+                let opened = runtime.block_on(Stage::open(&dir, Path::new(env!("CARGO_BIN_EXE_kaa"))));
+                let stage = opened.unwrap_or_else(|error| panic!("{error:?}"));
                 (stage.client(), Some(stage), manifests::image().unwrap())
             }
         };

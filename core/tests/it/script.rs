@@ -11,7 +11,9 @@ use kaa_core::domain::command::{Actor, Command, Entry, Expected, Fence, Outcome,
 use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{ArchiveId, Millis, RaftId, ResyncEpoch, SessionNumber, StartId};
 use kaa_core::domain::invariants::{step_violations, violations};
-use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration, SessionState};
+use kaa_core::domain::process::{
+    About, EngineKind, EngineState, ExitReason, Identity, Registration, SessionState, Stop,
+};
 use kaa_core::domain::server::Server;
 use kaa_core::observed::Observed;
 use kaa_core::observed::objects::{self, Container, Deployment, Ended, Owner, Pod, Running, StatefulSet};
@@ -146,6 +148,8 @@ impl World {
             "lose" => self.lose(&line),
             "exit" => self.exit(&line),
             "set" => self.set(&line),
+            "stop" => self.stop(&line),
+            "evict" => self.evict(&line),
             "plan" => self.plan().to_string(),
             "what-if" => self.what_if(text),
             "force" => self.force(&line),
@@ -170,7 +174,8 @@ impl World {
 
     pub fn propose(&mut self, role: Role, command: Command) -> String {
         let before = self.domain.clone();
-        let request = Request { actor: Actor { role, name: "admin-0".to_owned() }, command };
+        let name = if role == Role::Person { "user ann" } else { "admin-0" };
+        let request = Request { actor: Actor { role, name: name.to_owned() }, command };
         let index = before.index + 1;
         let outcome =
             self.domain.apply(Entry { index, time: Millis(1_000_000 + index * 1000), request: request.clone() });
@@ -301,6 +306,18 @@ impl World {
         };
         let (key, value) = (words[1].to_string(), words.get(2).map(|value| value.to_string()));
         self.propose(Role::Person, Command::SetValue { key, value, expected })
+    }
+
+    /// `stop ID [kill]`
+    fn stop(&mut self, line: &Line) -> String {
+        let how = if line.has("kill") { Stop::Kill } else { Stop::Gracefully };
+        self.propose(Role::Person, Command::StopProcess { process: line.words[1].parse().unwrap(), how })
+    }
+
+    /// `evict ID [by-agent]`
+    fn evict(&mut self, line: &Line) -> String {
+        let role = if line.has("by-agent") { Role::Agent } else { Role::Person };
+        self.propose(role, Command::EvictProcess { process: line.words[1].parse().unwrap() })
     }
 
     pub fn observed(&self) -> Observed {

@@ -25,6 +25,8 @@ enum Step {
     Running(u8),
     Lose(u8),
     Exit(u8),
+    Stop(u8),
+    Evict(u8),
     See,
     Relead,
     Pass { stale: bool },
@@ -40,7 +42,9 @@ fn step() -> impl Strategy<Value = Step> {
         (n.clone(), any::<bool>()).prop_map(|(n, marked)| Step::Register { n, marked }),
         n.clone().prop_map(Step::Running),
         n.clone().prop_map(Step::Lose),
-        n.prop_map(Step::Exit),
+        n.clone().prop_map(Step::Exit),
+        n.clone().prop_map(Step::Stop),
+        n.prop_map(Step::Evict),
         Just(Step::See),
         Just(Step::Relead),
         any::<bool>().prop_map(|stale| Step::Pass { stale }),
@@ -121,6 +125,16 @@ impl Run {
             Step::Exit(n) => {
                 if let Some((id, true)) = self.process_of(n) {
                     self.line(&format!("exit {id} code=0 graceful"));
+                }
+            }
+            Step::Stop(n) => {
+                if let Some((id, _)) = self.process_of(n) {
+                    self.line(&format!("stop {id}"));
+                }
+            }
+            Step::Evict(n) => {
+                if let Some((id, _)) = self.process_of(n) {
+                    self.line(&format!("evict {id}"));
                 }
             }
             Step::See => {
