@@ -6,7 +6,7 @@
 //! nothing.
 //!
 //! One task compares the pods that are wanted with those that there are whenever the bell rings; each pod has a task of
-//! its own ([`pod`]). What to do next is decided by [`lifecycle`] and told by [`status`], which are pure.
+//! its own (`pod.rs`). What to do next is decided by `lifecycle.rs` and told by `status.rs`, which are pure.
 
 mod access;
 mod addresses;

@@ -14,7 +14,7 @@ use super::start;
 use super::status::{self, Report};
 use super::volumes::{self, Sources, Volume, Volumes};
 use crate::events::{self, Type};
-use crate::object::{is_deleting, list, name, number, text, uid};
+use crate::object::{self, is_deleting, list, name, number, text, uid};
 use crate::resource::Kind;
 use crate::store::{DeleteOptions, Key, Part};
 use jiff::{SignedDuration, Timestamp};
@@ -39,7 +39,7 @@ const MOUNT_PERIOD: SignedDuration = SignedDuration::from_secs(10);
 /// What is wanted of a pod.
 #[derive(Clone, Debug)]
 pub(super) struct Wish {
-    /// The object; `None` once it is gone.
+    /// The object; `None` once it is gone, or replaced by one with another UID.
     pub object: Option<Arc<Value>>,
     /// Counts the changes of what volumes and environments are made from.
     pub contents: u64,
@@ -162,10 +162,9 @@ impl Pod {
     /// Takes note of what is wanted.
     fn wish(&mut self) {
         let wish = self.wishes.borrow_and_update().clone();
-        let known = wish.object.filter(|object| uid(object) == self.uid);
         if wish.stopping {
             self.end(STOP_GRACE, false);
-        } else if let Some(object) = known {
+        } else if let Some(object) = wish.object {
             let told = |object: &Value| {
                 object["metadata"]["labels"] != self.object["metadata"]["labels"]
                     || object["metadata"]["annotations"] != self.object["metadata"]["annotations"]
@@ -278,7 +277,7 @@ impl Pod {
     /// Whether the API has the pod and cares for what it does.
     fn exists(&self) -> bool {
         let wish = self.wishes.borrow();
-        wish.object.as_ref().is_some_and(|object| uid(object) == self.uid) && !wish.stopping
+        wish.object.is_some() && !wish.stopping
     }
 
     /// Whether all has ended that had to.
@@ -453,7 +452,7 @@ impl Pod {
             for (kind, reason, message) in &notes {
                 events::record(store, &self.object, *kind, reason, message, "kubelet");
             }
-            if store.find(key).is_none_or(|now| crate::object::uid(now) != uid) {
+            if store.find(key).is_none_or(|now| object::uid(now) != uid) {
                 // It was replaced just now; the next wish says so.
                 return Ok(None);
             }

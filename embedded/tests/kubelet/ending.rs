@@ -52,21 +52,27 @@ async fn a_grace_can_be_made_shorter() {
 #[tokio::test]
 async fn what_a_container_started_ends_with_it() {
     let world = World::start();
-    // In the session, out of it with the environment, in it without: three ways to be an orphan.
-    let script = "sleep 1001 & setsid sleep 1002 & env -i sleep 1003 & echo up; read forever </dev/zero";
-    world.run("p", shell(script));
+    // In the session, out of it with the environment, in it without: three ways to be left behind. Their directory, as
+    // an argument, tells whose they are.
+    let orphans =
+        "sh -c 'sleep 1000; :' $HOME & setsid sh -c 'sleep 1000; :' $HOME & env -i sh -c 'sleep 1000; :' $HOME &";
+    world.run("p", shell(&format!("{orphans} echo up; sleep 1000; :")));
     world.until_says("p", "up").await;
-    let marked = processes(world.directory.path());
-    assert!(marked.iter().any(|command| command.contains("1002")), "{marked:?}");
+    let directory = world.directory.path().canonicalize().unwrap().display().to_string();
+    let left = || {
+        let entries = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path().join("cmdline"));
+        entries.filter(|path| std::fs::read_to_string(path).is_ok_and(|command| command.contains(&directory))).count()
+    };
+    let started = async {
+        while left() != 3 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), started).await.unwrap();
     world.delete("p", Some(0));
     world.until_gone("p").await;
     world.kubelet.stop().await;
-    let left: Vec<String> = std::fs::read_dir("/proc")
-        .unwrap()
-        .filter_map(|entry| std::fs::read_to_string(entry.unwrap().path().join("cmdline")).ok())
-        .filter(|command| ["sleep\x001001\0", "sleep\x001002\0", "sleep\x001003\0"].contains(&command.as_str()))
-        .collect();
-    assert_eq!(left, [] as [&str; 0]);
+    assert_eq!(left(), 0);
 }
 
 #[tokio::test]
@@ -92,7 +98,7 @@ async fn a_pod_of_the_same_name_waits_until_the_one_before_has_ended() {
     let world = World::start();
     let volumes = json!([{"name": "claim", "persistentVolumeClaim": {"claimName": "claim"}}]);
     let mounts = json!({"volumeMounts": [{"name": "claim", "mountPath": "/claim"}]});
-    let script = "mkdir /claim/alone && echo up; trap 'rmdir /claim/alone; exit' TERM; while :; do sleep 0.01; done";
+    let script = "trap 'rmdir /claim/alone; exit' TERM; mkdir /claim/alone && echo up; while :; do sleep 0.01; done";
     world.create(embedded_kubernetes::resource::Kind::PersistentVolumeClaim, "claim", json!({}));
     let spec =
         || json!({"containers": [container("main", script, &mounts)], "volumes": volumes, "restartPolicy": "Never"});
