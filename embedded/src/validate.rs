@@ -14,6 +14,7 @@ use crate::object::{list, name, number, text};
 use crate::resource::Kind;
 use crate::store::Part;
 use serde_json::Value;
+use std::fmt;
 
 /// What is wrong: fields, and for each why.
 type Causes = Vec<(String, String)>;
@@ -28,7 +29,9 @@ pub fn updated(kind: Kind, part: Part, before: &Value, object: &Value) -> Result
     if part == Part::Status || before == object {
         return Ok(());
     }
-    let mut found = causes(kind, object);
+    // What is as before was in order before.
+    let same = |field: &str| object.get(field).is_some_and(|is| before.get(field) == Some(is));
+    let mut found = if same("spec") && same("metadata") { Causes::new() } else { causes(kind, object) };
     fixed(kind, before, object, &mut found);
     refuse(kind, object, found)?;
     if kind == Kind::PersistentVolumeClaim && before["spec"]["resources"] != object["spec"]["resources"] {
@@ -114,55 +117,56 @@ fn without_nulls(fields: &Value) -> Value {
     Value::Object(kept.map(|(key, value)| (key.clone(), value.clone())).collect())
 }
 
-fn required(found: &mut Causes, field: &str, missing: bool, why: &str) {
+/// Refuses what is missing. Fields are named only when something is wrong with them: most objects are in order.
+fn required(found: &mut Causes, field: fmt::Arguments<'_>, missing: bool, why: &str) {
     if missing {
         let why = if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
-        found.push((field.to_owned(), why));
+        found.push((field.to_string(), why));
     }
 }
 
-fn not_negative(found: &mut Causes, field: &str, value: Option<i64>) {
+fn not_negative(found: &mut Causes, field: fmt::Arguments<'_>, value: Option<i64>) {
     if let Some(value) = value.filter(|value| *value < 0) {
-        found.push((field.to_owned(), format!("Invalid value: {value}: must be greater than or equal to 0")));
+        found.push((field.to_string(), format!("Invalid value: {value}: must be greater than or equal to 0")));
     }
 }
 
 /// Refuses a value that is none of those there are.
-fn one_of(found: &mut Causes, field: &str, value: &str, supported: &[&str]) {
+fn one_of(found: &mut Causes, field: fmt::Arguments<'_>, value: &str, supported: &[&str]) {
     if !supported.contains(&value) {
         let supported: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
         let why = format!("Unsupported value: {value:?}: supported values: {}", supported.join(", "));
-        found.push((field.to_owned(), why));
+        found.push((field.to_string(), why));
     }
 }
 
 /// Refuses what this Kubernetes does not do.
-fn not_done(found: &mut Causes, field: &str, asked: bool, why: &str) {
+fn not_done(found: &mut Causes, field: fmt::Arguments<'_>, asked: bool, why: &str) {
     if asked {
-        found.push((field.to_owned(), format!("Forbidden: not done by this embedded Kubernetes: {why}")));
+        found.push((field.to_string(), format!("Forbidden: not done by this embedded Kubernetes: {why}")));
     }
 }
 
 fn claim(spec: &Value, field: &str, found: &mut Causes) {
     let modes = list(spec, "/accessModes");
-    required(found, &format!("{field}.accessModes"), modes.is_empty(), "at least 1 access mode is required");
+    required(found, format_args!("{field}.accessModes"), modes.is_empty(), "at least 1 access mode is required");
     let storage = spec.pointer("/resources/requests/storage");
-    required(found, &format!("{field}.resources[storage]"), storage.is_none(), "");
+    required(found, format_args!("{field}.resources[storage]"), storage.is_none(), "");
     let block = spec["volumeMode"] == "Block";
-    not_done(found, &format!("{field}.volumeMode"), block, "a volume is a directory");
+    not_done(found, format_args!("{field}.volumeMode"), block, "a volume is a directory");
     for source in ["dataSource", "dataSourceRef", "selector"] {
         let why = "every volume is new and empty";
-        not_done(found, &format!("{field}.{source}"), spec.get(source).is_some(), why);
+        not_done(found, format_args!("{field}.{source}"), spec.get(source).is_some(), why);
     }
 }
 
 fn service(object: &Value, found: &mut Causes) {
     let ports = list(object, "/spec/ports");
     let headless = object["spec"]["clusterIP"] == "None";
-    required(found, "spec.ports", ports.is_empty() && !headless, "");
+    required(found, format_args!("spec.ports"), ports.is_empty() && !headless, "");
     for (at, port) in ports.iter().enumerate() {
         let field = |name: &str| format!("spec.ports[{at}].{name}");
-        required(found, &field("name"), ports.len() > 1 && text(port, "/name").is_empty(), "");
+        required(found, format_args!("{}", field("name")), ports.len() > 1 && text(port, "/name").is_empty(), "");
         for name in ["port", "targetPort"] {
             if let Some(value) = number(port, &format!("/{name}")).filter(|value| !(1..=65535).contains(value)) {
                 let why = format!("Invalid value: {value}: must be between 1 and 65535, inclusive");
@@ -172,7 +176,7 @@ fn service(object: &Value, found: &mut Causes) {
     }
     let kind = text(object, "/spec/type");
     let why = format!("a Service of type {kind}; nothing outside this machine is served");
-    not_done(found, "spec.type", kind != "ClusterIP", &why);
+    not_done(found, format_args!("spec.type"), kind != "ClusterIP", &why);
 }
 
 fn lease(object: &Value, found: &mut Causes) {
@@ -180,7 +184,7 @@ fn lease(object: &Value, found: &mut Causes) {
         let why = format!("Invalid value: {seconds}: must be greater than 0");
         found.push(("spec.leaseDurationSeconds".to_owned(), why));
     }
-    not_negative(found, "spec.leaseTransitions", number(object, "/spec/leaseTransitions"));
+    not_negative(found, format_args!("spec.leaseTransitions"), number(object, "/spec/leaseTransitions"));
 }
 
 fn event(object: &Value, found: &mut Causes) {

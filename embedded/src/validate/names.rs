@@ -27,7 +27,7 @@ const KEY: &str = "a valid config key must consist of alphanumeric characters, '
 pub fn of_metadata(kind: Kind, object: &Value) -> Causes {
     let mut found = Causes::new();
     let (name, prefix) = (name(object), text(object, "/metadata/generateName"));
-    required(&mut found, "metadata.name", name.is_empty(), "name or generateName is required");
+    required(&mut found, format_args!("metadata.name"), name.is_empty(), "name or generateName is required");
     if !name.is_empty() {
         refuse(&mut found, "metadata.name", name, wrong_name(kind, name));
     } else if !prefix.is_empty() {
@@ -41,7 +41,7 @@ pub fn of_metadata(kind: Kind, object: &Value) -> Causes {
         for field in ["apiVersion", "kind", "name", "uid"] {
             let missing = text(owner, &format!("/{field}")).is_empty();
             let why = if field == "apiVersion" { "version must not be empty" } else { "must not be empty" };
-            required(&mut found, &format!("metadata.ownerReferences[{at}].{field}"), missing, why);
+            required(&mut found, format_args!("metadata.ownerReferences[{at}].{field}"), missing, why);
         }
     }
     for (at, finalizer) in list(object, "/metadata/finalizers").iter().enumerate() {
@@ -75,7 +75,7 @@ pub fn keys(object: &Value, fields: &[&str], found: &mut Causes) {
 
 /// The name of a container or of a volume.
 pub fn label(name: &str, field: &str, found: &mut Causes) {
-    required(found, field, name.is_empty(), "");
+    required(found, format_args!("{field}"), name.is_empty(), "");
     if !name.is_empty() {
         refuse(found, field, name, wrong(is_label(name), LABEL).or_else(|| too_long(name, 63)));
     }

@@ -12,7 +12,7 @@ pub fn check(spec: &Value, field: &str, found: &mut Causes) {
     let volumes = list(spec, "/volumes");
     let volume_names = named(volumes, &format!("{field}.volumes"), found);
     let containers = list(spec, "/containers");
-    required(found, &format!("{field}.containers"), containers.is_empty(), "");
+    required(found, format_args!("{field}.containers"), containers.is_empty(), "");
     for list_of in ["initContainers", "containers"] {
         let containers = list(spec, &format!("/{list_of}"));
         named(containers, &format!("{field}.{list_of}"), found);
@@ -21,7 +21,7 @@ pub fn check(spec: &Value, field: &str, found: &mut Causes) {
         }
     }
     let policy = text(spec, "/restartPolicy");
-    one_of(found, &format!("{field}.restartPolicy"), policy, &["Always", "OnFailure", "Never"]);
+    one_of(found, format_args!("{field}.restartPolicy"), policy, &["Always", "OnFailure", "Never"]);
     not_done_of(spec, field, found);
 }
 
@@ -40,31 +40,31 @@ fn named<'a>(items: &'a [Value], field: &str, found: &mut Causes) -> Vec<&'a str
 }
 
 fn check_container(container: &Value, field: &str, volumes: &[&str], found: &mut Causes) {
-    required(found, &format!("{field}.image"), text(container, "/image").is_empty(), "");
+    required(found, format_args!("{field}.image"), text(container, "/image").is_empty(), "");
     for (at, port) in list(container, "/ports").iter().enumerate() {
         let (field, port) = (format!("{field}.ports[{at}].containerPort"), number(port, "/containerPort").unwrap_or(0));
         match port {
-            0 => required(found, &field, true, ""),
+            0 => required(found, format_args!("{field}"), true, ""),
             1..=65535 => {}
             _ => found.push((field, format!("Invalid value: {port}: must be between 1 and 65535, inclusive"))),
         }
     }
     for (at, variable) in list(container, "/env").iter().enumerate() {
-        required(found, &format!("{field}.env[{at}].name"), text(variable, "/name").is_empty(), "");
+        required(found, format_args!("{field}.env[{at}].name"), text(variable, "/name").is_empty(), "");
     }
     for (at, mount) in list(container, "/volumeMounts").iter().enumerate() {
         let (field, name) = (format!("{field}.volumeMounts[{at}]"), text(mount, "/name"));
-        required(found, &format!("{field}.name"), name.is_empty(), "");
+        required(found, format_args!("{field}.name"), name.is_empty(), "");
         if !name.is_empty() && !volumes.contains(&name) {
             found.push((format!("{field}.name"), format!("Not found: {name:?}")));
         }
-        required(found, &format!("{field}.mountPath"), text(mount, "/mountPath").is_empty(), "");
+        required(found, format_args!("{field}.mountPath"), text(mount, "/mountPath").is_empty(), "");
     }
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if let Some(probe_of) = container.get(probe) {
             let handlers = ["exec", "httpGet", "tcpSocket", "grpc"];
             let none = !handlers.iter().any(|handler| probe_of.get(*handler).is_some());
-            required(found, &format!("{field}.{probe}"), none, "must specify a handler type");
+            required(found, format_args!("{field}.{probe}"), none, "must specify a handler type");
         }
     }
 }
@@ -73,35 +73,45 @@ fn check_container(container: &Value, field: &str, volumes: &[&str], found: &mut
 pub fn not_done_of(spec: &Value, field: &str, found: &mut Causes) {
     for flag in ["hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "setHostnameAsFQDN"] {
         let why = "containers are processes of this machine";
-        not_done(found, &format!("{field}.{flag}"), spec[flag] == true, why);
+        not_done(found, format_args!("{field}.{flag}"), spec[flag] == true, why);
     }
     let debug = !list(spec, "/ephemeralContainers").is_empty();
-    not_done(found, &format!("{field}.ephemeralContainers"), debug, "no containers are added to a pod that runs");
+    not_done(found, format_args!("{field}.ephemeralContainers"), debug, "no containers are added to a pod that runs");
     for (at, volume) in list(spec, "/volumes").iter().enumerate() {
         let kinds = volume.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).filter(|key| *key != "name");
         for kind in kinds.filter(|kind| !VOLUMES.contains(kind)) {
             let why = format!("volumes are {}", VOLUMES.join(", "));
-            not_done(found, &format!("{field}.volumes[{at}].{kind}"), true, &why);
+            not_done(found, format_args!("{field}.volumes[{at}].{kind}"), true, &why);
         }
     }
     for list_of in ["initContainers", "containers"] {
         for (at, container) in list(spec, &format!("/{list_of}")).iter().enumerate() {
-            let field = |name: &str| format!("{field}.{list_of}[{at}].{name}");
+            let field = format!("{field}.{list_of}[{at}]");
             let sidecar = container.get("restartPolicy").is_some();
-            not_done(found, &field("restartPolicy"), sidecar, "an initContainer ends before the others start");
+            not_done(
+                found,
+                format_args!("{field}.restartPolicy"),
+                sidecar,
+                "an initContainer ends before the others start",
+            );
             let privileged = container.pointer("/securityContext/privileged") == Some(&Value::Bool(true));
-            not_done(found, &field("securityContext.privileged"), privileged, "no process gets rights of another user");
+            not_done(
+                found,
+                format_args!("{field}.securityContext.privileged"),
+                privileged,
+                "no process gets rights of another user",
+            );
             let devices = !list(container, "/volumeDevices").is_empty();
-            not_done(found, &field("volumeDevices"), devices, "a volume is a directory");
+            not_done(found, format_args!("{field}.volumeDevices"), devices, "a volume is a directory");
             let hook = container.pointer("/lifecycle/postStart").is_some();
-            not_done(found, &field("lifecycle.postStart"), hook, "only preStop hooks are run");
+            not_done(found, format_args!("{field}.lifecycle.postStart"), hook, "only preStop hooks are run");
             for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
                 let grpc = container.pointer(&format!("/{probe}/grpc")).is_some();
-                not_done(found, &field(&format!("{probe}.grpc")), grpc, "probes are exec, httpGet and tcpSocket");
+                not_done(found, format_args!("{field}.{probe}.grpc"), grpc, "probes are exec, httpGet and tcpSocket");
             }
             for (at, mount) in list(container, "/volumeMounts").iter().enumerate() {
                 let computed = mount.get("subPathExpr").is_some();
-                not_done(found, &field(&format!("volumeMounts[{at}].subPathExpr")), computed, "subPath is done");
+                not_done(found, format_args!("{field}.volumeMounts[{at}].subPathExpr"), computed, "subPath is done");
             }
         }
     }

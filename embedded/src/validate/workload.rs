@@ -30,11 +30,11 @@ pub fn stateful_set(set: &Value, found: &mut Causes) {
     for when in ["whenDeleted", "whenScaled"] {
         let field = format!("spec.persistentVolumeClaimRetentionPolicy.{when}");
         let policy = text(&set["spec"]["persistentVolumeClaimRetentionPolicy"], &format!("/{when}"));
-        one_of(found, &field, policy, &["Retain", "Delete"]);
+        one_of(found, format_args!("{field}"), policy, &["Retain", "Delete"]);
     }
     for field in ["replicas", "minReadySeconds", "ordinals.start"] {
         let pointer = format!("/spec/{}", field.replace('.', "/"));
-        not_negative(found, &format!("spec.{field}"), number(set, &pointer));
+        not_negative(found, format_args!("spec.{field}"), number(set, &pointer));
     }
     selector(set, "statefulset", found);
     template(set, found);
@@ -47,7 +47,7 @@ pub fn stateful_set(set: &Value, found: &mut Causes) {
 
 pub fn replicated(object: &Value, found: &mut Causes) {
     for field in ["replicas", "minReadySeconds"] {
-        not_negative(found, &format!("spec.{field}"), number(object, &format!("/spec/{field}")));
+        not_negative(found, format_args!("spec.{field}"), number(object, &format!("/spec/{field}")));
     }
     selector(object, if object["spec"].get("strategy").is_some() { "deployment" } else { "replicaset" }, found);
     template(object, found);
@@ -58,7 +58,7 @@ fn selector(object: &Value, kind: &str, found: &mut Causes) {
     let nothing = json!({});
     let selector = object["spec"].get("selector");
     let empty = selector.is_some_and(|selector| Selector::of_labels(selector).wants_all());
-    required(found, "spec.selector", selector.is_none(), "");
+    required(found, format_args!("spec.selector"), selector.is_none(), "");
     if empty {
         let why = format!("Invalid value: {{}}: empty selector is invalid for {kind}");
         found.push(("spec.selector".to_owned(), why));
@@ -75,7 +75,7 @@ fn template(object: &Value, found: &mut Causes) {
     names::labels(&object["spec"]["template"]["metadata"]["labels"], "spec.template.labels", found);
     let policy = text(object, "/spec/template/spec/restartPolicy");
     if !policy.is_empty() {
-        one_of(found, "spec.template.spec.restartPolicy", policy, &["Always"]);
+        one_of(found, format_args!("spec.template.spec.restartPolicy"), policy, &["Always"]);
     }
 }
 
