@@ -128,6 +128,17 @@ impl Domain {
         .await
     }
 
+    /// Waits until somebody leads the resync and has made a first pass: a new leader waits for its watches.
+    pub(super) async fn led(&self) -> Result<(), Error> {
+        self.until("a first pass of the resync", async || {
+            let leader = self.leader().await.map_err(|error| error.to_string())?;
+            let plan = self.text(&leader, "kaa/plan").await.map_err(|error| error.to_string())?;
+            let plan: Value = serde_json::from_str(&plan).map_err(|error| error.to_string())?;
+            if plan["leading"] == true && !plan["lastPass"].is_null() { Ok(()) } else { Err(format!("{plan}")) }
+        })
+        .await
+    }
+
     /// Waits for so many running processes of a type.
     pub(super) async fn running(&self, kind: &str, wanted: usize) -> Result<(), Error> {
         self.until(&format!("{wanted} running {kind}s"), async || {

@@ -46,6 +46,7 @@ impl<'a> Walkthrough<'a> {
 
     /// Plays everything, and then so many times more without words. The first expectation that does not hold ends it.
     pub(super) async fn play(mut self, rounds: u32) -> Result<(), Error> {
+        self.domain.led().await?;
         for round in 0..=rounds {
             self.scale_down_and_up().await?;
             self.delete_a_claim().await?;
@@ -135,8 +136,12 @@ impl<'a> Walkthrough<'a> {
                 if explained.contains("container") { Ok(()) } else { Err(explained) }
             })
             .await?;
+        // What the pod's status tells of it: the first restart is at once, so it may tell both together.
         let ended = self.look_out(Kind::Pod, &pod, Event::Modified, |pod| {
-            object::list(pod, "/status/containerStatuses").iter().any(|is| is["state"]["running"].is_null())
+            let statuses = object::list(pod, "/status/containerStatuses");
+            statuses
+                .iter()
+                .any(|is| is["state"]["running"].is_null() || is["lastState"]["terminated"]["exitCode"] == 137)
         });
         self.expect(self.stage.kill(super::NAMESPACE, &pod, "engine"), "it ran until now")?;
         let ended = seen(ended).await?;
