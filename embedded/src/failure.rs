@@ -63,16 +63,34 @@ impl Failure {
         };
         let mut failure = Self::about(422, "Invalid", kind, name, format!("{qualified} {name:?} is invalid: {words}"));
         failure.details["kind"] = json!(resource.name);
+        failure.details["causes"] = Self::causes(causes);
+        if name.is_empty() {
+            drop(failure.details.as_object_mut().and_then(|details| details.remove("name")));
+        }
+        failure
+    }
+
+    /// The same of something else than a stored object, such as a Scale.
+    pub fn invalid_named(kind: &str, group: &str, name: &str, causes: &[(&str, String)]) -> Self {
+        let words: Vec<String> = causes.iter().map(|(field, why)| format!("{field}: {why}")).collect();
+        let message = format!("{kind}.{group} {name:?} is invalid: {}", words.join(", "));
+        let details = json!({"name": name, "group": group, "kind": kind, "causes": Self::causes(causes)});
+        Self { code: 422, reason: "Invalid", message, details }
+    }
+
+    /// `causes`: for each field what is wrong with it, and the machine's word for that.
+    pub fn causes<S: AsRef<str>>(causes: &[(S, String)]) -> Value {
         let reason = |why: &str| match why.split(':').next().unwrap_or_default() {
             "Required value" => "FieldValueRequired",
+            "Duplicate value" => "FieldValueDuplicate",
             "Forbidden" => "FieldValueForbidden",
             "Not found" => "FieldValueNotFound",
             "Unsupported value" => "FieldValueNotSupported",
             _ => "FieldValueInvalid",
         };
-        failure.details["causes"] =
-            causes.iter().map(|(field, why)| json!({"reason": reason(why), "message": why, "field": field})).collect();
-        failure
+        let cause =
+            |(field, why): &(S, String)| json!({"reason": reason(why), "message": why, "field": field.as_ref()});
+        causes.iter().map(cause).collect()
     }
 
     /// The request itself is not understood.
@@ -101,6 +119,18 @@ impl Failure {
         Self { code: 410, reason: "Expired", message: message.into(), details: Value::Null }
     }
 
+    /// A version that is not reached yet.
+    pub fn too_large_version(asked: u64, current: u64) -> Self {
+        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+        let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
+        Self { code: 504, reason: "Timeout", message, details: json!({"causes": [cause], "retryAfterSeconds": 1}) }
+    }
+
+    /// What a real server calls an internal error, though it is often the caller's.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self { code: 500, reason: "", message: message.into(), details: Value::Null }
+    }
+
     /// A path that leads nowhere.
     pub fn no_such_path() -> Self {
         let message = "the server could not find the requested resource".to_owned();
@@ -122,8 +152,11 @@ impl Failure {
     pub fn status(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.message, "reason": self.reason, "code": self.code,
+            "message": self.message, "code": self.code,
         });
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
+        }
         if !self.details.is_null() {
             status["details"] = self.details.clone();
         }

@@ -117,7 +117,7 @@ pub enum Deleted {
 }
 
 /// All objects of one Kubernetes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Store {
     objects: BTreeMap<Key, Arc<Value>>,
     version: u64,

@@ -1,0 +1,189 @@
+//! Reads bodies: which object it is, whether its fields have the right types, and which fields nobody knows.
+//!
+//! An object is read into its type and written again: what is lost thereby is unknown. Kubernetes drops such fields, so
+//! they are dropped here, and the caller is told or refused, as it wishes. The types are those of the newest Kubernetes
+//! that `k8s-openapi` knows: a field that is younger than the imitated one is let through.
+
+use super::options::Validation;
+use crate::failure::Failure;
+use crate::object::text;
+use crate::resource::Kind;
+use k8s_openapi::api::{apps, coordination, core, rbac};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Reads JSON.
+pub fn json(body: &[u8]) -> Result<Value, Failure> {
+    serde_json::from_slice(body).map_err(|error| Failure::bad_request(format!("the body is not JSON: {error}")))
+}
+
+/// Reads an object of a kind, and says which of its fields are unknown.
+pub fn object(kind: Kind, body: &[u8], validation: Validation) -> Result<(Value, Vec<String>), Failure> {
+    let name = kind.resource().name;
+    let mut object: Value = serde_json::from_slice(body).map_err(|error| {
+        let begin: String = String::from_utf8_lossy(body).chars().take(32).collect();
+        let begin = if begin.is_empty() { "<empty>".to_owned() } else { begin };
+        let why = format!("couldn't get version/kind; json parse error: {error} ({begin})");
+        Failure::bad_request(format!("the object provided is unrecognized (must be of type {name}): {why}"))
+    })?;
+    belongs(kind, &object)?;
+    let unknown = read(kind, &mut object).map_err(|why| cannot(kind, name, &why))?;
+    if validation == Validation::Strict && !unknown.is_empty() {
+        return Err(cannot(kind, name, &strict(&unknown)));
+    }
+    Ok((object, if validation == Validation::Warn { unknown } else { Vec::new() }))
+}
+
+/// `strict decoding error: …`
+pub fn strict(unknown: &[String]) -> String {
+    format!("strict decoding error: {}", unknown.join(", "))
+}
+
+fn cannot(kind: Kind, given: &str, why: &str) -> Failure {
+    let name = kind.resource().name;
+    Failure::bad_request(format!("{given} in version \"v1\" cannot be handled as a {name}: {why}"))
+}
+
+/// Checks that it is an object of the kind, as far as it says.
+fn belongs(kind: Kind, object: &Value) -> Result<(), Failure> {
+    let resource = kind.resource();
+    let (name, api_version) = (text(object, "/kind"), text(object, "/apiVersion"));
+    let expected = resource.api_version();
+    if (name.is_empty() || name == resource.name) && (api_version.is_empty() || api_version == expected) {
+        return Ok(());
+    }
+    let of = if api_version.is_empty() { &expected } else { api_version };
+    let why = match Kind::of(of, name) {
+        Some(_) => format!("converting (v1.{name}) to (v1.{}): unknown conversion", resource.name),
+        None => format!("no kind {name:?} is registered for version {of:?} in scheme \"pkg/runtime/scheme.go:110\""),
+    };
+    Err(cannot(kind, name, &why))
+}
+
+/// Checks an object's types and drops the fields that nobody knows; says which they were.
+pub fn read(kind: Kind, object: &mut Value) -> Result<Vec<String>, String> {
+    if !object.is_object() {
+        return Err("json: cannot unmarshal into an object".to_owned());
+    }
+    without_nulls(object);
+    let resource = kind.resource();
+    object["kind"] = resource.name.into();
+    object["apiVersion"] = resource.api_version().into();
+    let known = match kind {
+        Kind::Namespace => again::<core::v1::Namespace>(object),
+        Kind::Node => again::<core::v1::Node>(object),
+        Kind::Event => again::<core::v1::Event>(object),
+        Kind::ConfigMap => again::<core::v1::ConfigMap>(object),
+        Kind::Secret => again::<core::v1::Secret>(object),
+        Kind::Service => again::<core::v1::Service>(object),
+        Kind::ServiceAccount => again::<core::v1::ServiceAccount>(object),
+        Kind::PersistentVolumeClaim => again::<core::v1::PersistentVolumeClaim>(object),
+        Kind::Pod => again::<core::v1::Pod>(object),
+        Kind::ControllerRevision => again::<apps::v1::ControllerRevision>(object),
+        Kind::Deployment => again::<apps::v1::Deployment>(object),
+        Kind::ReplicaSet => again::<apps::v1::ReplicaSet>(object),
+        Kind::StatefulSet => again::<apps::v1::StatefulSet>(object),
+        Kind::Lease => again::<coordination::v1::Lease>(object),
+        Kind::Role => again::<rbac::v1::Role>(object),
+        Kind::RoleBinding => again::<rbac::v1::RoleBinding>(object),
+        Kind::SelfSubjectAccessReview => Ok(object.clone()),
+    }?;
+    let mut unknown = Vec::new();
+    drop_unknown(object, &known, "", &mut unknown);
+    Ok(unknown)
+}
+
+fn again<T: DeserializeOwned + Serialize>(object: &Value) -> Result<Value, String> {
+    let read = T::deserialize(object).map_err(|error| format!("json: cannot unmarshal: {error}"))?;
+    serde_json::to_value(read).map_err(|error| error.to_string())
+}
+
+/// Absent and null are the same to Kubernetes. A quantity may be written as a number.
+fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            for (key, field) in fields {
+                if matches!(key.as_str(), "limits" | "requests" | "capacity" | "allocatable") {
+                    for quantity in field.as_object_mut().into_iter().flatten().map(|(_, quantity)| quantity) {
+                        if quantity.is_number() {
+                            *quantity = Value::String(quantity.to_string());
+                        }
+                    }
+                }
+                without_nulls(field);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_nulls),
+        _ => {}
+    }
+}
+
+fn drop_unknown(value: &mut Value, known: &Value, path: &str, unknown: &mut Vec<String>) {
+    match (value, known) {
+        (Value::Object(fields), Value::Object(known)) => {
+            fields.retain(|key, field| {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                match known.get(key) {
+                    Some(known) => drop_unknown(field, known, &path, unknown),
+                    None => unknown.push(format!("unknown field {path:?}")),
+                }
+                known.contains_key(key)
+            });
+        }
+        (Value::Array(items), Value::Array(known)) => {
+            for (at, (item, known)) in items.iter_mut().zip(known).enumerate() {
+                drop_unknown(item, known, &format!("{path}[{at}]"), unknown);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Validation, object};
+    use crate::resource::Kind;
+    use serde_json::json;
+
+    #[test]
+    fn unknown_fields_are_dropped_and_told() {
+        let body = json!({"metadata": {"name": "p"}, "spec": {
+            "replicass": 1, "template": {"spec": {"containers": [{"name": "c", "imag": "x"}], "volumes": [{"name": "v", "emptyDir": {}}]}},
+        }});
+        let body = body.to_string();
+        let told = ["unknown field \"spec.replicass\"", "unknown field \"spec.template.spec.containers[0].imag\""];
+        let (read, unknown) = object(Kind::StatefulSet, body.as_bytes(), Validation::Warn).unwrap();
+        assert_eq!(unknown, told);
+        let spec = &read["spec"]["template"]["spec"];
+        assert_eq!(*spec, json!({"containers": [{"name": "c"}], "volumes": [{"name": "v", "emptyDir": {}}]}));
+        let refused = object(Kind::StatefulSet, body.as_bytes(), Validation::Strict).unwrap_err().message;
+        let why = format!("strict decoding error: {}", told.join(", "));
+        assert_eq!(refused, format!("StatefulSet in version \"v1\" cannot be handled as a StatefulSet: {why}"));
+    }
+
+    #[test]
+    fn a_field_of_another_type_is_refused() {
+        let body = json!({"spec": {"replicas": "x"}}).to_string();
+        let refused = object(Kind::Deployment, body.as_bytes(), Validation::Ignore).unwrap_err();
+        assert_eq!(refused.code, 400);
+        assert!(refused.message.ends_with("invalid type: string \"x\", expected i32"), "{}", refused.message);
+    }
+
+    #[test]
+    fn another_kind_is_refused() {
+        let body = json!({"apiVersion": "v1", "kind": "Secret"}).to_string();
+        let refused = object(Kind::ConfigMap, body.as_bytes(), Validation::Ignore).unwrap_err().message;
+        let why = "converting (v1.Secret) to (v1.ConfigMap): unknown conversion";
+        assert_eq!(refused, format!("Secret in version \"v1\" cannot be handled as a ConfigMap: {why}"));
+    }
+
+    #[test]
+    fn quantities_may_be_numbers() {
+        let body = json!({"spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": 1}}}]}}).to_string();
+        let (read, unknown) = object(Kind::Pod, body.as_bytes(), Validation::Strict).unwrap();
+        assert_eq!(read["spec"]["containers"][0]["resources"]["limits"]["cpu"], "1");
+        assert_eq!(unknown, [""; 0]);
+    }
+}

@@ -1,0 +1,104 @@
+//! What a path means: a collection, an object, or something below an object.
+
+use crate::failure::Failure;
+use crate::resource::{Kind, Subresource};
+use crate::store::Key;
+
+/// What a request is about.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The kind.
+    pub kind: Kind,
+    /// The namespace; `None` for kinds without, and for all of them.
+    pub namespace: Option<String>,
+    /// The object; `None` for the collection.
+    pub name: Option<String>,
+    /// What is below the object.
+    pub subresource: Option<Subresource>,
+}
+
+impl Target {
+    /// Reads a path.
+    pub fn of(path: &str) -> Result<Self, Failure> {
+        Self::read(path).ok_or_else(Failure::no_such_path)
+    }
+
+    fn read(path: &str) -> Option<Self> {
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let (group, version, rest) = match parts.as_slice() {
+            ["api", version, rest @ ..] => ("", *version, rest),
+            ["apis", group, version, rest @ ..] if !group.is_empty() => (*group, *version, rest),
+            _ => return None,
+        };
+        let (kind, namespace, rest) = match rest {
+            ["namespaces", namespace, plural, rest @ ..] if Kind::at(group, version, plural).is_some() => {
+                (Kind::at(group, version, plural)?, Some((*namespace).to_owned()), rest)
+            }
+            [plural, rest @ ..] => (Kind::at(group, version, plural)?, None, rest),
+            [] => return None,
+        };
+        let resource = kind.resource();
+        let (name, below) = match rest {
+            [] => (None, None),
+            [name] => (Some((*name).to_owned()), None),
+            [name, below] => (Some((*name).to_owned()), Some(*below)),
+            _ => return None,
+        };
+        let misplaced = namespace.is_some() && !resource.namespaced;
+        if misplaced || (resource.namespaced && namespace.is_none() && name.is_some()) {
+            return None;
+        }
+        let subresource = match below {
+            Some(below) => Some(*resource.subresources.iter().find(|known| known.name() == below)?),
+            None => None,
+        };
+        Some(Self { kind, namespace, name, subresource })
+    }
+
+    /// The object's key.
+    pub fn key(&self) -> Key {
+        let text = |part: &Option<String>| part.clone().unwrap_or_default();
+        Key { kind: self.kind, namespace: text(&self.namespace), name: text(&self.name) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Target;
+    use crate::resource::{Kind, Subresource};
+
+    fn read(path: &str) -> Option<(Kind, Option<String>, Option<String>, Option<Subresource>)> {
+        Target::of(path).ok().map(|target| (target.kind, target.namespace, target.name, target.subresource))
+    }
+
+    #[test]
+    fn paths_name_collections_objects_and_what_is_below_them() {
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(read("/api/v1/pods"), Some((Kind::Pod, None, None, None)));
+        assert_eq!(read("/api/v1/namespaces/a/pods"), Some((Kind::Pod, some("a"), None, None)));
+        assert_eq!(
+            read("/apis/apps/v1/namespaces/a/statefulsets/s/scale"),
+            Some((Kind::StatefulSet, some("a"), some("s"), Some(Subresource::Scale)))
+        );
+        assert_eq!(read("/api/v1/namespaces/a"), Some((Kind::Namespace, None, some("a"), None)));
+        assert_eq!(
+            read("/api/v1/namespaces/a/status"),
+            Some((Kind::Namespace, None, some("a"), Some(Subresource::Status)))
+        );
+    }
+
+    #[test]
+    fn other_paths_lead_nowhere() {
+        for path in [
+            "/api/v1/namespaces/a/nodes",
+            "/api/v1/pods/p",
+            "/api/v2/pods",
+            "/apis/apps/v1/pods",
+            "/api/v1/namespaces/a/pods/p/scale",
+            "/api/v1/namespaces/a/pods/p/log/more",
+            "/",
+        ] {
+            assert_eq!(read(path), None, "{path}");
+        }
+    }
+}

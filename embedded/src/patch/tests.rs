@@ -1,0 +1,1 @@
+//! What patches make of objects.
