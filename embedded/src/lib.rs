@@ -7,13 +7,18 @@
 //! The core is pure. Time is passed in, identifiers come from a seed, nothing waits:
 //! - [`resource`]: the kinds there are; [`object`]: what all of their objects have; [`failure`]: why something is refused.
 //! - [`store`]: the objects, their versions, and the history that watches are fed from.
+//! - [`controllers`]: what a change leaves to be done; [`events`]: what people are told of it; [`hollow`]: a kubelet
+//!   without containers, for where only the objects matter.
 //!
 //! Around it a thin shell: [`instance`] keeps the store behind one lock and rings a bell after every change.
 
 pub mod api;
+pub mod controllers;
 pub mod defaults;
 pub mod discovery;
+pub mod events;
 pub mod failure;
+pub mod hollow;
 pub mod instance;
 pub mod kubeconfig;
 pub mod object;

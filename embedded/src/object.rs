@@ -3,19 +3,28 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+/// What is at a JSON pointer whose keys have no escapes in them: `Value::pointer`, which looks for escapes, makes two
+/// strings of each key, and objects are read all the time.
+fn at<'a>(object: &'a Value, pointer: &str) -> Option<&'a Value> {
+    pointer.split('/').skip(1).try_fold(object, |value, key| match value {
+        Value::Array(list) => list.get(key.parse::<usize>().ok()?),
+        value => value.get(key),
+    })
+}
+
 /// The text at a JSON pointer; empty if there is none.
 pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    at(object, pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The number at a JSON pointer.
 pub fn number(object: &Value, pointer: &str) -> Option<i64> {
-    object.pointer(pointer).and_then(Value::as_i64)
+    at(object, pointer).and_then(Value::as_i64)
 }
 
 /// The list at a JSON pointer; empty if there is none.
 pub fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
-    object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    at(object, pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// Its name.
@@ -35,12 +44,17 @@ pub fn uid(object: &Value) -> &str {
 
 /// A label's value.
 pub fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
-    object.pointer("/metadata/labels")?.get(key)?.as_str()
+    at(object, "/metadata/labels")?.get(key)?.as_str()
 }
 
 /// Whether its deletion has begun.
 pub fn is_deleting(object: &Value) -> bool {
-    object.pointer("/metadata/deletionTimestamp").is_some()
+    at(object, "/metadata/deletionTimestamp").is_some()
+}
+
+/// Whether it says that others own it.
+pub fn has_owner(object: &Value) -> bool {
+    !list(object, "/metadata/ownerReferences").is_empty()
 }
 
 /// The reference to the controller that owns it.

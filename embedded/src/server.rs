@@ -103,6 +103,7 @@ pub struct Server {
     kubeconfig: PathBuf,
     door: Arc<Door>,
     accepting: JoinHandle<()>,
+    timers: JoinHandle<()>,
 }
 
 impl Server {
@@ -115,9 +116,13 @@ impl Server {
         let kubeconfig = dir.join("kubeconfig");
         write(&kubeconfig, &kubeconfig::admin(&url(address), &ca_pem, &token))
             .map_err(|source| Error::Write { path: kubeconfig.clone(), source })?;
+        let timers = tokio::spawn({
+            let instance = instance.clone();
+            async move { instance.run_timers().await }
+        });
         let door = Arc::new(Door::new(instance, tokens, Callers::new(&token)));
         let accepting = tokio::spawn(serve(listener, TlsAcceptor::from(tls), door.clone()));
-        Ok(Self { address, ca_pem, kubeconfig, door, accepting })
+        Ok(Self { address, ca_pem, kubeconfig, door, accepting, timers })
     }
 
     /// The first three numbers of the network that is this instance's.
@@ -155,6 +160,7 @@ impl Server {
 
     /// Ends watches, logs and commands, and waits for what is being answered, but not for long.
     pub async fn stop(self) {
+        self.timers.abort();
         self.door.close();
         if let Err(error) = self.accepting.await {
             tracing::error!(%error, "the server had failed before it was stopped");

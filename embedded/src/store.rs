@@ -126,13 +126,15 @@ pub struct Store {
     forgotten: u64,
     now: Timestamp,
     ids: Ids,
+    /// The version up to which the controllers have acted, and when time alone gives them something to do.
+    settled: (u64, Option<Timestamp>),
 }
 
 impl Store {
     /// Makes an empty one. The same seed makes the same identifiers.
     pub fn new(seed: u64, now: Timestamp) -> Self {
         let (objects, history) = (BTreeMap::new(), VecDeque::new());
-        Self { objects, version: 0, history, forgotten: 0, now, ids: Ids::new(seed) }
+        Self { objects, version: 0, history, forgotten: 0, now, ids: Ids::new(seed), settled: (0, None) }
     }
 
     /// What time it is.
@@ -148,6 +150,16 @@ impl Store {
     /// The source of identifiers.
     pub fn ids(&mut self) -> &mut Ids {
         &mut self.ids
+    }
+
+    /// The version up to which the controllers have acted, and when time alone gives them something to do.
+    pub fn settled(&self) -> (u64, Option<Timestamp>) {
+        self.settled
+    }
+
+    /// Says how far the controllers have acted.
+    pub fn set_settled(&mut self, version: u64, due: Option<Timestamp>) {
+        self.settled = (version, due);
     }
 
     /// The version of the last change.
@@ -300,6 +312,18 @@ impl Store {
             return Ok(Deleted::Begun(before));
         }
         Ok(Deleted::Begun(self.commit(Event::Modified, key.clone(), object)))
+    }
+
+    /// Lets a namespace go that is being deleted and has nothing in it any more.
+    pub fn finalize(&mut self, key: &Key) -> Result<(), Failure> {
+        let mut namespace = Value::clone(self.get(key)?);
+        namespace["spec"]["finalizers"] = json!([]);
+        if may_go(key.kind, &namespace) {
+            self.remove(key, namespace);
+        } else {
+            self.commit(Event::Modified, key.clone(), namespace);
+        }
+        Ok(())
     }
 
     /// Marks an object as one that is to go. A deletion that has begun can be made shorter, not longer.
