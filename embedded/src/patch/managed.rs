@@ -103,10 +103,11 @@ pub fn apply(
     for entry in entries.iter_mut().filter(|entry| entry.manager != *manager || !entry.applies) {
         entry.fields.0.retain(|path| !changes.contains(path));
     }
-    // What its author does not say any more and nobody else has set goes, the innermost first.
+    // What its author does not say any more and nobody else has set goes; an item of a list goes as a whole.
     left_out.retain(|path| !entries.iter().any(|entry| entry.fields.0.iter().any(|kept| kept.starts_with(path))));
+    let whole = |path: &&Path| !left_out.iter().any(|other| other.len() < path.len() && path.starts_with(other));
     let mut object = before.clone();
-    for path in left_out.iter().rev() {
+    for path in left_out.iter().filter(whole) {
         fields::remove(&mut object, path);
     }
     strategic::overlay(&mut object, &wanted)?;
