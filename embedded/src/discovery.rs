@@ -22,7 +22,7 @@ pub fn answer(store: &Store, request: &Request) -> Option<Reply> {
         _ => usize::MAX,
     };
     if parts.len() > depth {
-        return review::answer(store, request);
+        return review::answer(store, request).or_else(|| not_done(&parts));
     }
     let verb = verb(request.method);
     if !rbac::nonresource(&request.user, verb, &request.path).allowed {
@@ -56,6 +56,21 @@ pub fn answer(store: &Store, request: &Request) -> Option<Reply> {
         _ => None,
     };
     Some(body.map_or_else(|| text(404, "404 page not found\n"), |body| Reply::object(200, body)))
+}
+
+/// What clients of pods ask for and is not done here, with what helps instead.
+fn not_done(parts: &[&str]) -> Option<Reply> {
+    let ["api", "v1", "namespaces", _, "pods", _, below] = parts else { return None };
+    let instead = match *below {
+        "portforward" | "proxy" => "a pod's address can be reached from this machine as it is",
+        "attach" => "what a container writes is in its log",
+        "eviction" => "delete the pod",
+        "ephemeralcontainers" | "resize" => "make another pod",
+        _ => return None,
+    };
+    let message = format!("pods/{below} is not done by this Kubernetes: {instead}");
+    let details = json!({"kind": "pods"});
+    Some(Reply::failed(&Failure { code: 405, reason: "MethodNotAllowed", message, details }))
 }
 
 fn text(code: u16, body: &str) -> Reply {

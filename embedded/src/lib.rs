@@ -10,7 +10,8 @@
 //! - [`controllers`]: what a change leaves to be done; [`events`]: what people are told of it; [`hollow`]: a kubelet
 //!   without containers, for where only the objects matter.
 //!
-//! Around it a thin shell: [`instance`] keeps the store behind one lock and rings a bell after every change.
+//! Around it a thin shell: [`instance`] keeps the store behind one lock and rings a bell after every change; [`kubelet`]
+//! runs containers as processes.
 
 pub mod api;
 pub mod controllers;
@@ -21,6 +22,7 @@ pub mod failure;
 pub mod hollow;
 pub mod instance;
 pub mod kubeconfig;
+pub mod kubelet;
 pub mod object;
 pub mod openapi;
 pub mod patch;

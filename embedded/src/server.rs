@@ -21,9 +21,9 @@ use crate::resource::Kind;
 use crate::runtime::Runtime;
 use crate::store::{Key, Store};
 use crate::tokens::Tokens;
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::Response;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -52,6 +52,8 @@ const PLACES: [(u16, RangeInclusive<u8>); 2] = [(6443, 77..=101), (16443, 102..=
 const MAX_CONNECTIONS: u32 = 512;
 /// How long a client may take to say what it wants, handshake included, or stay idle.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a body may take.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The greatest head of a request.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// The greatest body, as a real API server has it.
@@ -285,13 +287,28 @@ async fn converse(stream: TcpStream, tls: TlsAcceptor, door: Arc<Door>) {
 
 async fn answer(door: &Door, request: hyper::Request<Incoming>) -> Response<Body> {
     let (head, body) = request.into_parts();
-    match Limited::new(body, MAX_BODY_BYTES).collect().await {
-        Ok(body) => door.answer(hyper::Request::from_parts(head, body.to_bytes())),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-            let message = format!("Request entity too large: limit is {MAX_BODY_BYTES}");
-            let details = Value::Null;
-            door::failed(&Failure { code: 413, reason: "RequestEntityTooLarge", message, details })
-        }
-        Err(error) => door::failed(&Failure::bad_request(format!("the body could not be read: {error}"))),
+    match read(body).await {
+        Ok(body) => door.answer(hyper::Request::from_parts(head, body)),
+        Err(failure) => door::failed(&failure),
     }
 }
+
+/// Reads a body that is not too large and does not take too long. One that says that it is too large is not waited for.
+async fn read(body: Incoming) -> Result<Bytes, Failure> {
+    let too_large = || {
+        let message = format!("Request entity too large: limit is {MAX_BODY_BYTES}");
+        Failure { code: 413, reason: "RequestEntityTooLarge", message, details: Value::Null }
+    };
+    if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
+        return Err(too_large());
+    }
+    let read = timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await;
+    match read.map_err(|_| Failure::bad_request("the body took too long"))? {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
+        Err(error) => Err(Failure::bad_request(format!("the body could not be read: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,14 @@
 //! Tokens of ServiceAccounts: signed here, verified here, and by whoever fetches the public key.
 //!
 //! The key is made at start and never kept: tokens of a former run are worth nothing. Whether the ServiceAccount and
-//! the pod that a token names still exist is asked of the store by whoever lets a caller in ([`Claims`]).
+//! the pod that a token names still exist is asked of the store by whoever lets a caller in.
 
 mod request;
 
 pub use request::answer;
 
 use crate::api::User;
+use crate::object::{number, text};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
@@ -15,7 +16,6 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt;
 
@@ -50,53 +50,6 @@ pub struct Bound {
     pub pod: Option<(String, String)>,
     /// The pod's node.
     pub node: Option<String>,
-}
-
-/// A name and a UID.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Named {
-    /// The name.
-    pub name: String,
-    /// The UID, if it matters.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uid: Option<String>,
-}
-
-/// What a token says of Kubernetes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bindings {
-    /// The namespace of all of them.
-    pub namespace: String,
-    /// The pod's node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<Named>,
-    /// The pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod: Option<Named>,
-    /// The ServiceAccount.
-    pub serviceaccount: Named,
-}
-
-/// What a token says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Claims {
-    aud: Vec<String>,
-    exp: i64,
-    iat: i64,
-    iss: String,
-    jti: String,
-    /// What it says of Kubernetes.
-    #[serde(rename = "kubernetes.io")]
-    pub kubernetes: Bindings,
-    nbf: i64,
-    sub: String,
-}
-
-impl Claims {
-    /// Who shows it.
-    pub fn user(&self) -> User {
-        service_account(&self.kubernetes.namespace, &self.kubernetes.serviceaccount.name)
-    }
 }
 
 /// A ServiceAccount as a user.
@@ -136,41 +89,41 @@ impl Tokens {
 
     /// Makes a token that is valid for some seconds; without audiences it is for this Kubernetes.
     pub fn issue(&self, bound: &Bound, audiences: &[String], seconds: i64, now: Timestamp) -> String {
-        let named = |name: &str, uid: Option<&str>| Named { name: name.to_owned(), uid: uid.map(str::to_owned) };
         let now = now.as_second();
-        let claims = Claims {
-            aud: if audiences.is_empty() { vec![ISSUER.to_owned()] } else { audiences.to_vec() },
-            exp: now.saturating_add(seconds),
-            iat: now,
-            iss: ISSUER.to_owned(),
-            jti: self.secret(),
-            kubernetes: Bindings {
-                namespace: bound.namespace.clone(),
-                node: bound.node.as_deref().map(|node| named(node, None)),
-                pod: bound.pod.as_ref().map(|(name, uid)| named(name, Some(uid))),
-                serviceaccount: named(&bound.service_account, Some(&bound.service_account_uid)),
-            },
-            nbf: now,
-            sub: service_account(&bound.namespace, &bound.service_account).name,
-        };
+        let account = json!({"name": bound.service_account, "uid": bound.service_account_uid});
+        let mut bindings = json!({"namespace": bound.namespace, "serviceaccount": account});
+        if let Some((name, uid)) = &bound.pod {
+            bindings["pod"] = json!({"name": name, "uid": uid});
+        }
+        if let Some(node) = &bound.node {
+            bindings["node"] = json!({"name": node});
+        }
+        let this = [ISSUER.to_owned()];
+        let claims = json!({
+            "aud": if audiences.is_empty() { &this } else { audiences }, "exp": now.saturating_add(seconds), "iat": now,
+            "iss": ISSUER, "jti": self.secret(), "kubernetes.io": bindings, "nbf": now,
+            "sub": service_account(&bound.namespace, &bound.service_account).name,
+        });
         let header = Header { typ: None, kid: Some(self.key_id.clone()), ..Header::new(Algorithm::ES256) };
         jsonwebtoken::encode(&header, &claims, &self.signing).expect("claims of texts and numbers can be signed")
     }
 
-    /// What a token says, if it was made here, for this Kubernetes, and is valid now.
-    pub fn claims(&self, token: &str, now: Timestamp) -> Option<Claims> {
+    /// What a token says of Kubernetes, if it was made here, for this Kubernetes, and is valid now.
+    pub fn bindings(&self, token: &str, now: Timestamp) -> Option<Value> {
         let mut validation = Validation::new(Algorithm::ES256);
         validation.set_audience(&[ISSUER]);
         validation.set_issuer(&[ISSUER]);
         // The library would take the system's clock; the time is compared below, with the one that is given.
         validation.validate_exp = false;
-        let claims = jsonwebtoken::decode::<Claims>(token, &self.verifying, &validation).ok()?.claims;
-        (claims.nbf <= now.as_second() && now.as_second() < claims.exp).then_some(claims)
+        let mut claims = jsonwebtoken::decode::<Value>(token, &self.verifying, &validation).ok()?.claims;
+        let valid = number(&claims, "/nbf")?..number(&claims, "/exp")?;
+        valid.contains(&now.as_second()).then(|| claims["kubernetes.io"].take())
     }
 
     /// Who shows a token, if it is good.
     pub fn verify(&self, token: &str, now: Timestamp) -> Option<User> {
-        self.claims(token, now).map(|claims| claims.user())
+        self.bindings(token, now)
+            .map(|bound| service_account(text(&bound, "/namespace"), text(&bound, "/serviceaccount/name")))
     }
 
     /// The public key, as it is published.

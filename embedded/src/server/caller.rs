@@ -3,14 +3,15 @@
 use crate::api::User;
 use crate::failure::Failure;
 use crate::instance::Instance;
-use crate::object::uid;
+use crate::object::{text, uid};
 use crate::rbac::{self, Attributes, MASTERS};
 use crate::resource::Kind;
 use crate::store::{Key, Store};
-use crate::tokens::{Bindings, Tokens, service_account};
+use crate::tokens::{Tokens, service_account};
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
 use ring::digest::{Digest, SHA256, digest};
+use serde_json::Value;
 
 /// Whoever started this Kubernetes.
 pub fn admin() -> User {
@@ -54,11 +55,8 @@ impl Callers {
         let caller = if digest(&SHA256, token.as_bytes()).as_ref() == self.admin.as_ref() {
             admin()
         } else {
-            let claims = tokens.claims(token, instance.now()).ok_or_else(Failure::unauthorized)?;
-            if !instance.look(|store| exist(store, &claims.kubernetes)) {
-                return Err(Failure::unauthorized());
-            }
-            claims.user()
+            let bound = tokens.bindings(token, instance.now()).ok_or_else(Failure::unauthorized)?;
+            instance.look(|store| known(store, &bound)).ok_or_else(Failure::unauthorized)?
         };
         let Some(meant) = meant(headers)? else { return Ok(caller) };
         let wanted = Attributes { verb: "impersonate", resource: "users", name: &meant.name, ..Attributes::default() };
@@ -67,14 +65,16 @@ impl Callers {
     }
 }
 
-/// Whether what a token is bound to is still there: it dies with its ServiceAccount and with its pod.
-fn exist(store: &Store, bound: &Bindings) -> bool {
-    let is = |kind, name: &str, wanted: &Option<String>| {
-        let found = store.find(&Key::new(kind, &bound.namespace, name));
-        found.is_some_and(|found| wanted.as_deref().is_none_or(|wanted| wanted == uid(found)))
+/// Whom a token means. It dies with its ServiceAccount and with its pod.
+fn known(store: &Store, bound: &Value) -> Option<User> {
+    let namespace = text(bound, "/namespace");
+    let there = |kind, reference: &Value| {
+        let found = store.find(&Key::new(kind, namespace, text(reference, "/name")));
+        found.is_some_and(|found| reference["uid"] == uid(found))
     };
-    is(Kind::ServiceAccount, &bound.serviceaccount.name, &bound.serviceaccount.uid)
-        && bound.pod.as_ref().is_none_or(|pod| is(Kind::Pod, &pod.name, &pod.uid))
+    let (account, pod) = (&bound["serviceaccount"], &bound["pod"]);
+    let alive = there(Kind::ServiceAccount, account) && (pod.is_null() || there(Kind::Pod, pod));
+    alive.then(|| service_account(namespace, text(account, "/name")))
 }
 
 /// On whose behalf somebody calls (`kubectl --as`).

@@ -17,7 +17,8 @@ use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 /// The protocols, the better one first.
@@ -103,7 +104,8 @@ async fn run(sink: &mut Sink, source: Source, started: Result<Execution, Failure
         Err(failure) => failure.status(),
     };
     sink.send(channel(ERROR, status.to_string().as_bytes())).await?;
-    sink.send(Message::Close(None)).await
+    // Any other code than that of a normal end, and kubectl drops what it was told before.
+    sink.send(Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))).await
 }
 
 /// Hands on what the client writes; returns when it has gone.

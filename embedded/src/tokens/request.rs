@@ -109,8 +109,7 @@ mod tests {
         let request = TokenRequest { namespace, service_account, body: json!({"spec": spec}) };
         let answer = answer(store, &tokens, &request)?;
         let token = text(&answer, "/status/token");
-        let claims = tokens.claims(token, store.now());
-        Ok(json!({"says": claims.map(|claims| claims.kubernetes), "until": answer["status"]["expirationTimestamp"]}))
+        Ok(json!({"says": tokens.bindings(token, store.now()), "until": answer["status"]["expirationTimestamp"]}))
     }
 
     #[test]
