@@ -14,6 +14,7 @@ mod scale;
 mod watch;
 mod write;
 
+pub use decode::not_json;
 pub use form::metadata_only;
 pub use watch::{Polled, Watch};
 
@@ -159,6 +160,10 @@ pub fn answer(store: &mut Store, request: &Request) -> Reply {
     if let Some(reply) = discovery::answer(store, request) {
         return reply;
     }
+    if !path::is_of_a_group(&request.path) {
+        let (content_type, body) = ("text/plain; charset=utf-8", "404 page not found\n".to_owned());
+        return Reply::Text { code: 404, content_type, body };
+    }
     act(store, request).unwrap_or_else(|failure| Reply::failed(&failure))
 }
 
@@ -170,6 +175,7 @@ fn act(store: &mut Store, request: &Request) -> Result<Reply, Failure> {
         (None, Method::Get, None) if watches => Ok(Reply::Watch(Watch::begin(request, &target)?)),
         (None, Method::Get, None) => list::answer(store, request, &target),
         (None | Some(Subresource::Status), Method::Get, Some(_)) => {
+            list::reached(store, request)?;
             let found = store.get(&target.key())?;
             Ok(Reply::object(200, Form::of(request)?.one(target.kind, found, store.now())))
         }

@@ -30,12 +30,12 @@ pub fn fill(kind: Kind, object: &mut Value) {
         Kind::Namespace => namespace(object),
         Kind::Secret => secret(object),
         Kind::RoleBinding => role_binding(object),
+        Kind::Lease => drop(entry(object, "spec")),
         Kind::Node
         | Kind::Event
         | Kind::ConfigMap
         | Kind::ServiceAccount
         | Kind::ControllerRevision
-        | Kind::Lease
         | Kind::Role
         | Kind::SelfSubjectAccessReview => {}
     }
@@ -57,7 +57,7 @@ fn items<'a>(fields: &'a mut Map<String, Value>, field: &str) -> impl Iterator<I
 }
 
 fn template(spec: &mut Map<String, Value>) {
-    if let Some(Value::Object(template)) = spec.get_mut("template")
+    if let Some(template) = below(spec, "template")
         && let Some(spec) = below(template, "spec")
     {
         pod::fill_spec(spec);

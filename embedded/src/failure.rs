@@ -45,6 +45,16 @@ impl Failure {
         Self::about(409, "Conflict", kind, name, message)
     }
 
+    /// The object is not the one that is to be deleted; a real server names its kind here, not its resource.
+    pub fn precondition(kind: Kind, name: &str, why: &str) -> Self {
+        let mut failure = Self::conflict(kind, name, why);
+        let resource = kind.resource();
+        let group = if resource.group.is_empty() { String::new() } else { format!(".{}", resource.group) };
+        failure.message = format!("Operation cannot be fulfilled on {}{group} {name:?}: {why}", resource.name);
+        failure.details["kind"] = json!(resource.name);
+        failure
+    }
+
     /// The object was changed since it was read.
     pub fn stale(kind: Kind, name: &str) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version and try again";

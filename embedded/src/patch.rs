@@ -5,6 +5,7 @@ pub mod managed;
 mod schema;
 mod strategic;
 
+use crate::api::not_json;
 use crate::failure::Failure;
 use serde_json::{Map, Value, json};
 
@@ -77,7 +78,7 @@ pub fn refused(format: Format, object: &Value, body: &[u8], why: &str) -> Failur
 }
 
 fn read(body: &[u8]) -> Result<Value, Failure> {
-    serde_json::from_slice(body).map_err(|error| Failure::bad_request(format!("error decoding patch: {error}")))
+    serde_json::from_slice(body).map_err(|error| Failure::bad_request(not_json(&error)))
 }
 
 fn fields_of(body: &[u8]) -> Result<Map<String, Value>, Failure> {

@@ -144,7 +144,12 @@ fn fields(text: &str, kind: Kind) -> Result<Vec<(String, bool, String)>, Failure
             .find_map(|(operator, equal)| term.split_once(operator).map(|(field, value)| (field, *equal, value)));
         let (field, equal, value) = found
             .ok_or_else(|| Failure::bad_request(format!("invalid selector: '{text}'; can't understand '{term}'")))?;
-        if !known(kind).contains(&field) && !["metadata.name", "metadata.namespace"].contains(&field) {
+        let always = ["metadata.name", "metadata.namespace"].contains(&field);
+        if !always && known(kind).is_empty() {
+            let only = "only \"metadata.name\", \"metadata.namespace\"";
+            return Err(Failure::bad_request(format!("{field:?} is not a known field selector: {only}")));
+        }
+        if !always && !known(kind).contains(&field) {
             return Err(Failure::bad_request(format!("field label not supported: {field}")));
         }
         read.push((field.to_owned(), equal, value.to_owned()));

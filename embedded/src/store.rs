@@ -220,6 +220,7 @@ impl Store {
         }
         defaults::fill(kind, &mut object);
         validate::created(kind, &object)?;
+        self.check_account(kind, &object)?;
         let key = Key::of(kind, &object);
         if self.objects.contains_key(&key) {
             return Err(Failure::already_exists(kind, &key.name));
@@ -250,8 +251,10 @@ impl Store {
             return Err(Failure::stale(key.kind, &key.name));
         }
         if let Some(uid) = given("uid").filter(|uid| !uid.is_empty() && *uid != object::uid(&before)) {
+            let path = [key.kind.resource().plural, &key.namespace, &key.name].join("/").replace("//", "/");
             let why = format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                "StorageError: invalid object, Code: 4, Key: /registry/{path}, ResourceVersion: 0, \
+                 AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
                 object::uid(&before)
             );
             return Err(Failure::conflict(key.kind, &key.name, &why));
@@ -281,20 +284,20 @@ impl Store {
     /// Deletes an object, or begins to.
     pub fn delete(&mut self, key: &Key, options: &DeleteOptions) -> Result<Deleted, Failure> {
         let before = self.get(key)?.clone();
-        let failed = |what: &str, wanted: &str, is: &str| {
+        let failed = |what: &str, wanted: &str, is: &str, since: &str| {
             let why = format!(
                 "the {what} in the precondition ({wanted}) does not match the {what} in record ({is}). \
-                               The object might have been deleted and then recreated"
+                 The object might have been {since}"
             );
-            Err(Failure::conflict(key.kind, &key.name, &why))
+            Err(Failure::precondition(key.kind, &key.name, &why))
         };
         let is = object::uid(&before);
         if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != is) {
-            return failed("UID", wanted, is);
+            return failed("UID", wanted, is, "deleted and then recreated");
         }
         let is = object::text(&before, "/metadata/resourceVersion");
         if let Some(wanted) = options.version.as_deref().filter(|wanted| *wanted != is) {
-            return failed("ResourceVersion", wanted, is);
+            return failed("ResourceVersion", wanted, is, "modified");
         }
         let mut object = Value::clone(&before);
         let finalizer = match options.propagation {
@@ -355,6 +358,18 @@ impl Store {
             return Err(Failure::forbidden(kind, name(object), &why));
         }
         Ok(())
+    }
+
+    /// A pod needs its ServiceAccount; the one called `default` is made with its namespace.
+    fn check_account(&self, kind: Kind, object: &Value) -> Result<(), Failure> {
+        let (namespace, account) = (object::namespace(object), object::text(object, "/spec/serviceAccountName"));
+        let is_there = || self.find(&Key::new(Kind::ServiceAccount, namespace, account)).is_some();
+        if kind != Kind::Pod || matches!(account, "" | "default") || is_there() {
+            return Ok(());
+        }
+        let why =
+            format!("error looking up service account {namespace}/{account}: serviceaccount {account:?} not found");
+        Err(Failure::forbidden(kind, name(object), &why))
     }
 
     fn commit(&mut self, event: Event, key: Key, object: Value) -> Arc<Value> {

@@ -15,7 +15,12 @@ use serde_json::Value;
 
 /// Reads JSON.
 pub fn json(body: &[u8]) -> Result<Value, Failure> {
-    serde_json::from_slice(body).map_err(|error| Failure::bad_request(format!("the body is not JSON: {error}")))
+    serde_json::from_slice(body).map_err(|error| Failure::bad_request(not_json(&error)))
+}
+
+/// Why something is not JSON; in the words of Kubernetes if it is only a part.
+pub fn not_json(error: &serde_json::Error) -> String {
+    if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() }
 }
 
 /// Reads an object of a kind, and says which of its fields are unknown.
@@ -24,7 +29,7 @@ pub fn object(kind: Kind, body: &[u8], validation: Validation) -> Result<(Value,
     let mut object: Value = serde_json::from_slice(body).map_err(|error| {
         let begin: String = String::from_utf8_lossy(body).chars().take(32).collect();
         let begin = if begin.is_empty() { "<empty>".to_owned() } else { begin };
-        let why = format!("couldn't get version/kind; json parse error: {error} ({begin})");
+        let why = format!("couldn't get version/kind; json parse error: {} ({begin})", not_json(&error));
         Failure::bad_request(format!("the object provided is unrecognized (must be of type {name}): {why}"))
     })?;
     belongs(kind, &object)?;
@@ -32,12 +37,18 @@ pub fn object(kind: Kind, body: &[u8], validation: Validation) -> Result<(Value,
     if validation == Validation::Strict && !unknown.is_empty() {
         return Err(cannot(kind, name, &strict(&unknown)));
     }
-    Ok((object, if validation == Validation::Warn { unknown } else { Vec::new() }))
+    Ok((object, warnings(&unknown, validation)))
+}
+
+/// What the caller is told of unknown fields.
+pub fn warnings(unknown: &[String], validation: Validation) -> Vec<String> {
+    let told = unknown.iter().filter(|_| validation == Validation::Warn);
+    told.map(|path| format!("unknown field {path:?}")).collect()
 }
 
 /// `strict decoding error: …`
 pub fn strict(unknown: &[String]) -> String {
-    format!("strict decoding error: {}", unknown.join(", "))
+    format!("strict decoding error: {}", warnings(unknown, Validation::Warn).join(", "))
 }
 
 fn cannot(kind: Kind, given: &str, why: &str) -> Failure {
@@ -55,13 +66,16 @@ fn belongs(kind: Kind, object: &Value) -> Result<(), Failure> {
     }
     let of = if api_version.is_empty() { &expected } else { api_version };
     let why = match Kind::of(of, name) {
-        Some(_) => format!("converting (v1.{name}) to (v1.{}): unknown conversion", resource.name),
+        Some(_) => {
+            let group = resource.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
+            format!("converting (v1.{name}) to ({group}.{}): unknown conversion", resource.name)
+        }
         None => format!("no kind {name:?} is registered for version {of:?} in scheme \"pkg/runtime/scheme.go:110\""),
     };
     Err(cannot(kind, name, &why))
 }
 
-/// Checks an object's types and drops the fields that nobody knows; says which they were.
+/// Checks an object's types and drops the fields that nobody knows; says where they were.
 pub fn read(kind: Kind, object: &mut Value) -> Result<Vec<String>, String> {
     if !object.is_object() {
         return Err("json: cannot unmarshal into an object".to_owned());
@@ -127,7 +141,7 @@ fn drop_unknown(value: &mut Value, known: &Value, path: &str, unknown: &mut Vec<
                 let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
                 match known.get(key) {
                     Some(known) => drop_unknown(field, known, &path, unknown),
-                    None => unknown.push(format!("unknown field {path:?}")),
+                    None => unknown.push(path),
                 }
                 known.contains_key(key)
             });
@@ -175,7 +189,7 @@ mod tests {
     fn another_kind_is_refused() {
         let body = json!({"apiVersion": "v1", "kind": "Secret"}).to_string();
         let refused = object(Kind::ConfigMap, body.as_bytes(), Validation::Ignore).unwrap_err().message;
-        let why = "converting (v1.Secret) to (v1.ConfigMap): unknown conversion";
+        let why = "converting (v1.Secret) to (core.ConfigMap): unknown conversion";
         assert_eq!(refused, format!("Secret in version \"v1\" cannot be handled as a ConfigMap: {why}"));
     }
 

@@ -42,10 +42,7 @@ struct Page {
 
 fn page(store: &Store, request: &Request, target: &Target) -> Result<Page, Failure> {
     let namespace = target.namespace.as_deref();
-    let asked = request.given("resourceVersion").map(version).transpose()?.unwrap_or(0);
-    if asked > store.version() {
-        return Err(Failure::too_large_version(asked, store.version()));
-    }
+    let asked = reached(store, request)?;
     let exact = match request.given("resourceVersionMatch") {
         Some("Exact") => true,
         None | Some("NotOlderThan") => false,
@@ -54,6 +51,10 @@ fn page(store: &Store, request: &Request, target: &Target) -> Result<Page, Failu
             return Err(super::options::refused("ListOptions", &[("resourceVersionMatch", why)]));
         }
     };
+    if request.given("resourceVersionMatch").is_some() && request.given("resourceVersion").is_none() {
+        let why = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided".to_owned();
+        return Err(super::options::refused("ListOptions", &[("resourceVersionMatch", why)]));
+    }
     if let Some(token) = request.given("continue") {
         let position = Position::read(token, target.kind)?;
         let mut objects = as_of(store, target.kind, namespace, position.version)?;
@@ -65,6 +66,13 @@ fn page(store: &Store, request: &Request, target: &Target) -> Result<Page, Failu
         return Ok(Page { version: asked, objects: objects.into_values().collect() });
     }
     Ok(Page { version: store.version(), objects: store.list(target.kind, namespace).cloned().collect() })
+}
+
+/// The version that is asked for at least, which has to be reached; 0 if none is.
+pub fn reached(store: &Store, request: &Request) -> Result<u64, Failure> {
+    let bad = |failure: Failure| Failure::bad_request(format!("invalid resource version: {failure}"));
+    let asked = request.given("resourceVersion").map(version).transpose().map_err(bad)?.unwrap_or(0);
+    if asked > store.version() { Err(Failure::too_large_version(asked, store.version())) } else { Ok(asked) }
 }
 
 /// Reads a resourceVersion.

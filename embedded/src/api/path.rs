@@ -1,8 +1,17 @@
 //! What a path means: a collection, an object, or something below an object.
 
 use crate::failure::Failure;
-use crate::resource::{Kind, Subresource};
+use crate::resource::{Kind, RESOURCES, Subresource};
 use crate::store::Key;
+
+/// Whether a path is in a group that there is; others lead to nothing that speaks of Kubernetes.
+pub fn is_of_a_group(path: &str) -> bool {
+    match path.trim_matches('/').split('/').collect::<Vec<_>>().as_slice() {
+        ["api", ..] => true,
+        ["apis", group, ..] => RESOURCES.iter().any(|resource| !group.is_empty() && resource.group == *group),
+        _ => false,
+    }
+}
 
 /// What a request is about.
 #[derive(Debug, PartialEq, Eq)]

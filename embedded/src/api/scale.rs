@@ -55,9 +55,10 @@ fn scale_of(object: &Value) -> Value {
         metadata[field] = json!(text(object, &format!("/metadata/{field}")));
     }
     let count = |pointer: &str| number(object, pointer).unwrap_or(0);
+    // As a real one does, a zero is left out of what is wanted, but not of what is.
+    let spec = if count("/spec/replicas") == 0 { json!({}) } else { json!({"replicas": count("/spec/replicas")}) };
     json!({
-        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
-        "spec": {"replicas": count("/spec/replicas")},
+        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec,
         "status": {"replicas": count("/status/replicas"), "selector": selector.join(",")},
     })
 }

@@ -86,7 +86,7 @@ pub fn patch(store: &mut Store, request: &Request, target: &Target, part: Part) 
         let why = format!("Invalid value: {:?}: field is immutable", text(&object, "/metadata/uid"));
         return Err(Failure::invalid(target.kind, name(&before), &[("metadata.uid".to_owned(), why)]));
     }
-    let warnings = if options.validation == Validation::Warn { unknown } else { Vec::new() };
+    let warnings = decode::warnings(&unknown, options.validation);
     let body = update(store, target, part, &options, &before, object)?;
     Ok(Reply::Object { code: 200, body, warnings })
 }
@@ -124,19 +124,29 @@ fn applied(request: &Request, target: &Target) -> Result<Value, Failure> {
         Failure::bad_request(format!("error decoding the applied object, which has to be JSON here: {error}"))
     })?;
     let resource = target.kind.resource();
-    let (group, name) = (text(&wanted, "/apiVersion").to_owned(), text(&wanted, "/kind").to_owned());
-    if group != resource.api_version() || name != resource.name {
-        let group = if group.contains('/') { group } else { format!("/{group}") };
+    let (version, name) = (text(&wanted, "/apiVersion").to_owned(), text(&wanted, "/kind").to_owned());
+    if version != resource.api_version() || name != resource.name {
+        let group = if version.contains('/') { version } else { format!("/{version}") };
         return Err(Failure::bad_request(format!("invalid object type: {group}, Kind={name}")));
     }
     if wanted.pointer("/metadata/managedFields").is_some_and(|fields| !fields.is_null()) {
         return Err(Failure::bad_request("metadata.managedFields must be nil"));
     }
-    let unknown = decode::read(target.kind, &mut wanted)
-        .map_err(|why| Failure::internal(format!("failed to create typed patch object (of kind {name}): {why}")))?;
-    if !unknown.is_empty() {
-        let why = unknown.join(", ");
-        return Err(Failure::internal(format!("failed to create typed patch object (of kind {name}): {why}")));
+    let (here, said) = (object::namespace(&wanted).to_owned(), object::name(&wanted).to_owned());
+    let group = if resource.group.is_empty() { "/v1".to_owned() } else { resource.api_version() };
+    let cannot = |why: &str| {
+        let what = format!("({here}/{said}; {group}, Kind={name})");
+        Failure::internal(format!("failed to create typed patch object {what}: {why}"))
+    };
+    let unknown = decode::read(target.kind, &mut wanted).map_err(|why| cannot(&why))?;
+    let undeclared = |path: &String| format!(".{path}: field not declared in schema");
+    match unknown.as_slice() {
+        [] => {}
+        [path] => return Err(cannot(&undeclared(path))),
+        paths => {
+            let lines: Vec<String> = paths.iter().map(|path| format!("\n  {}", undeclared(path))).collect();
+            return Err(cannot(&format!("errors:{}", lines.concat())));
+        }
     }
     let url = target.name.as_deref().unwrap_or_default();
     if object::name(&wanted).is_empty() {

@@ -116,9 +116,6 @@ impl<'a> Pass<'a> {
         let room = (self.wanted + self.surge - total).max(0);
         let more = if has > self.wanted { self.wanted } else { has + room.min(self.wanted - has) };
         let new = self.renew(store, more)?;
-        if more != has {
-            return Ok(());
-        }
         let enough = self.wanted - self.missing;
         let unavailable = replicas(&new) - available(&new);
         let mut spare = total - enough - unavailable;

@@ -245,6 +245,21 @@ fn a_pod_without_a_fit_node_waits_and_says_why() {
 }
 
 #[test]
+fn a_node_that_is_not_ready_or_cordoned_gets_no_pod() {
+    let mut world = World::new();
+    world.status(Kind::Node, "node", |node| node["status"]["conditions"][0]["status"] = json!("False"));
+    world.edit(Kind::Node, "node", |node| node["spec"] = json!({"unschedulable": true}));
+    world
+        .create(Kind::Pod, json!({"metadata": {"name": "one"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}));
+    world.status(Kind::Node, "node", |node| node["status"]["conditions"][0]["status"] = json!("True"));
+    let why = |pod: &Value| text(pod, "/status/conditions/0/message").to_owned();
+    assert!(why(world.get(Kind::Pod, "one")).contains("1 node(s) were unschedulable"));
+    assert!(world.events("Pod")[0].contains("untolerated taint {node.kubernetes.io/not-ready: }"));
+    world.edit(Kind::Node, "node", |node| node["spec"] = json!({}));
+    assert_eq!(world.get(Kind::Pod, "one")["spec"]["nodeName"], "node");
+}
+
+#[test]
 fn a_claim_of_one_pod_only_keeps_the_next_waiting() {
     let mut world = World::new();
     world.create(Kind::PersistentVolumeClaim, claim("log", "ReadWriteOncePod"));
@@ -257,6 +272,20 @@ fn a_claim_of_one_pod_only_keeps_the_next_waiting() {
     assert_eq!(text(world.get(Kind::Pod, "two"), "/spec/nodeName"), "", "one that is ending still has it");
     world.step("one");
     assert_eq!(text(world.get(Kind::Pod, "two"), "/spec/nodeName"), "node");
+}
+
+#[test]
+fn of_two_pods_that_wait_for_a_claim_of_one_pod_only_one_gets_it_and_then_the_other() {
+    let mut world = World::new();
+    world.create(Kind::Pod, pod_with_claim("one", "log"));
+    world.create(Kind::Pod, pod_with_claim("two", "log"));
+    world.create(Kind::PersistentVolumeClaim, claim("log", "ReadWriteOncePod"));
+    world.run();
+    let phase = |world: &World, pod| text(world.get(Kind::Pod, pod), "/status/phase").to_owned();
+    assert_eq!([phase(&world, "one"), phase(&world, "two")], ["Running", "Pending"]);
+    world.status(Kind::Pod, "one", |pod| pod["status"]["phase"] = json!("Succeeded"));
+    world.run();
+    assert_eq!(phase(&world, "two"), "Running");
 }
 
 #[test]

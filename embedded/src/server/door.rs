@@ -150,9 +150,10 @@ impl Door {
         if asked.query.iter().any(|(name, value)| name == "tty" && matches!(value.as_str(), "true" | "1")) {
             return Err(Failure::bad_request("there are no terminals here: leave out -t (--tty)"));
         }
+        let runtime = self.runtime()?;
         let offer = exec::offer(request.headers())?;
         let place = self.commands.clone().try_acquire_owned().map_err(|_| busy())?;
-        let conversation = exec::converse(hyper::upgrade::on(request), self.runtime()?.exec(wanted), self.stopping());
+        let conversation = exec::converse(hyper::upgrade::on(request), runtime.exec(wanted), self.stopping());
         tokio::spawn(async move {
             conversation.await;
             drop(place);

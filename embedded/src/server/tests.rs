@@ -25,7 +25,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
-use tower::ServiceExt;
+use tower::{Service, ServiceExt};
 
 /// Logs in three pieces; a command that repeats what it reads, says something on stderr, and exits with 3.
 struct Echo;
@@ -215,6 +215,24 @@ async fn who_comes_in_by_the_door_needs_no_socket() {
     let refused = service.oneshot(request("/api/v1/namespaces/default/pods/till-0/portforward")).await.unwrap();
     assert_eq!(refused.status(), 405);
     server.stop().await;
+}
+
+#[tokio::test]
+async fn a_watch_tells_a_change_when_it_comes_and_ends_with_the_server() {
+    let (server, _dir) = started().await;
+    let mut service = server.door().clone().service(super::admin());
+    let path = "/api/v1/namespaces/default/pods?watch=true";
+    let request = hyper::Request::get(path).body(Full::new(Bytes::new())).unwrap();
+    let mut lines = service.call(request).await.unwrap().into_body().into_data_stream();
+    let line = lines.next().await.unwrap().unwrap();
+    assert!(line.starts_with(b"{") && line.ends_with(b"\n"), "{line:?}");
+    let removed = hyper::Request::delete("/api/v1/namespaces/default/pods/till-0");
+    let (told, removed) = tokio::join!(lines.next(), service.call(removed.body(Full::new(Bytes::new())).unwrap()));
+    assert_eq!(removed.unwrap().status(), 200);
+    let event: Value = serde_json::from_slice(&told.unwrap().unwrap()).unwrap();
+    assert_eq!((&event["type"], &event["object"]["metadata"]["name"]), (&json!("DELETED"), &json!("till-0")));
+    let (ended, ()) = tokio::join!(lines.next(), server.stop());
+    assert!(ended.is_none(), "a watch would hold up the end");
 }
 
 #[test]

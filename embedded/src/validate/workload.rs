@@ -49,7 +49,7 @@ pub fn replicated(object: &Value, found: &mut Causes) {
     for field in ["replicas", "minReadySeconds"] {
         not_negative(found, format_args!("spec.{field}"), number(object, &format!("/spec/{field}")));
     }
-    selector(object, if object["spec"].get("strategy").is_some() { "deployment" } else { "replicaset" }, found);
+    selector(object, "deployment", found);
     template(object, found);
     pod::check(&object["spec"]["template"]["spec"], "spec.template.spec", found);
 }
@@ -60,12 +60,12 @@ fn selector(object: &Value, kind: &str, found: &mut Causes) {
     let empty = selector.is_some_and(|selector| Selector::of_labels(selector).wants_all());
     required(found, format_args!("spec.selector"), selector.is_none(), "");
     if empty {
-        let why = format!("Invalid value: {{}}: empty selector is invalid for {kind}");
+        let why = format!("Invalid value: {}: empty selector is invalid for {kind}", go(&nothing));
         found.push(("spec.selector".to_owned(), why));
     }
     let labels = object.pointer("/spec/template/metadata/labels");
     let template = json!({"metadata": {"labels": labels.unwrap_or(&nothing)}});
-    if empty || !selector.is_some_and(|selector| Selector::of_labels(selector).wants(&template)) {
+    if !empty && !selector.is_some_and(|selector| Selector::of_labels(selector).wants(&template)) {
         let why = format!("Invalid value: {}: `selector` does not match template `labels`", map(labels));
         found.push(("spec.template.metadata.labels".to_owned(), why));
     }
@@ -86,6 +86,15 @@ fn map(labels: Option<&Value>) -> String {
     format!("map[string]string{{{}}}", labels.join(", "))
 }
 
+/// A selector as Go shows it.
+fn go(selector: &Value) -> String {
+    let expressions = match selector.get("matchExpressions") {
+        None => "[]v1.LabelSelectorRequirement(nil)".to_owned(),
+        Some(expressions) => expressions.to_string(),
+    };
+    format!("v1.LabelSelector{{MatchLabels:{}, MatchExpressions:{expressions}}}", map(selector.get("matchLabels")))
+}
+
 pub fn fixed_set(before: &Value, object: &Value, found: &mut Causes) {
     let mut allowed = object["spec"].clone();
     for field in CHANGEABLE {
@@ -102,12 +111,6 @@ pub fn fixed_set(before: &Value, object: &Value, found: &mut Causes) {
 pub fn fixed_selector(before: &Value, object: &Value, found: &mut Causes) {
     let selector = &object["spec"]["selector"];
     if *selector != before["spec"]["selector"] {
-        let labels = map(selector.get("matchLabels"));
-        let expressions = match selector.get("matchExpressions") {
-            None => "[]v1.LabelSelectorRequirement(nil)".to_owned(),
-            Some(expressions) => expressions.to_string(),
-        };
-        let shown = format!("v1.LabelSelector{{MatchLabels:{labels}, MatchExpressions:{expressions}}}");
-        found.push(("spec.selector".to_owned(), format!("Invalid value: {shown}: field is immutable")));
+        found.push(("spec.selector".to_owned(), format!("Invalid value: {}: field is immutable", go(selector))));
     }
 }

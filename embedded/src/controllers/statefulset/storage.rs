@@ -20,7 +20,8 @@ pub enum Provided {
     All,
     /// The one of this name is, but is being deleted.
     Leaving(String),
-    /// One is, but belongs to a pod of the same name that is gone: it is about to go too.
+    /// One is, but belongs to a pod of the same name that is gone: it is about to go too. (Kubernetes 1.33 waits for the
+    /// same and may then forget to look again until something else happens to the set. This one looks.)
     Stale,
 }
 

@@ -3,7 +3,7 @@
 use super::{World, claim, pod_with_claim, stateful_set, with_claims};
 use crate::object::{list, text, uid};
 use crate::resource::Kind;
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn claims(world: &World) -> String {
     world.names(Kind::PersistentVolumeClaim)
@@ -65,7 +65,7 @@ fn a_claim_goes_with_its_set() {
 /// Whether the claim of an ordinal is the same as before, when the ordinal is wanted again while its pod still ends.
 fn is_kept_by_coming_back(policy: &str) -> bool {
     let mut world = World::new();
-    world.create(Kind::StatefulSet, with_claims(stateful_set(2, policy), "Delete", "Retain"));
+    world.create(Kind::StatefulSet, protected(with_claims(stateful_set(2, policy), "Delete", "Retain")));
     world.run();
     let before = uid(world.get(Kind::PersistentVolumeClaim, "data-web-1")).to_owned();
     world.scale(Kind::StatefulSet, "web", 1);
@@ -100,7 +100,7 @@ fn a_claim_in_use_goes_with_its_pod_and_comes_back_another() {
 }
 
 /// The finalizer that defaults give each claim, in the template.
-fn protected(mut set: serde_json::Value) -> serde_json::Value {
+fn protected(mut set: Value) -> Value {
     set["spec"]["volumeClaimTemplates"][0]["metadata"]["finalizers"] = json!([crate::defaults::CLAIM_PROTECTION]);
     set
 }

@@ -104,6 +104,14 @@ fn without_a_surge_one_goes_first() {
 }
 
 #[test]
+fn a_share_that_comes_to_nothing_still_lets_one_go() {
+    let mut world = running(deployment(2, json!(0), json!("10%")));
+    restart(&mut world, "now");
+    world.run();
+    assert_eq!(scalings(&world), ["up 0 to 2", "down 2 to 1", "up 0 to 1", "down 1 to 0", "up 1 to 2"]);
+}
+
+#[test]
 fn a_pod_that_does_not_get_ready_stops_an_update_until_it_is_given_up() {
     let mut world = running(deployment(2, json!(1), json!(0)));
     restart(&mut world, "now");
@@ -232,4 +240,27 @@ fn a_paused_deployment_is_scaled_but_not_updated() {
     world.run();
     assert_eq!(world.names(Kind::ReplicaSet).split(' ').count(), 2);
     assert_eq!(text(condition(&world, "Progressing"), "/reason"), "NewReplicaSetAvailable");
+}
+
+#[test]
+fn one_that_goes_on_after_a_pause_does_not_say_that_it_is_paused() {
+    let mut world = running(deployment(1, json!(1), json!(0)));
+    world.edit(Kind::Deployment, "te", |deployment| deployment["spec"]["paused"] = json!(true));
+    world.scale(Kind::Deployment, "te", 2);
+    world.edit(Kind::Deployment, "te", |deployment| deployment["spec"]["paused"] = json!(false));
+    assert_eq!(text(condition(&world, "Progressing"), "/reason"), "ReplicaSetUpdated", "the second is not ready yet");
+}
+
+#[test]
+fn an_update_waits_until_each_pod_was_ready_for_a_while() {
+    let mut one = deployment(1, json!(1), json!(0));
+    one["spec"]["minReadySeconds"] = json!(10);
+    let mut world = running(one);
+    world.pass(10);
+    restart(&mut world, "now");
+    world.run();
+    assert_eq!(world.pods().split(' ').count(), 2, "the new one is ready, the old one still there");
+    world.pass(10);
+    world.run();
+    assert_eq!(world.pods().split(' ').count(), 1);
 }

@@ -44,6 +44,18 @@ fn another_object_of_the_same_name_is_no_owner() {
 }
 
 #[test]
+fn an_object_of_another_namespace_is_no_owner() {
+    let mut world = World::new();
+    world.create(Kind::ConfigMap, map("one"));
+    let mut far = owned(&world, "far", &["one"]);
+    far["metadata"]["namespace"] = json!("other");
+    world.store.create(Kind::Namespace, json!({"metadata": {"name": "other"}})).unwrap();
+    world.store.create(Kind::Secret, far).unwrap();
+    settle(&mut world.store);
+    assert_eq!(world.store.list(Kind::Secret, None).count(), 0);
+}
+
+#[test]
 fn an_owner_of_a_kind_that_is_not_known_is_left_to_others() {
     let mut world = World::new();
     let owner = json!({"apiVersion": "example.com/v1", "kind": "Thing", "name": "t", "uid": "u"});
@@ -71,6 +83,18 @@ fn in_the_foreground_the_owner_goes_last() {
 }
 
 #[test]
+fn in_the_foreground_only_those_that_hold_their_owner_are_waited_for() {
+    let mut world = World::new();
+    world.create(Kind::ConfigMap, map("one"));
+    let mut held = owned(&world, "held", &["one"]);
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    held["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = json!(false);
+    world.create(Kind::Secret, held);
+    world.delete(Kind::ConfigMap, "one", Some(Propagation::Foreground));
+    assert_eq!((world.names(Kind::ConfigMap), world.names(Kind::Secret)), (String::new(), "held!".to_owned()));
+}
+
+#[test]
 fn in_the_background_the_owner_goes_first() {
     let mut world = World::new();
     world.create(Kind::Deployment, workload("te", 1));
@@ -94,6 +118,19 @@ fn an_orphan_stays_and_is_taken_over() {
     world.create(Kind::Deployment, workload("te", 2));
     world.run();
     assert_eq!((world.names(Kind::ReplicaSet), world.pods()), (sets, pods));
+}
+
+#[test]
+fn an_orphan_that_is_ending_is_not_taken_over() {
+    let mut world = World::new();
+    world.create(Kind::ReplicaSet, workload("te", 1));
+    world.run();
+    let pod = world.pods();
+    world.delete(Kind::ReplicaSet, "te", Some(Propagation::Orphan));
+    world.delete(Kind::Pod, &pod, None);
+    world.create(Kind::ReplicaSet, workload("te", 1));
+    assert!(world.get(Kind::Pod, &pod)["metadata"].get("ownerReferences").is_none());
+    assert_eq!(world.pods().split(' ').count(), 2, "another is made in its place");
 }
 
 #[test]

@@ -141,6 +141,26 @@ fn an_update_goes_from_the_highest_down_to_the_partition_and_can_be_undone() {
 }
 
 #[test]
+fn old_revisions_are_forgotten_beyond_the_limit() {
+    let mut world = World::new();
+    let mut set = stateful_set(1, "Parallel");
+    set["spec"]["revisionHistoryLimit"] = json!(1);
+    world.create(Kind::StatefulSet, set);
+    for image in ["two", "three", "four"] {
+        world.run();
+        world.edit(Kind::StatefulSet, "web", |set| {
+            set["spec"]["template"]["spec"]["containers"][0]["image"] = json!(image);
+        });
+    }
+    world.run();
+    let numbers =
+        world.store.list(Kind::ControllerRevision, None).map(|revision| revision["revision"].as_i64().unwrap());
+    let mut numbers: Vec<i64> = numbers.collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [3, 4]);
+}
+
+#[test]
 fn a_set_that_updates_on_delete_replaces_nothing_by_itself() {
     let mut world = World::new();
     let mut set = stateful_set(2, "Parallel");
