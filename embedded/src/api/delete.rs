@@ -16,6 +16,9 @@ use std::sync::Arc;
 pub fn answer(store: &mut Store, request: &Request, target: &Target) -> Result<Reply, Failure> {
     let (options, dry) = options(request)?;
     match &target.name {
+        Some(name) if target.kind == Kind::Namespace && matches!(name.as_str(), "default" | "kube-system") => {
+            Err(Failure::forbidden(Kind::Namespace, name, "this namespace may not be deleted"))
+        }
         Some(_) => {
             let deleted = perform(store, dry, |store| store.delete(&target.key(), &options))?;
             Ok(Reply::object(200, shown(target.kind, &deleted)))

@@ -74,26 +74,26 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::Target;
-    use crate::resource::{Kind, Subresource};
+    use crate::resource::Subresource;
 
-    fn read(path: &str) -> Option<(Kind, Option<String>, Option<String>, Option<Subresource>)> {
-        Target::of(path).ok().map(|target| (target.kind, target.namespace, target.name, target.subresource))
+    /// The kind, the namespace, the name and what is below it; `-` for none.
+    fn read(path: &str) -> Option<String> {
+        let target = Target::of(path).ok()?;
+        let (namespace, name) = (target.namespace.unwrap_or("-".to_owned()), target.name.unwrap_or("-".to_owned()));
+        Some(format!("{} {namespace} {name} {}", target.kind, target.subresource.map_or("-", Subresource::name)))
     }
 
     #[test]
     fn paths_name_collections_objects_and_what_is_below_them() {
-        let some = |text: &str| Some(text.to_owned());
-        assert_eq!(read("/api/v1/pods"), Some((Kind::Pod, None, None, None)));
-        assert_eq!(read("/api/v1/namespaces/a/pods"), Some((Kind::Pod, some("a"), None, None)));
-        assert_eq!(
-            read("/apis/apps/v1/namespaces/a/statefulsets/s/scale"),
-            Some((Kind::StatefulSet, some("a"), some("s"), Some(Subresource::Scale)))
-        );
-        assert_eq!(read("/api/v1/namespaces/a"), Some((Kind::Namespace, None, some("a"), None)));
-        assert_eq!(
-            read("/api/v1/namespaces/a/status"),
-            Some((Kind::Namespace, None, some("a"), Some(Subresource::Status)))
-        );
+        for (path, meant) in [
+            ("/api/v1/pods", "Pod - - -"),
+            ("/api/v1/namespaces/a/pods", "Pod a - -"),
+            ("/apis/apps/v1/namespaces/a/statefulsets/s/scale", "StatefulSet a s scale"),
+            ("/api/v1/namespaces/a", "Namespace - a -"),
+            ("/api/v1/namespaces/a/status", "Namespace - a status"),
+        ] {
+            assert_eq!(read(path).as_deref(), Some(meant), "{path}");
+        }
     }
 
     #[test]

@@ -203,6 +203,13 @@ fn preconditions_and_policies_of_a_deletion_are_heeded() {
     assert!(begun["metadata"]["deletionTimestamp"].is_string());
 }
 
+#[test]
+fn the_namespaces_that_come_with_it_stay() {
+    let (code, refused) = delete(&mut store(), "/api/v1/namespaces/default", &Value::Null);
+    let message = "namespaces \"default\" is forbidden: this namespace may not be deleted";
+    assert_eq!((code, &refused["message"]), (403, &json!(message)));
+}
+
 fn watch(store: &mut Store, path: &str) -> Watch {
     match answer(store, &request(Method::Get, path, "", &Value::Null)) {
         Reply::Watch(watch) => watch,

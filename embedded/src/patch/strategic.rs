@@ -115,7 +115,7 @@ fn merge_list(field: &str, list: &mut Vec<Value>, patch: &[Value], whole: bool) 
 }
 
 /// Brings items into an order; those that it does not name keep their place among their neighbours.
-fn sort(field: &str, items: &mut Vec<Value>, order: &[Value]) {
+fn sort(field: &str, items: &mut [Value], order: &[Value]) {
     let rank = |item: &Value| match schema::list(field, order) {
         List::Map(keys) => order.iter().position(|named| schema::same(keys, named, item)),
         List::Set | List::Atomic => order.iter().position(|named| named == item),

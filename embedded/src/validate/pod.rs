@@ -7,6 +7,8 @@ use serde_json::Value;
 /// The kinds of volumes there are.
 const VOLUMES: [&str; 6] = ["emptyDir", "configMap", "secret", "projected", "downwardAPI", "persistentVolumeClaim"];
 
+const HOSTS: &str = "names are looked up as this machine does, and in one hosts file of the kubelet";
+
 /// Checks what a pod specifies.
 pub fn check(spec: &Value, field: &str, found: &mut Causes) {
     let volumes = list(spec, "/volumes");
@@ -75,6 +77,12 @@ pub fn not_done_of(spec: &Value, field: &str, found: &mut Causes) {
         let why = "containers are processes of this machine";
         not_done(found, format_args!("{field}.{flag}"), spec[flag] == true, why);
     }
+    let seconds = spec.get("activeDeadlineSeconds").is_some();
+    not_done(found, format_args!("{field}.activeDeadlineSeconds"), seconds, "nothing ends a pod that runs");
+    for (name, why) in [("readinessGates", "nobody sets such conditions"), ("hostAliases", HOSTS), ("dnsConfig", HOSTS)]
+    {
+        not_done(found, format_args!("{field}.{name}"), spec.get(name).is_some(), why);
+    }
     let debug = !list(spec, "/ephemeralContainers").is_empty();
     not_done(found, format_args!("{field}.ephemeralContainers"), debug, "no containers are added to a pod that runs");
     for (at, volume) in list(spec, "/volumes").iter().enumerate() {
@@ -83,37 +91,43 @@ pub fn not_done_of(spec: &Value, field: &str, found: &mut Causes) {
             let why = format!("volumes are {}", VOLUMES.join(", "));
             not_done(found, format_args!("{field}.volumes[{at}].{kind}"), true, &why);
         }
+        for (part, source) in list(volume, "/projected/sources").iter().enumerate() {
+            let field = format_args!("{field}.volumes[{at}].projected.sources[{part}].clusterTrustBundle");
+            not_done(found, field, source.get("clusterTrustBundle").is_some(), "there are no such bundles");
+        }
     }
     for list_of in ["initContainers", "containers"] {
         for (at, container) in list(spec, &format!("/{list_of}")).iter().enumerate() {
-            let field = format!("{field}.{list_of}[{at}]");
-            let sidecar = container.get("restartPolicy").is_some();
-            not_done(
-                found,
-                format_args!("{field}.restartPolicy"),
-                sidecar,
-                "an initContainer ends before the others start",
-            );
-            let privileged = container.pointer("/securityContext/privileged") == Some(&Value::Bool(true));
-            not_done(
-                found,
-                format_args!("{field}.securityContext.privileged"),
-                privileged,
-                "no process gets rights of another user",
-            );
-            let devices = !list(container, "/volumeDevices").is_empty();
-            not_done(found, format_args!("{field}.volumeDevices"), devices, "a volume is a directory");
-            let hook = container.pointer("/lifecycle/postStart").is_some();
-            not_done(found, format_args!("{field}.lifecycle.postStart"), hook, "only preStop hooks are run");
-            for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
-                let grpc = container.pointer(&format!("/{probe}/grpc")).is_some();
-                not_done(found, format_args!("{field}.{probe}.grpc"), grpc, "probes are exec, httpGet and tcpSocket");
-            }
-            for (at, mount) in list(container, "/volumeMounts").iter().enumerate() {
-                let computed = mount.get("subPathExpr").is_some();
-                not_done(found, format_args!("{field}.volumeMounts[{at}].subPathExpr"), computed, "subPath is done");
-            }
+            not_done_of_container(container, &format!("{field}.{list_of}[{at}]"), found);
         }
+    }
+}
+
+fn not_done_of_container(container: &Value, field: &str, found: &mut Causes) {
+    let sidecar = container.get("restartPolicy").is_some();
+    not_done(found, format_args!("{field}.restartPolicy"), sidecar, "an initContainer ends before the others start");
+    let privileged = container.pointer("/securityContext/privileged") == Some(&Value::Bool(true));
+    not_done(
+        found,
+        format_args!("{field}.securityContext.privileged"),
+        privileged,
+        "no process gets rights of another user",
+    );
+    let devices = !list(container, "/volumeDevices").is_empty();
+    not_done(found, format_args!("{field}.volumeDevices"), devices, "a volume is a directory");
+    let hook = container.pointer("/lifecycle/postStart").is_some();
+    not_done(found, format_args!("{field}.lifecycle.postStart"), hook, "only preStop hooks are run");
+    let terminal = container["tty"] == true;
+    not_done(found, format_args!("{field}.tty"), terminal, "no container has a terminal");
+    for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        let secure = container.pointer(&format!("/{probe}/httpGet/scheme")).is_some_and(|is| is == "HTTPS");
+        not_done(found, format_args!("{field}.{probe}.httpGet.scheme"), secure, "probes speak plain HTTP");
+        let grpc = container.pointer(&format!("/{probe}/grpc")).is_some();
+        not_done(found, format_args!("{field}.{probe}.grpc"), grpc, "probes are exec, httpGet and tcpSocket");
+    }
+    for (at, mount) in list(container, "/volumeMounts").iter().enumerate() {
+        let computed = mount.get("subPathExpr").is_some();
+        not_done(found, format_args!("{field}.volumeMounts[{at}].subPathExpr"), computed, "subPath is done");
     }
 }
 
