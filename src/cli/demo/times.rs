@@ -61,7 +61,7 @@ pub(super) fn look_out(
             let now = Instant::now();
             let found = instance.with(|store| {
                 let mut changes = store.changes_since(seen).ok()?;
-                let found = changes.any(|change| wanted(change));
+                let found = changes.any(&wanted);
                 seen = store.version();
                 Some(found)
             })?;
