@@ -1,6 +1,7 @@
 //! Patches: an object and what is to be different, in four formats.
 
 pub mod fields;
+mod last_applied;
 pub mod managed;
 mod schema;
 mod strategic;
