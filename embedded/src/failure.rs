@@ -33,9 +33,10 @@ impl Failure {
         Self::about(404, "NotFound", kind, name, message)
     }
 
-    /// There is such an object already.
-    pub fn already_exists(kind: Kind, name: &str) -> Self {
-        let message = format!("{} {name:?} already exists", kind.resource().qualified());
+    /// There is such an object already, though perhaps not for long.
+    pub fn already_exists(kind: Kind, name: &str, is_deleting: bool) -> Self {
+        let goes = if is_deleting { "object is being deleted: " } else { "" };
+        let message = format!("{goes}{} {name:?} already exists", kind.resource().qualified());
         Self::about(409, "AlreadyExists", kind, name, message)
     }
 
@@ -64,7 +65,8 @@ impl Failure {
     /// Fields of the object are not what they have to be; each cause is a field and what is wrong with it.
     pub fn invalid(kind: Kind, name: &str, causes: &[(String, String)]) -> Self {
         let resource = kind.resource();
-        let words: Vec<String> = causes.iter().map(|(field, why)| format!("{field}: {why}")).collect();
+        let mut words: Vec<String> = causes.iter().map(|(field, why)| format!("{field}: {why}")).collect();
+        words.dedup();
         let words = if words.len() == 1 { words[0].clone() } else { format!("[{}]", words.join(", ")) };
         let qualified = if resource.group.is_empty() {
             resource.name.to_owned()

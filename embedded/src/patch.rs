@@ -1,6 +1,7 @@
 //! Patches: an object and what is to be different, in four formats.
 
 pub mod fields;
+mod last_applied;
 pub mod managed;
 mod schema;
 mod strategic;
@@ -42,10 +43,11 @@ impl Format {
 pub fn patched(format: Format, before: &Value, body: &[u8]) -> Result<Value, Failure> {
     let mut object = before.clone();
     if format == Format::Json {
-        let steps: Value = read(body)?;
+        let steps: Value = read(body).map_err(undecoded)?;
         if !steps.is_array() {
-            let why = "json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp";
-            return Err(Failure::bad_request(format!("error decoding patch: {why}")));
+            return Err(undecoded(
+                "json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp".to_owned(),
+            ));
         }
         // A real one says no more either.
         let rejected = || Failure {
@@ -57,7 +59,10 @@ pub fn patched(format: Format, before: &Value, body: &[u8]) -> Result<Value, Fai
         let steps: json_patch::Patch = serde_json::from_value(steps).map_err(|_| rejected())?;
         json_patch::patch(&mut object, &steps).map_err(|_| rejected())?;
     } else {
-        let fields = fields_of(body)?;
+        // A real one says what it was doing only where it does it itself.
+        let strategic = format == Format::Strategic;
+        let fields =
+            fields_of(body).map_err(|why| if strategic { Failure::bad_request(why) } else { undecoded(why) })?;
         match format {
             Format::Strategic => strategic::merge(&mut object, &fields)?,
             Format::Json | Format::Merge | Format::Apply => json_patch::merge(&mut object, &Value::Object(fields)),
@@ -77,17 +82,19 @@ pub fn refused(format: Format, object: &Value, body: &[u8], why: &str) -> Failur
     Failure { code: 422, reason: "Invalid", message, details: json!({"causes": Failure::causes(&cause)}) }
 }
 
-fn read(body: &[u8]) -> Result<Value, Failure> {
-    serde_json::from_slice(body).map_err(|error| Failure::bad_request(not_json(&error)))
+fn undecoded(why: String) -> Failure {
+    Failure::bad_request(format!("error decoding patch: {why}"))
 }
 
-fn fields_of(body: &[u8]) -> Result<Map<String, Value>, Failure> {
+fn read(body: &[u8]) -> Result<Value, String> {
+    serde_json::from_slice(body).map_err(|error| not_json(&error))
+}
+
+fn fields_of(body: &[u8]) -> Result<Map<String, Value>, String> {
     match read(body)? {
         Value::Object(fields) => Ok(fields),
-        Value::Array(_) => {
-            Err(Failure::bad_request("json: cannot unmarshal array into Go value of type map[string]interface {}"))
-        }
-        other => Err(Failure::bad_request(format!("a patch has to be an object, not {other}"))),
+        Value::Array(_) => Err("json: cannot unmarshal array into Go value of type map[string]interface {}".to_owned()),
+        other => Err(format!("a patch has to be an object, not {other}")),
     }
 }
 

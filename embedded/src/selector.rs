@@ -114,6 +114,9 @@ fn requirement(part: &str) -> Result<Requirement, Failure> {
     for (operator, equal) in [("!=", false), ("==", true), ("=", true)] {
         if let Some((key, value)) = part.split_once(operator) {
             let (key, values) = (key.trim().to_owned(), vec![value.trim().to_owned()]);
+            if value.starts_with('=') {
+                return Err(refused("found '=', expected: identifier".to_owned()));
+            }
             return Ok(if equal { Requirement::In(key, values) } else { Requirement::NotIn(key, values) });
         }
     }
@@ -229,6 +232,7 @@ mod tests {
         let refused = |text: &str| labels(text).unwrap_err().message;
         assert_eq!(refused("a b"), "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt");
         assert_eq!(refused("a in (b"), "unable to parse requirement: found '', expected: ',' or ')'");
+        assert_eq!(refused("a===b"), "unable to parse requirement: found '=', expected: identifier");
         assert_eq!(fields("spec.foo=1", Kind::Pod).unwrap_err().message, "field label not supported: spec.foo");
     }
 

@@ -20,6 +20,9 @@ use std::sync::Arc;
 /// How many changes are remembered. A watch that goes on from before them is told to list again.
 pub const HISTORY: usize = 10_000;
 
+/// The version of an empty one. As in any Kubernetes that has been up for a while, the first ones are forgotten.
+const BEGINNING: u64 = 1_000;
+
 /// Finalizer: the garbage collector makes the dependents forget their owner before it goes.
 pub const ORPHAN: &str = "orphan";
 /// Finalizer: the garbage collector deletes the dependents before their owner goes.
@@ -134,7 +137,15 @@ impl Store {
     /// Makes an empty one. The same seed makes the same identifiers.
     pub fn new(seed: u64, now: Timestamp) -> Self {
         let (objects, history) = (BTreeMap::new(), VecDeque::new());
-        Self { objects, version: 0, history, forgotten: 0, now, ids: Ids::new(seed), settled: (0, None) }
+        Self {
+            objects,
+            version: BEGINNING,
+            history,
+            forgotten: BEGINNING,
+            now,
+            ids: Ids::new(seed),
+            settled: (0, None),
+        }
     }
 
     /// What time it is.
@@ -222,8 +233,8 @@ impl Store {
         validate::created(kind, &object)?;
         self.check_account(kind, &object)?;
         let key = Key::of(kind, &object);
-        if self.objects.contains_key(&key) {
-            return Err(Failure::already_exists(kind, &key.name));
+        if let Some(found) = self.objects.get(&key) {
+            return Err(Failure::already_exists(kind, &key.name, object::is_deleting(found)));
         }
         let resource = kind.resource();
         object["apiVersion"] = json!(resource.api_version());

@@ -80,7 +80,7 @@ pub fn read(kind: Kind, object: &mut Value) -> Result<Vec<String>, String> {
     if !object.is_object() {
         return Err("json: cannot unmarshal into an object".to_owned());
     }
-    without_nulls(object);
+    without_nothing(object);
     let resource = kind.resource();
     object["kind"] = resource.name.into();
     object["apiVersion"] = resource.api_version().into();
@@ -113,11 +113,24 @@ fn again<T: DeserializeOwned + Serialize>(object: &Value) -> Result<Value, Strin
     serde_json::to_value(read).map_err(|error| error.to_string())
 }
 
-/// Absent and null are the same to Kubernetes. A quantity may be written as a number.
-fn without_nulls(value: &mut Value) {
+/// Maps of texts that are not written when they are empty.
+const MAPS: [&str; 6] = ["labels", "annotations", "data", "binaryData", "matchLabels", "nodeSelector"];
+
+/// To Kubernetes, null and absent are the same, and so are most lists and maps that are empty. A quantity may be written
+/// as a number.
+fn without_nothing(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            fields.retain(|_, field| !field.is_null());
+            fields.retain(|key, field| match field {
+                Value::Null => false,
+                Value::Array(items) => !items.is_empty() || matches!(key.as_str(), "rules" | "finalizers"),
+                Value::Object(map) => !map.is_empty() || !MAPS.contains(&key.as_str()),
+                _ => true,
+            });
+            if let Some(Value::Object(metadata)) = fields.get_mut("metadata") {
+                metadata
+                    .retain(|key, field| key != "finalizers" || field.as_array().is_some_and(|all| !all.is_empty()));
+            }
             for (key, field) in fields {
                 if matches!(key.as_str(), "limits" | "requests" | "capacity" | "allocatable") {
                     for quantity in field.as_object_mut().into_iter().flatten().map(|(_, quantity)| quantity) {
@@ -126,10 +139,10 @@ fn without_nulls(value: &mut Value) {
                         }
                     }
                 }
-                without_nulls(field);
+                without_nothing(field);
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(without_nulls),
+        Value::Array(items) => items.iter_mut().for_each(without_nothing),
         _ => {}
     }
 }

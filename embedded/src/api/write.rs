@@ -84,7 +84,9 @@ pub fn patch(store: &mut Store, request: &Request, target: &Target, part: Part) 
     place(target, &mut object)?;
     if text(&object, "/metadata/uid") != object::uid(&before) {
         let why = format!("Invalid value: {:?}: field is immutable", text(&object, "/metadata/uid"));
-        return Err(Failure::invalid(target.kind, name(&before), &[("metadata.uid".to_owned(), why)]));
+        let cause = ("metadata.uid".to_owned(), why);
+        // A real one finds it twice, though it says so once.
+        return Err(Failure::invalid(target.kind, name(&before), &[cause.clone(), cause]));
     }
     let warnings = decode::warnings(&unknown, options.validation);
     let body = update(store, target, part, &options, &before, object)?;

@@ -4,7 +4,7 @@
 //! fields that were set and the items of lists they are in; a real Kubernetes also names the maps in between.
 
 use super::fields::{self, Fields, Path};
-use super::{schema, strategic};
+use super::{last_applied, schema, strategic};
 use crate::failure::Failure;
 use crate::object::{list, metadata, text, time};
 use jiff::Timestamp;
@@ -67,15 +67,15 @@ pub fn track(before: Option<&Value>, object: &mut Value, name: &str, subresource
     write(object, entries);
 }
 
-/// The object after somebody applied what is wanted of it. `before` is the object as it is, if there is one.
+/// The object after somebody applied what he said of it. `before` is the object as it is, if there is one.
 pub fn apply(
     before: Option<&Value>,
-    wanted: &Value,
+    said: &Value,
     manager: &Manager,
     force: bool,
     now: Timestamp,
 ) -> Result<Value, Failure> {
-    let mut wanted = wanted.clone();
+    let mut wanted = said.clone();
     schema::fill_keys(&mut wanted);
     let mine = Fields::of(&wanted);
     let Some(before) = before else {
@@ -89,12 +89,14 @@ pub fn apply(
     let mut entries = entries(&before["metadata"]["managedFields"]);
     let differs = |path: &&Path| !is_item(path) && fields::at(before, path) != fields::at(&wanted, path);
     let changes: BTreeSet<Path> = mine.0.iter().filter(differs).cloned().collect();
+    let kept = last_applied::kept(before, manager);
     let conflicts: Vec<(&Entry, &Path)> = entries
         .iter()
-        .filter(|entry| entry.manager != *manager || !entry.applies)
+        .filter(|entry| !force && (entry.manager != *manager || !entry.applies))
         .flat_map(|entry| entry.fields.0.intersection(&changes).map(move |path| (entry, path)))
+        .filter(|(_, path)| !kept.contains(*path))
         .collect();
-    if !conflicts.is_empty() && !force {
+    if !conflicts.is_empty() {
         return Err(conflict(&conflicts));
     }
     let last = own(&mut entries, manager, true, before);
@@ -111,6 +113,7 @@ pub fn apply(
         fields::remove(&mut object, path);
     }
     strategic::overlay(&mut object, &wanted)?;
+    last_applied::follow(&mut object, said, manager);
     write(&mut object, entries.clone());
     if object != *before {
         own(&mut entries, manager, true, before).time = time(now);

@@ -188,3 +188,20 @@ fn whoever_writes_the_owners_down_means_it() {
     managed::track(Some(&first), &mut object, "editor", "", Timestamp::UNIX_EPOCH);
     assert_eq!(owners(&object), ["me:a"], "leaving them out says nothing");
 }
+
+#[test]
+fn kubectl_goes_over_from_the_clients_side_without_a_conflict_with_itself() {
+    const LAST: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    let applied = map(json!({"a": "1", "b": "1"}));
+    let mut object = applied.clone();
+    object["metadata"]["annotations"][LAST] = json!(applied.to_string());
+    managed::track(None, &mut object, "kubectl-client-side-apply", "", Timestamp::UNIX_EPOCH);
+    assert_eq!(apply(Some(&object), "other", json!({"a": "2"}), false).unwrap_err().code, 409);
+    let over = apply(Some(&object), "kubectl", json!({"a": "2"}), false).unwrap();
+    assert_eq!(over["data"], json!({"a": "2", "b": "1"}));
+    assert_eq!(over["metadata"]["annotations"][LAST], format!("{}\n", map(json!({"a": "2"}))));
+    let scaled = written(&object, "kubectl-patch", json!({"a": "7", "b": "1"}));
+    let refused = apply(Some(&scaled), "kubectl", json!({"a": "2", "b": "2"}), false).unwrap_err();
+    let one = "Apply failed with 1 conflict: conflict with \"kubectl-patch\" using v1: .data.a";
+    assert_eq!(refused.message, one, "a was changed since, b was not");
+}

@@ -170,5 +170,5 @@ fn a_finalizer_cannot_be_added_to_what_is_to_go() {
     let before = json!({"metadata": {"name": "m", "deletionTimestamp": "t", "finalizers": ["a/b"]}});
     let refused = refused_change(Kind::ConfigMap, &before, "/metadata/finalizers", json!(["a/b", "c/d"]));
     let why = "no new finalizers can be added if the object is being deleted, found new finalizers []string{\"c/d\"}";
-    assert_eq!(refused, [format!("metadata.finalizers: Forbidden: {why}")]);
+    assert_eq!(refused, vec![format!("metadata.finalizers: Forbidden: {why}"); 2], "a real one finds it twice");
 }
