@@ -19,9 +19,9 @@ fn find(value: &Value, names: &[String]) -> Option<Value> {
     }
 }
 
-/// One line for each field, or for all that a Status says.
+/// One line for each field. A Status is shown whole, unless its `reason` is asked for.
 pub fn shown(answer: &Value, show: &[String]) -> Vec<String> {
-    if answer["kind"] == "Status" {
+    if answer["kind"] == "Status" && !show.iter().any(|path| path == "reason") {
         let says = |path: &str| field(answer, path).map(|value| format!("{path} {value}"));
         return ["status", "reason", "message", "details"].into_iter().filter_map(says).collect();
     }

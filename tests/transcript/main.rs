@@ -49,6 +49,15 @@ topics! {
     lists
     watches
     leases
+    deletions
+    statefulsets
+    parallel
+    claims
+    deployments
+    rights
+    pods
+    lifecycles
+    events
 }
 
 fn directory() -> PathBuf {

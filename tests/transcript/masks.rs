@@ -12,7 +12,7 @@ const PATTERNS: [(&str, &str); 12] = [
     (r"\w+://[0-9a-f]{32,}|sha256:[0-9a-f]{64}", "<container>"),
     (r#""(resourceVersion|continue)":"[^"]+""#, r#""$1":"<masked>""#),
     (r"(resource ?version:?) \d+( \(\d+\))?", "$1 <number>"),
-    (r"(?i)(resourceversion in (?:precondition|object meta): )\d+", "$1<number>"),
+    (r"(ResourceVersion in (?:the precondition|record)) \(\d+\)", "$1 <number>"),
     (r"\b(\d+d)?(\d+h)?(\d+m)?\d+(\.\d+)?m?s\b|\b(\d+d)?(\d+h)?\d+m\b", "<age>"),
     (r"kube-api-access-\w{5}", "kube-api-access-<x>"),
     (r"  +", "  "),

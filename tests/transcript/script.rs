@@ -11,7 +11,7 @@
 //! : keep UID metadata.uid                            from here on `$UID`; of a command, without a path: what it printed
 //! : until status.phase "Running"                     asked again until the field is that; of a command, until it prints
 //! :                                                  the text; of a watch, until a line has the text, or `until 3 lines`
-//! : only ADDED DELETED                               events of no other type; `: sorted` where their order is free
+//! : grep ADDED|DELETED                               events whose line fits; `: sorted` where their order is free
 //!   200                                              the answer, masked: two spaces before each line
 //! ```
 
@@ -48,7 +48,7 @@ pub struct Step {
     pub show: Vec<String>,
     pub keep: Vec<(String, String)>,
     pub until: Option<String>,
-    pub only: Vec<String>,
+    pub grep: Option<String>,
     pub sorted: bool,
     pub answer: Vec<String>,
 }
@@ -125,8 +125,8 @@ fn call(line: &str) -> Result<Option<Call>, String> {
 impl Step {
     fn new(head: Vec<String>, call: Call) -> Self {
         let asked = head.last().cloned().unwrap_or_default();
-        let (show, only, keep, answer) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { head, asked, call, body: String::new(), show, keep, until: None, only, sorted: false, answer }
+        let (show, keep, answer) = (Vec::new(), Vec::new(), Vec::new());
+        Self { head, asked, call, body: String::new(), show, keep, until: None, grep: None, sorted: false, answer }
     }
 
     /// Takes up a line of standard input, or one that says how to compare.
@@ -141,7 +141,7 @@ impl Step {
         let words = || rest.split_whitespace().map(str::to_owned);
         match word {
             "show" => self.show.extend(words()),
-            "only" => self.only.extend(words()),
+            "grep" => self.grep = Some(rest.to_owned()),
             "sorted" => self.sorted = true,
             "until" => self.until = Some(rest.to_owned()),
             "keep" => {

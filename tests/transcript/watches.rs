@@ -5,6 +5,7 @@ use super::kubernetes::{Namespace, PATIENCE, request};
 use super::script::Step;
 use hyper::body::Body as _;
 use kube::client::Body;
+use regex::Regex;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -34,6 +35,7 @@ impl Watch {
         let (mut lines, mut last) = (Vec::<String>::new(), BTreeMap::<String, String>::new());
         let wanted = step.until.as_deref();
         let count = wanted.and_then(|until| until.strip_suffix(" lines")?.parse::<usize>().ok());
+        let grep = step.grep.as_deref().map(|pattern| Regex::new(pattern).unwrap());
         let end = tokio::time::Instant::now() + PATIENCE;
         loop {
             let Ok(event) = tokio::time::timeout_at(end, self.events.recv()).await else {
@@ -44,7 +46,10 @@ impl Watch {
                 lines.push("(the watch ended)".to_owned());
                 break;
             };
-            let Some(line) = line(&event, step) else { continue };
+            let line = line(&event, step);
+            if grep.as_ref().is_some_and(|grep| !grep.is_match(&line)) {
+                continue;
+            }
             // Events that change nothing of what is shown are as many as it happens.
             let name = text(&event["object"], "metadata.name");
             if last.insert(name, line.clone()).is_none_or(|before| before != line) {
@@ -68,20 +73,17 @@ impl Drop for Watch {
     }
 }
 
-/// The event as a line, unless the step does not ask for its type.
-fn line(event: &Value, step: &Step) -> Option<String> {
-    let kind = event["type"].as_str().unwrap_or("not an event").to_owned();
-    if !step.only.is_empty() && !step.only.contains(&kind) && kind != "ERROR" {
-        return None;
-    }
+/// The event as a line.
+fn line(event: &Value, step: &Step) -> String {
+    let kind = event["type"].as_str().unwrap_or("not an event");
     let object = &event["object"];
-    let fields: Vec<String> = match kind.as_str() {
+    let fields: Vec<String> = match kind {
         "BOOKMARK" => vec![text(object, "kind")],
         "ERROR" => ["code", "reason", "message"].iter().map(|path| text(object, path)).collect(),
         "not an event" => vec![event.to_string()],
         _ => step.show.iter().map(|path| text(object, path)).collect(),
     };
-    Some(format!("{kind} {}", fields.join(" ")))
+    format!("{kind} {}", fields.join(" "))
 }
 
 /// Sends on each line of the body, until nobody listens or it ends.
