@@ -9,6 +9,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+/// What kubectl prints now and then in `exec`, and means nothing by.
+const NOISE: &str = "Unknown stream id 1, discarding message";
+
 /// What was answered: the lines that are compared, and what `until` and `keep` look at.
 #[derive(Debug, Default)]
 struct Answer {
@@ -66,7 +69,11 @@ impl Conversation {
             }
             self.keep(step, &mut answer);
             let masked = answer.lines.iter().map(|line| self.masks.mask(line));
-            return masked.filter(|line| !line.trim().is_empty()).collect();
+            let mut lines: Vec<String> = masked.filter(|line| !line.trim().is_empty()).collect();
+            if step.sorted {
+                lines.sort();
+            }
+            return lines;
         }
     }
 
@@ -77,14 +84,12 @@ impl Conversation {
                 let variables: Vec<_> = self.variables.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
                 let printed = self.namespace.command(line, &body, &variables).await?;
                 let mut lines: Vec<String> = printed.output.lines().map(str::to_owned).collect();
-                lines.extend(printed.errors.lines().filter(|line| !line.starts_with("Unknown stream id")).map(|l| format!("! {l}")));
+                let errors = printed.errors.lines().filter(|line| !line.contains(NOISE));
+                lines.extend(errors.map(|line| format!("! {line}")));
                 match printed.code {
                     Some(0) => {}
                     Some(code) => lines.push(format!("exit {code}")),
                     None => lines.push("killed".to_owned()),
-                }
-                if step.sorted {
-                    lines.sort();
                 }
                 Ok(Answer { lines, printed: printed.output, code: 0, json: None })
             }
@@ -107,7 +112,7 @@ impl Conversation {
             }
             Call::Events { name } => {
                 let mut watch = self.watches.remove(name).ok_or_else(|| format!("no watch {name}"))?;
-                Ok(Answer { lines: watch.events(step).await, ..Answer::default() })
+                Ok(Answer { lines: watch.events(step, &self.masks).await, ..Answer::default() })
             }
         }
     }

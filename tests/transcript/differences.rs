@@ -92,7 +92,8 @@ pub fn rewrite(script: &Script, answers: &[Vec<String>]) -> Result<(), String> {
         }
     }
     let text = std::fs::read_to_string(file()).map_err(|error| error.to_string())?;
-    let mut text: String = text.lines().take_while(|line| line.starts_with("# ")).map(|line| format!("{line}\n")).collect();
+    let mut text: String =
+        text.lines().take_while(|line| line.starts_with("# ")).map(|line| format!("{line}\n")).collect();
     for ((topic, asked), (reason, answer)) in new {
         text.push_str(&format!("\n## {topic}: {asked}\nbecause: {reason}\n"));
         answer.iter().for_each(|line| text.push_str(&format!("  {line}\n")));

@@ -147,7 +147,8 @@ impl Namespace {
         let Ok(done) = tokio::time::timeout(PATIENCE * 2, child.wait_with_output()).await else {
             if let Some(group) = group.and_then(|id| i32::try_from(id).ok()) {
                 let group = nix::unistd::Pid::from_raw(group);
-                nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL).map_err(|error| error.to_string())?;
+                nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL)
+                    .map_err(|error| error.to_string())?;
             }
             return Err(format!("did not end within {PATIENCE:?} twice"));
         };

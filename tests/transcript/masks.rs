@@ -13,8 +13,8 @@ const PATTERNS: [(&str, &str); 12] = [
     (r#""(resourceVersion|continue)":"[^"]+""#, r#""$1":"<masked>""#),
     (r"(resource ?version:?) \d+( \(\d+\))?", "$1 <number>"),
     (r"(ResourceVersion in (?:the precondition|record)) \(\d+\)", "$1 <number>"),
-    (r"\b(\d+d)?(\d+h)?(\d+m)?\d+(\.\d+)?m?s\b|\b(\d+d)?(\d+h)?\d+m\b", "<age>"),
-    (r"kube-api-access-\w{5}", "kube-api-access-<x>"),
+    (r"\b(\d+d)?(\d+h)?(\d+m)?\d+(\.\d+)?m?s\b|\b(\d+d)?(\d+h)?\d+m\b|\b(\d+y)?\d+d(\d+h)?\b", "<age>"),
+    (r#"("[a-z-]+-hash":")[a-z0-9]+""#, r#"$1<hash>""#),
     (r"  +", "  "),
     (r" +$", ""),
 ];
@@ -66,7 +66,10 @@ fn what_is_volatile_is_masked() {
     let mut masks = Masks::new();
     masks.add("transcript-x2x4z", "$NS");
     let cases = [
-        ("web-6d8d58684d-2hvrt   1/1     Running   1 (3s ago)   2m10s", "web-<hash>-<pod>  1/1  Running  1 (<age> ago)  <age>"),
+        (
+            "web-6d8d58684d-2hvrt   1/1     Running   1 (3s ago)   2m10s",
+            "web-<hash>-<pod>  1/1  Running  1 (<age> ago)  <age>",
+        ),
         ("Scaled up replica set web-6d8d58684d from 0 to 1", "Scaled up replica set web-<hash> from 0 to 1"),
         ("pods in transcript-x2x4z at 10.244.3.3 ", "pods in $NS at <address>"),
         ("too old resource version: 1 (735)", "too old resource version: <number>"),

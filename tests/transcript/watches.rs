@@ -2,6 +2,7 @@
 
 use super::fields::text;
 use super::kubernetes::{Namespace, PATIENCE, request};
+use super::masks::Masks;
 use super::script::Step;
 use hyper::body::Body as _;
 use kube::client::Body;
@@ -31,7 +32,7 @@ impl Watch {
     }
 
     /// What comes until the line that the step waits for, or until the watch ends.
-    pub async fn events(&mut self, step: &Step) -> Vec<String> {
+    pub async fn events(&mut self, step: &Step, masks: &Masks) -> Vec<String> {
         let (mut lines, mut last) = (Vec::<String>::new(), BTreeMap::<String, String>::new());
         let wanted = step.until.as_deref();
         let count = wanted.and_then(|until| until.strip_suffix(" lines")?.parse::<usize>().ok());
@@ -46,7 +47,7 @@ impl Watch {
                 lines.push("(the watch ended)".to_owned());
                 break;
             };
-            let line = line(&event, step);
+            let line = masks.mask(&line(&event, step));
             if grep.as_ref().is_some_and(|grep| !grep.is_match(&line)) {
                 continue;
             }
@@ -59,9 +60,6 @@ impl Watch {
             if found || count.is_some_and(|count| lines.len() >= count) {
                 break;
             }
-        }
-        if step.sorted {
-            lines.sort();
         }
         lines
     }
