@@ -59,7 +59,7 @@ impl Conversation {
                 Ok(answer) => answer,
                 Err(why) => Answer { lines: vec![format!("! {why}")], ..Answer::default() },
             };
-            let fits = matches!(step.call, Call::Events { .. }) || fits(step, &answer);
+            let fits = matches!(step.call, Call::Events { .. }) || self.fits(step, &answer);
             if !fits && began.elapsed() < PATIENCE {
                 tokio::time::sleep(PAUSE).await;
                 continue;
@@ -140,16 +140,16 @@ impl Conversation {
         names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
         names.into_iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("${name}"), value))
     }
-}
 
-/// Whether the answer is the one that is waited for.
-fn fits(step: &Step, answer: &Answer) -> bool {
-    let Some(until) = &step.until else { return true };
-    match (&step.call, until.split_once(' ')) {
-        (Call::Request { .. }, Some((path, value))) => {
-            answer.json.as_ref().is_some_and(|json| text(json, path) == value)
+    /// Whether the answer is the one that is waited for.
+    fn fits(&self, step: &Step, answer: &Answer) -> bool {
+        let Some(until) = &step.until else { return true };
+        match (&step.call, until.split_once(' ')) {
+            (Call::Request { .. }, Some((path, value))) => {
+                answer.json.as_ref().is_some_and(|json| self.masks.mask(&text(json, path)) == value)
+            }
+            (Call::Request { .. }, None) => *until == answer.code.to_string(),
+            _ => answer.printed.contains(until),
         }
-        (Call::Request { .. }, None) => *until == answer.code.to_string(),
-        _ => answer.printed.contains(until),
     }
 }
