@@ -10,6 +10,8 @@ use tempfile::TempDir;
 
 /// How long anything may take to show. Far more than it takes, so that a busy machine does not fail a test.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a command may take, which may itself be one that waits.
+const COMMAND_PATIENCE: Duration = Duration::from_secs(360);
 /// How long is waited before a question is asked again.
 pub const PAUSE: Duration = Duration::from_millis(200);
 
@@ -144,13 +146,13 @@ impl Namespace {
         command.process_group(0).kill_on_drop(true);
         let child = command.spawn().map_err(|error| format!("sh: {error}"))?;
         let group = child.id();
-        let Ok(done) = tokio::time::timeout(PATIENCE * 2, child.wait_with_output()).await else {
+        let Ok(done) = tokio::time::timeout(COMMAND_PATIENCE, child.wait_with_output()).await else {
             if let Some(group) = group.and_then(|id| i32::try_from(id).ok()) {
                 let group = nix::unistd::Pid::from_raw(group);
                 nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL)
                     .map_err(|error| error.to_string())?;
             }
-            return Err(format!("did not end within {PATIENCE:?} twice"));
+            return Err(format!("did not end within {COMMAND_PATIENCE:?}"));
         };
         let done = done.map_err(|error| format!("sh: {error}"))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
