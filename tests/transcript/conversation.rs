@@ -2,7 +2,7 @@
 
 use super::fields::{field, shown, text};
 use super::kubernetes::{Kubernetes, Namespace, PATIENCE, PAUSE, request};
-use super::masks::Masks;
+use super::masks::{Masks, SHORTEST};
 use super::script::{Call, Script, Step};
 use super::watches::Watch;
 use serde_json::Value;
@@ -32,6 +32,9 @@ struct Conversation {
 
 /// Asks all of it in a namespace of its own. The answers, step by step.
 pub async fn converse(kubernetes: &Kubernetes, script: &Script) -> Result<Vec<Vec<String>>, String> {
+    if kubernetes.image.len() < SHORTEST {
+        return Err(format!("the image's name is too short to be masked: {}", kubernetes.image));
+    }
     let namespace = Namespace::new(kubernetes).await?;
     let mut masks = Masks::new();
     masks.add(&namespace.name, "$NS");

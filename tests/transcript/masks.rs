@@ -22,6 +22,9 @@ const PATTERNS: [(&str, &str); 12] = [
 /// The letters of what Kubernetes makes up: no vowels, so that it makes up no words.
 const MADE_UP: &str = "[bcdfghjklmnpqrstvwxz2456789]";
 
+/// A shorter value is not masked.
+pub const SHORTEST: usize = 5;
+
 /// Masks: patterns, and the values of this run by name.
 pub struct Masks {
     patterns: Vec<(Regex, String)>,
@@ -36,9 +39,10 @@ impl Masks {
         Self { patterns: PATTERNS.iter().map(compiled).collect(), hash, values: BTreeMap::new() }
     }
 
-    /// From now on the value is shown as the mask. Short ones are left: they stand for themselves in too many places.
+    /// From now on the value is shown as the mask. Short ones and numbers are left: they stand for themselves in too many
+    /// places.
     pub fn add(&mut self, value: &str, mask: &str) {
-        if value.len() >= 5 {
+        if value.len() >= SHORTEST && !value.bytes().all(|byte| byte.is_ascii_digit()) {
             self.values.insert(value.to_owned(), mask.to_owned());
         }
     }
