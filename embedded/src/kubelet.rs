@@ -78,6 +78,8 @@ pub struct Config {
     pub api_ca_pem: String,
     /// The delay before the second restart; it doubles with each. Kubernetes: 10 s.
     pub backoff: Duration,
+    /// How long containers may take to end when the node stops; SIGKILL follows.
+    pub stop_grace: Duration,
 }
 
 /// The node cannot begin.
@@ -180,7 +182,7 @@ impl Kubelet {
         first.inspect(|pid| session::signal(*pid, Signal::SIGKILL)).is_some()
     }
 
-    /// Ends all containers, with SIGTERM and five seconds later SIGKILL, and waits until they are gone. The pods'
+    /// Ends all containers, with SIGTERM and, after the grace that the node has, SIGKILL, and waits until they are gone. The pods'
     /// objects are left as they are.
     pub async fn stop(&self) {
         self.stopping.send_replace(true);

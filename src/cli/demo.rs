@@ -1,6 +1,7 @@
 //! `kaa demo`: a whole domain on this machine, to play with or to watch.
 
 mod domain;
+mod door;
 mod times;
 mod walkthrough;
 
@@ -10,6 +11,7 @@ use crate::demo::manifests::{self, Part, change};
 use crate::demo::stage::{self, Directory, Stage};
 use clap::Args;
 use domain::Domain;
+use door::Door;
 use serde_json::json;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -85,8 +87,9 @@ impl Demo {
         let directory = Directory::take(self.dir.as_deref())?;
         let began = Instant::now();
         let stage = Stage::open(directory.path(), &executable).await?;
+        let door = Door::open(&stage, NAMESPACE).await?;
         let playing = async {
-            self.play(&stage, directory.path(), &executable, began).await?;
+            self.play(&stage, &invitation(directory.path(), &executable, &door.url()), began).await?;
             if self.walkthrough { Ok(()) } else { std::future::pending().await }
         };
         let ended = tokio::select! {
@@ -100,7 +103,7 @@ impl Demo {
         ended
     }
 
-    async fn play(&self, stage: &Stage, dir: &Path, executable: &Path, began: Instant) -> Result<(), Error> {
+    async fn play(&self, stage: &Stage, invitation: &str, began: Instant) -> Result<(), Error> {
         let step = |what: &str| say(&format!("{what:<64}{:>6.1} s", began.elapsed().as_secs_f64()));
         step(&format!("A Kubernetes in this process, at {}", stage.api_server()))?;
         self.install(stage).await?;
@@ -115,8 +118,7 @@ impl Demo {
         if self.walkthrough {
             return Ok(Walkthrough::new(stage, &domain, self.sm).play(self.rounds).await?);
         }
-        say(&invitation(dir, executable, &domain.address().await?))?;
-        Ok(())
+        Ok(say(invitation)?)
     }
 
     /// Applies the project's manifests, with as many of each as was asked for.

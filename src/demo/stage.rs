@@ -16,6 +16,7 @@ use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use std::collections::BTreeMap;
 use std::io;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,9 @@ use std::time::Duration;
 /// How long a container that ended waits before it starts anew for the second time. A real kubelet waits ten seconds,
 /// which nobody who watches wants to.
 const BACKOFF: Duration = Duration::from_secs(1);
+
+/// How long agents and engines may take to end when the stage closes. Nothing outlives it that they could be careful with.
+const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// The name of its one node.
 const NODE: &str = "embedded";
@@ -95,6 +99,12 @@ impl Stage {
         self.client.clone()
     }
 
+    /// The address that is nobody's pod's: the API server has a port of it, others are free.
+    pub fn host(&self) -> Ipv4Addr {
+        let [a, b, c] = self.server.subnet();
+        Ipv4Addr::new(a, b, c, 1)
+    }
+
     /// Where its API is served.
     pub fn api_server(&self) -> String {
         self.server.url()
@@ -132,5 +142,6 @@ fn config(dir: &Path, kaa: &Path, server: &Server) -> Result<kubelet::Config, Er
         api_server: server.url(),
         api_ca_pem: server.ca_pem().to_owned(),
         backoff: BACKOFF,
+        stop_grace: STOP_GRACE,
     })
 }
