@@ -183,7 +183,8 @@ fn invitation(dir: &Path, executable: &Path, address: &str) -> String {
          export KUBECONFIG={kubeconfig} KAA_API_SERVER={address} PATH={bin}:$PATH\n  \
          kubectl get pods,pvc\n  \
          kubectl scale statefulset/sm-demo --replicas=1   # its archive is removed, and kept\n  \
-         kaa show archives --removed; kaa explain archive/2\n  \
+         kaa show archives --removed                      # the number in brackets is the N of the next\n  \
+         kaa explain archive/N\n  \
          kubectl delete pvc archive-volume-sm-demo-1      # now it is purged\n  \
          kubectl delete pod -l component=te               # new engines, new start ids\n  \
          kaa plan --scale statefulset/sm-demo=0           # what would happen if\n\n\
