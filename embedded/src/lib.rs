@@ -9,9 +9,11 @@
 //! - [`store`]: the objects, their versions, and the history that watches are fed from.
 //! - [`controllers`]: what a change leaves to be done; [`events`]: what people are told of it; [`hollow`]: a kubelet
 //!   without containers, for where only the objects matter.
+//! - [`api`]: what is asked and what is answered; [`discovery`], [`openapi`] and [`review`]: what clients ask besides
+//!   objects; [`rbac`]: who may do what.
 //!
-//! Around it a thin shell: [`instance`] keeps the store behind one lock and rings a bell after every change; [`kubelet`]
-//! runs containers as processes.
+//! Around it a thin shell: [`instance`] keeps the store behind one lock and rings a bell after every change; [`server`]
+//! speaks HTTPS, and [`tokens`] tell it who calls; [`kubelet`] runs containers as processes.
 
 pub mod api;
 pub mod controllers;
