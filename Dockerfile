@@ -4,7 +4,7 @@ WORKDIR /src
 COPY . .
 # A static-pie that resolves names with no NSS library beside it.
 RUN RUSTFLAGS="-C target-feature=+crt-static" \
-    cargo build --release --locked --target "$(rustc -vV | sed -n 's/^host: //p')" --bin kaa \
+    cargo build --release --locked --no-default-features --target "$(rustc -vV | sed -n 's/^host: //p')" --bin kaa \
     && cp target/*/release/kaa /kaa
 
 FROM scratch

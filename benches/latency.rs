@@ -110,7 +110,7 @@ impl Bench {
         let agents = cluster.admin_addresses().await;
         let holder = cluster.lease_holder().await;
         let leader = agents.iter().find(|(name, _)| *name == holder).expect("the lease holder is an agent").1.clone();
-        let ca = std::fs::read(cluster.files().join("tls/ca.crt")).expect("ca.crt");
+        let ca = std::fs::read(cluster.files().join("ca.crt")).expect("ca.crt");
         let http = reqwest::Client::builder().timeout(Duration::from_secs(10)).build().expect("a client");
         println!("lease holder {holder}; {} agents", agents.len());
         Self { client: cluster.client(), namespace: cluster.namespace().to_owned(), leader, agents, ca, http }

@@ -3,6 +3,7 @@
 //! Probes and agent-to-agent status are served from the first moment, so that what is waited for can be seen. Raft starts
 //! once the volume has passed the gate; engines and the resync follow.
 
+mod connected;
 mod face;
 mod identity;
 mod membership;
@@ -10,6 +11,7 @@ mod resync;
 mod sessions;
 
 use crate::auth::TokenVerifier;
+use crate::auth::credentials::Credentials;
 use crate::config::{Config, IDENTIFY_TIMEOUT, MAX_AGENT_CONNECTIONS, MAX_ENGINES, SHUTDOWN, VOUCH_WITHOUT_QUORUM};
 use crate::http::{self, Face};
 use crate::kubernetes::lease::{self, Candidacy, Leadership};
@@ -21,13 +23,13 @@ use crate::peers::{self, Peers};
 use crate::proto::engine::engine_server::EngineServer;
 use crate::raft::{self, Handle, Host, Volume};
 use anyhow::Context;
+use connected::Connected;
 use face::Door;
 use kaa_core::domain::ids::ServerId;
 use kaa_core::observed::Observed;
 use kaa_core::resync::Policy;
 use kaa_core::resync::leadership::Settings;
 use resync::LastPass;
-use sessions::Connected;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -135,7 +137,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::new());
     let door = Arc::new(Door::new(&config));
     let mut servers = JoinSet::new();
-    serve_http(&mut servers, &config, Face { source: door.clone(), metrics: metrics.clone() }, stop.clone()).await?;
+    let face = Face { source: door.clone(), metrics: metrics.clone(), credentials: credentials(&config).await? };
+    serve_http(&mut servers, &config, face, stop.clone()).await?;
     serve_peers(&mut servers, &config, &host, &tls, stop.clone()).await?;
     let observed: watches::Shared = Arc::new(RwLock::new(Observed::default()));
     let watching = watches::start(&kubernetes, observed.clone());
@@ -175,6 +178,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         tokio::spawn(membership::lead(shared.clone())),
         tokio::spawn(peers::exchange(shared.clone())),
         tokio::spawn(sessions::sweep(shared.clone())),
+        tokio::spawn(connected::tell(shared.clone())),
         tokio::spawn(resync::run(shared.clone())),
         tokio::spawn(announce(shared.clone())),
     ];
@@ -190,7 +194,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
 }
 
 /// Hands over what others can take, within bounds: engines to other agents, the Lease, Raft's leadership.
-async fn end(shared: &Shared, released: JoinHandle<()>, loops: [JoinHandle<()>; 6]) {
+async fn end(shared: &Shared, released: JoinHandle<()>, loops: [JoinHandle<()>; 7]) {
     info!("ending: engines move on, the lease is released, leadership is handed over");
     let handed_over = async {
         let _ = released.await;
@@ -203,6 +207,12 @@ async fn end(shared: &Shared, released: JoinHandle<()>, loops: [JoinHandle<()>; 
     if tokio::time::timeout(SHUTDOWN, handed_over).await.is_err() {
         error!("not everything was handed over within {SHUTDOWN:?}");
     }
+}
+
+/// Who may write from outside the pod. A mistake in the file ends the agent now, rather than a person's attempt later.
+async fn credentials(config: &Config) -> anyhow::Result<Option<Arc<Credentials>>> {
+    let Some(path) = &config.credentials_file else { return Ok(None) };
+    Ok(Some(Arc::new(Credentials::new(path.clone()).await?)))
 }
 
 async fn wait_for_signal(stopper: watch::Sender<bool>) -> anyhow::Result<()> {

@@ -9,6 +9,8 @@
 //!
 //! What is *not* here: whether the caller may do what it asks, and whether its pod still exists.
 
+pub mod credentials;
+
 use crate::kubernetes::Kubernetes;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::jwk::Jwk;

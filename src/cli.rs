@@ -5,11 +5,14 @@
 mod api;
 mod certificates;
 mod daemon;
+#[cfg(feature = "demo")]
+mod demo;
 mod explain;
 mod plan;
 mod show;
 #[cfg(test)]
 mod tests;
+mod whatif;
 
 use crate::config::AgentArgs;
 use crate::engine::{EngineArgs, InstallArgs, StandInArgs};
@@ -31,12 +34,18 @@ enum Command {
     /// Shows what the domain consists of
     #[command(subcommand)]
     Show(show::Noun),
-    /// Shows what the next resync pass would propose, and why it proposes nothing for the rest
+    /// Shows what the next resync pass would propose, and why it proposes nothing for the rest; or what would be taken
+    /// away if something was scaled or deleted
     Plan(plan::Plan),
     /// Shows what a thing is and how it came to be so: who changed it, when, and on what evidence
     Explain(explain::Explain),
     /// Makes a CA and one certificate for all agents, for clusters without cert-manager
     Certificates(certificates::Certificates),
+    #[cfg(feature = "demo")]
+    Demo(demo::Demo),
+    #[cfg(feature = "demo")]
+    #[command(hide = true, disable_help_flag = true)]
+    ContainerShim(demo::Shim),
     Agent(Box<AgentArgs>),
     Engine(Box<EngineArgs>),
     Install(InstallArgs),
@@ -73,6 +82,10 @@ enum Error {
     /// The certificates were not made.
     #[error(transparent)]
     Certificates(#[from] certificates::Error),
+    /// It asks no agent.
+    #[cfg(feature = "demo")]
+    #[error("the demo asks agents only: {0}")]
+    NoQuestion(String),
     /// No runtime, no output.
     #[error("{0}")]
     Io(#[from] std::io::Error),
@@ -86,6 +99,10 @@ impl Cli {
             Command::Plan(plan) => ("plan", asking(plan.run())),
             Command::Explain(explain) => ("explain", asking(explain.run())),
             Command::Certificates(certificates) => ("certificates", certificates.run().map_err(Error::from)),
+            #[cfg(feature = "demo")]
+            Command::Demo(demo) => return demo::main(demo),
+            #[cfg(feature = "demo")]
+            Command::ContainerShim(shim) => return demo::shim(shim),
             Command::Agent(agent) => return daemon::agent(*agent),
             Command::Engine(engine) => return daemon::engine(*engine),
             Command::Install(install) => return daemon::install(install),
@@ -98,6 +115,19 @@ impl Cli {
                 let _ = writeln!(std::io::stderr(), "'{name}' failed: {error}");
                 ExitCode::FAILURE
             }
+        }
+    }
+}
+
+#[cfg(feature = "demo")]
+impl Cli {
+    /// What a command that asks an agent prints.
+    async fn text(self) -> Result<String, Error> {
+        match self.command {
+            Command::Show(noun) => Ok(noun.run().await?),
+            Command::Plan(plan) => Ok(plan.run().await?),
+            Command::Explain(explain) => Ok(explain.run().await?),
+            other => Err(Error::NoQuestion(format!("{other:?}"))),
         }
     }
 }

@@ -81,6 +81,13 @@ pub struct AgentArgs {
     /// Where the REST API, probes and metrics are served.
     #[arg(long, env = "KAA_LISTEN_HTTP", default_value = "[::]:8888")]
     pub listen_http: SocketAddr,
+    /// Names are looked up in this hosts(5) file before the resolver is asked; for where pods have no DNS.
+    #[arg(long, env = "KAA_HOSTS_FILE")]
+    pub hosts_file: Option<PathBuf>,
+    /// A file with a line USER:PASSWORD for each who may change the domain by way of the REST API; without it that can be
+    /// done from the agent's own pod only.
+    #[arg(long, env = "KAA_CREDENTIALS_FILE")]
+    pub credentials_file: Option<PathBuf>,
     /// The audience that an engine's ServiceAccount token must have; default: the domain's name.
     #[arg(long, env = "KAA_TOKEN_AUDIENCE")]
     pub token_audience: Option<String>,
@@ -115,6 +122,8 @@ pub struct Config {
     pub listen_engines: SocketAddr,
     /// Where the REST API is served.
     pub listen_http: SocketAddr,
+    /// Who may change the domain from outside the pod.
+    pub credentials_file: Option<PathBuf>,
     /// The audience of engines' tokens.
     pub token_audience: String,
 }
@@ -150,6 +159,7 @@ impl Config {
             listen_peers: args.listen_peers,
             listen_engines: args.listen_engines,
             listen_http: args.listen_http,
+            credentials_file: args.credentials_file,
         })
     }
 

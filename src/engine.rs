@@ -184,7 +184,7 @@ fn register(config: &Config) -> Register {
         started_ms: clock::now().0,
         path: config.archive.as_deref().map(|path| path.display().to_string()).unwrap_or_default(),
         address: config.address.clone(),
-        hostname: hostname::get().unwrap_or_default().to_string_lossy().into_owned(),
+        hostname: config.pod.clone(),
         port: config.port.into(),
         version: config.version.clone(),
         labels: config.labels.clone().into_iter().collect(),

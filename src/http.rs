@@ -2,7 +2,8 @@
 //!
 //! GETs answer from what this server has applied, also without a quorum; the header `kaa-applied-index` says how far
 //! that is. Only `kvstore` is linearizable, since clients use it as proof of a quorum. Paths, field names and error
-//! bodies are those of the published client; what is ours alone lives under `/api/1/kaa/`. Nothing here changes state.
+//! bodies are those of the published client; what is ours alone lives under `/api/1/kaa/`. What changes the domain asks
+//! who calls (`writer`).
 
 mod domain;
 mod error;
@@ -13,19 +14,25 @@ mod page;
 pub mod rows;
 mod serve;
 pub mod source;
+mod whatif;
+mod writer;
+mod writes;
 
 pub use error::Error;
 pub use explain::{Change, Explanation};
 pub use own::{PlanAnswer, WaitingRow};
 pub use page::{MAX_LIMIT, Page};
 pub use serve::serve;
+pub use whatif::{StepRow, WhatIfAnswer};
+pub use writer::From;
 
+use crate::auth::credentials::Credentials;
 use crate::metrics::Metrics;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{HeaderName, Method, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, delete, get, post, put};
 use axum::{Json, Router};
 use serde::Serialize;
 use source::Source;
@@ -35,7 +42,7 @@ use std::time::Duration;
 /// The header that says how far the answering server has applied the log.
 pub const APPLIED_INDEX: HeaderName = HeaderName::from_static("kaa-applied-index");
 
-/// The greatest body that is read: the only one so far is a line for the log.
+/// The greatest body of a request that changes nothing: a line for the log.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 
 /// The longest that one request may take, reading its body included. Published clients wait for 30 s.
@@ -48,6 +55,8 @@ pub struct Face {
     pub source: Arc<dyn Source>,
     /// What it counts.
     pub metrics: Arc<Metrics>,
+    /// Who may change the domain from outside its pod; nobody, if there is none.
+    pub credentials: Option<Arc<Credentials>>,
 }
 
 /// Every route.
@@ -65,14 +74,23 @@ pub fn router(face: Face) -> Router {
         .route("/api/1/archives/{id}", get(domain::archive))
         .route("/api/1/databases", get(domain::databases))
         .route("/api/1/databases/{name}", get(domain::database))
+        .route("/api/1/kvstore/{*key}", put(writes::set_value).layer(DefaultBodyLimit::max(writes::MAX_BODY_BYTES)))
         .route("/api/1/kvstore/{*key}", get(domain::value))
         .route("/api/1/diagnostics/log", post(domain::log))
+        // Requests that are not there yet, and would be taken for names.
+        .route("/api/1/peers/certificates", any(unknown))
+        .route("/api/1/processes/availableOptions", any(unknown))
+        .route("/api/1/databases/loadBalancerPolicies", any(unknown))
+        .route("/api/1/databases/loadBalancerConfigs", any(unknown))
+        .route("/api/1/databases/hotCopyStatus", any(unknown))
         .route("/api/1/kaa/plan", get(own::plan))
         .route("/api/1/kaa/explain/{*subject}", get(explain::explain))
         .fallback(unknown)
         .method_not_allowed_fallback(unknown)
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(from_fn(within_time))
+        // It has a limit of its own, since it may be asked to wait.
+        .route("/api/1/processes/{id}", delete(writes::end_process))
         .with_state(face)
 }
 

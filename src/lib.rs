@@ -2,9 +2,12 @@
 
 pub mod agent;
 pub mod auth;
+pub mod certificates;
 pub mod cli;
 pub mod clock;
 pub mod config;
+#[cfg(feature = "demo")]
+pub mod demo;
 pub mod engine;
 pub mod http;
 pub mod kubernetes;

@@ -253,6 +253,8 @@ pub fn command_name(command: &Command) -> &'static str {
         Command::RemoveArchive { .. } => "remove_archive",
         Command::PurgeArchive { .. } => "purge_archive",
         Command::SetValue { .. } => "set_value",
+        Command::StopProcess { .. } => "stop_process",
+        Command::EvictProcess { .. } => "evict_process",
     }
 }
 

@@ -3,6 +3,7 @@
 //! The names of the files are cert-manager's, so that its Secrets can be mounted as they are.
 
 mod incoming;
+pub mod names;
 
 pub use incoming::{Counted, incoming};
 
@@ -57,7 +58,6 @@ pub fn channel(address: &str, tls: Option<&Tls>) -> Result<Channel, Error> {
     let scheme = if tls.is_some() { "https" } else { "http" };
     let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
         .map_err(failed)?
-        .tcp_nodelay(true)
         .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
@@ -65,7 +65,7 @@ pub fn channel(address: &str, tls: Option<&Tls>) -> Result<Channel, Error> {
     if let Some(tls) = tls {
         endpoint = endpoint.tls_config(tls.client_tls()).map_err(failed)?;
     }
-    Ok(endpoint.connect_lazy())
+    Ok(endpoint.connect_with_connector_lazy(tower::service_fn(names::connect)))
 }
 
 /// Makes a server for agents. Without `tls` it is in clear, and with it nobody comes in without a certificate.

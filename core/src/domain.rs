@@ -11,6 +11,7 @@ pub mod database;
 pub mod evidence;
 pub mod ids;
 pub mod invariants;
+mod person;
 pub mod process;
 mod registration;
 pub mod server;
@@ -18,11 +19,11 @@ mod takeaway;
 
 use archive::{Archive, ArchiveState};
 use audit::{Audit, Record, Subject};
-use command::{Actor, Command, Entry, Expected, Outcome, Refusal};
+use command::{Actor, Command, Entry, Outcome, Refusal};
 use database::{Database, DatabaseState, Incarnation};
 use evidence::Evidence;
 use ids::{ArchiveId, ClusterName, DatabaseName, DomainId, Millis, ResyncEpoch, ServerId, SessionNumber, StartId, Uid};
-use process::{DurableState, EngineKind, EngineState, ExitReason, Process, SessionState, Tombstone};
+use process::{DurableState, EngineKind, EngineState, ExitReason, Process, SessionState, Stop, Tombstone};
 use serde::{Deserialize, Serialize};
 use server::Server;
 use std::collections::BTreeMap;
@@ -122,6 +123,8 @@ impl Domain {
                 self.purge_archive(&actor, &fence, archive, &claim, evidence)
             }
             Command::SetValue { key, value, expected } => self.set_value(&actor, key, value, &expected),
+            Command::StopProcess { process, how } => self.stop_process(&actor, process, how),
+            Command::EvictProcess { process } => self.evict_process(&actor, process),
         };
         applied.unwrap_or_else(Outcome::Refused)
     }
@@ -257,30 +260,10 @@ impl Domain {
         if self.tombstones.contains_key(&id) {
             return Ok(Outcome::Unchanged);
         }
-        self.in_session(id, session)?;
-        self.bury(actor, id, reason, exit_code, None);
-        Ok(Outcome::Changed)
-    }
-
-    fn set_value(&mut self, actor: &Actor, key: String, value: Option<String>, expected: &Expected) -> Applied {
-        let current = self.values.get(&key);
-        let as_expected = match expected {
-            Expected::Anything => true,
-            Expected::Absent => current.is_none(),
-            Expected::Value(wanted) => current == Some(wanted),
-        };
-        if !as_expected {
-            return Err(Refusal::AnotherValue(current.cloned()));
-        }
-        if current == value.as_ref() {
-            return Ok(Outcome::Unchanged);
-        }
-        let what = if value.is_some() { "set" } else { "deleted" };
-        self.note(actor, [Subject::Value(key.clone())], what.to_owned(), None);
-        match value {
-            Some(value) => self.values.insert(key, value),
-            None => self.values.remove(&key),
-        };
+        let asked = self.in_session(id, session)?.stop;
+        // The wrapper knows that it was told to stop, and not why.
+        let killed = asked == Some(Stop::Kill) && reason == ExitReason::Graceful;
+        self.bury(actor, id, if killed { ExitReason::Killed } else { reason }, exit_code, None);
         Ok(Outcome::Changed)
     }
 

@@ -8,6 +8,7 @@ mod archives;
 pub mod leadership;
 pub mod plan;
 mod processes;
+pub mod whatif;
 
 use crate::domain::Domain;
 use crate::domain::archive::RemovalReason;

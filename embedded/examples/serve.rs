@@ -51,5 +51,6 @@ fn config(dir: &Path, server: &Server) -> Result<Config, Box<dyn Error>> {
         api_server: server.url(),
         api_ca_pem: server.ca_pem().to_owned(),
         backoff: Duration::from_secs(10),
+        stop_grace: Duration::from_secs(5),
     })
 }

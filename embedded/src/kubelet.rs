@@ -35,6 +35,7 @@ use crate::instance::Instance;
 use crate::store::Key;
 use crate::tokens::Tokens;
 use addresses::Addresses;
+use nix::sys::signal::Signal;
 use process::Spawner;
 use run::Run;
 use std::collections::BTreeMap;
@@ -77,6 +78,8 @@ pub struct Config {
     pub api_ca_pem: String,
     /// The delay before the second restart; it doubles with each. Kubernetes: 10 s.
     pub backoff: Duration,
+    /// How long containers may take to end when the node stops; SIGKILL follows.
+    pub stop_grace: Duration,
 }
 
 /// The node cannot begin.
@@ -172,7 +175,14 @@ impl Kubelet {
         Ok(Self { node, runtime: Handle::current(), stopping, task: Mutex::new(Some(task)) })
     }
 
-    /// Ends all containers, with SIGTERM and five seconds later SIGKILL, and waits until they are gone. The pods'
+    /// SIGKILL to the first process of a container, as by a person on the node. Tells whether it ran.
+    pub fn kill(&self, pod: &Key, container: &str) -> bool {
+        let run = self.node.pods().get(pod).and_then(|runs| runs.get(container)?.current.clone());
+        let first = run.and_then(|run| session::leader(&session::mark(&self.node.config.dir, &run.id)));
+        first.inspect(|pid| session::signal(*pid, Signal::SIGKILL)).is_some()
+    }
+
+    /// Ends all containers, with SIGTERM and, after the grace that the node has, SIGKILL, and waits until they are gone. The pods'
     /// objects are left as they are.
     pub async fn stop(&self) {
         self.stopping.send_replace(true);

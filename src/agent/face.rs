@@ -1,16 +1,22 @@
 //! What the REST API is fed from: nothing but why it is waited, until Raft runs.
 
 use super::{LINEARIZE, Shared};
-use crate::config::Config;
-use crate::http::source::{Check, Health, LastPass, Membership, NoQuorum, Peer, PlanReport, Source, Status};
+use crate::config::{Config, ordinal_of};
+use crate::http::source::{
+    Check, Health, LastPass, Membership, NoQuorum, NotWritten, Peer, PlanReport, Source, Status, Written,
+};
 use crate::kubernetes::lease::Leadership;
+use crate::raft::ProposeError;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
+use kaa_core::domain::command::{Actor, Command};
 use kaa_core::domain::ids::{Millis, RaftId, ServerId, StartId};
 use kaa_core::domain::process::SessionState;
 use kaa_core::observed::Unknown;
-use kaa_core::resync::plan;
+use kaa_core::resync::whatif::change::Change;
+use kaa_core::resync::whatif::outcome::WhatIf;
+use kaa_core::resync::{plan, whatif};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -74,8 +80,25 @@ impl Source for Door {
         .boxed()
     }
 
+    fn write(&self, actor: Actor, command: Command) -> BoxFuture<'_, Result<Written, NotWritten>> {
+        async {
+            match self.shared.get() {
+                Some(shared) => write(shared, actor, command).await,
+                None => Err(NotWritten::Certainly(self.why_not())),
+            }
+        }
+        .boxed()
+    }
+
     fn plan(&self) -> PlanReport {
         self.shared.get().map(|shared| plan_report(shared)).unwrap_or_default()
+    }
+
+    fn what_if(&self, changes: &[Change]) -> Result<WhatIf, whatif::Error> {
+        let shared = self.shared.get().ok_or(whatif::Error::NotFounded)?;
+        // Copied first, so that nobody waits for a lock meanwhile.
+        let observed = shared.observed.read().unwrap_or_else(PoisonError::into_inner).clone();
+        whatif::what_if(&shared.raft.read(Domain::clone), &observed, &shared.policy, changes)
     }
 
     fn health(&self) -> Health {
@@ -88,6 +111,21 @@ impl Source for Door {
 
     fn now(&self) -> Millis {
         crate::clock::now()
+    }
+}
+
+async fn write(shared: &Shared, actor: Actor, command: Command) -> Result<Written, NotWritten> {
+    let (index, outcome) = shared.propose_as(actor, command).await.map_err(|error| match error {
+        ProposeError::NoLeader | ProposeError::TooLarge { .. } | ProposeError::Wire(_) => {
+            NotWritten::Certainly(error.to_string())
+        }
+        ProposeError::Unknown { why } => NotWritten::Perhaps(why),
+        ProposeError::Fatal(_) => NotWritten::Perhaps(error.to_string()),
+    })?;
+    let mut applied = shared.raft.applied();
+    match tokio::time::timeout(LINEARIZE, applied.wait_for(|applied| *applied >= index)).await {
+        Ok(Ok(_)) => Ok(Written { index, outcome }),
+        Ok(Err(_)) | Err(_) => Err(NotWritten::NotHere(index)),
     }
 }
 
@@ -110,8 +148,16 @@ fn peers(shared: &Shared) -> Vec<Peer> {
         .read(|domain| domain.servers.values().map(|server| (server.id.clone(), server.raft_id)).collect::<Vec<_>>());
     let heard = shared.peers.all();
     let group = shared.raft.status();
-    let membership = |raft_id: &RaftId| {
-        if group.voters.contains_key(raft_id) { Membership::Voter } else { Membership::Learner }
+    let wanted = shared.admin_ordinals();
+    let membership = |id: &ServerId, raft_id: &RaftId| {
+        let placed = ordinal_of(id, &shared.config.stateful_set).zip(wanted.as_ref());
+        if group.voters.contains_key(raft_id) {
+            Membership::Voter
+        } else if placed.is_some_and(|(ordinal, wanted)| !wanted.contains(&ordinal)) {
+            Membership::Evicted
+        } else {
+            Membership::Learner
+        }
     };
     let own = &shared.config.server;
     let mut peers = Vec::new();
@@ -120,7 +166,7 @@ fn peers(shared: &Shared) -> Vec<Peer> {
         peers.push(Peer {
             id: id.clone(),
             is_local: false,
-            membership: membership(raft_id),
+            membership: membership(id, raft_id),
             connected: heard.is_some_and(|heard| heard.connected),
             latency: heard.and_then(|heard| heard.latency),
             last_ack: heard.and_then(|heard| heard.at).map(|at| at.elapsed()),
@@ -128,7 +174,7 @@ fn peers(shared: &Shared) -> Vec<Peer> {
         });
     }
     let status = shared.host.status();
-    peers.push(local(own, membership(&group.raft_id), Some(Status::from(status))));
+    peers.push(local(own, membership(own, &group.raft_id), Some(Status::from(status))));
     peers.sort_by(|a, b| a.id.cmp(&b.id));
     peers
 }

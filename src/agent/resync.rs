@@ -8,6 +8,7 @@ use crate::config::{BACKOFF, FIRST_PASS, IDLE_SHARE, PASS_SPACING, RESYNC_PERIOD
 use crate::kubernetes::evidence;
 use crate::kubernetes::lease::{Leadership, Term};
 use crate::metrics::Reading;
+use crate::raft::ProposeError;
 use kaa_core::domain::command::{Actor, Command, Fence, Outcome, Request, Role};
 use kaa_core::domain::ids::{Millis, ResyncEpoch};
 use kaa_core::resync::plan::{Plan, Waiting};
@@ -170,14 +171,21 @@ fn report(reported: &mut Vec<Waiting>, last: LastPass, shared: &Shared) {
 impl Shared {
     /// Proposes in a duty of this agent; an error is a sentence.
     pub async fn propose(&self, role: Role, command: Command) -> Result<Outcome, String> {
-        let request = Request { actor: Actor { role, name: self.config.server.to_string() }, command };
+        let actor = Actor { role, name: self.config.server.to_string() };
+        let done = self.propose_as(actor, command).await;
+        done.map(|(_, outcome)| outcome).map_err(|error| error.to_string())
+    }
+
+    /// Proposes for anybody, and counts it. Tells at which index of the log it was done.
+    pub async fn propose_as(&self, actor: Actor, command: Command) -> Result<(u64, Outcome), ProposeError> {
+        let request = Request { actor, command };
         let began = Instant::now();
-        let outcome = self.raft.propose(request.clone()).await;
+        let done = self.raft.propose_at(request.clone()).await;
         debug!(took = ?began.elapsed(), command = crate::metrics::command_name(&request.command), "proposed");
-        match &outcome {
-            Ok(outcome) => self.metrics.proposed(&request.command, outcome),
+        match &done {
+            Ok((_, outcome)) => self.metrics.proposed(&request.command, outcome),
             Err(_) => self.metrics.not_proposed(&request.command),
         }
-        outcome.map_err(|error| error.to_string())
+        done
     }
 }

@@ -5,6 +5,7 @@
 //! leader, and this agent's own restart are all the same case: the domain has a live session here and there is no stream.
 
 use super::Shared;
+use super::connected::Answers;
 use crate::config::{BACKOFF, ENGINE_QUEUE, ENGINE_SILENCE, IDENTIFY_TIMEOUT, MAX_ENGINES, SESSION_SWEEP};
 use crate::kubernetes::evidence::{self, Unidentified};
 use crate::proto::engine as wire;
@@ -18,40 +19,12 @@ use kaa_core::domain::ids::{ArchiveId, Millis, SessionNumber, StartId};
 use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration, SessionState};
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-use tokio::sync::{Notify, mpsc};
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{info, warn};
-
-/// The streams that are up, by the random number that each carries into the domain, with the time when each was heard.
-#[derive(Default)]
-pub struct Connected {
-    streams: Mutex<BTreeMap<u64, Instant>>,
-    /// A stream went: the sweep shall look at once.
-    gone: Notify,
-}
-
-impl Connected {
-    fn streams(&self) -> MutexGuard<'_, BTreeMap<u64, Instant>> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How long ago a stream was heard of; `None` if it is not up.
-    pub fn heard(&self, connection: u64) -> Option<Duration> {
-        self.streams().get(&connection).map(|heard| heard.elapsed())
-    }
-
-    fn hear(&self, connection: u64) {
-        self.streams().insert(connection, Instant::now());
-    }
-
-    /// How many engines are connected.
-    pub fn count(&self) -> usize {
-        self.streams().len()
-    }
-}
 
 /// Keeps a stream in `Connected` for as long as it is served.
 struct Entry {
@@ -61,8 +34,7 @@ struct Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.shared.connected.streams().remove(&self.connection);
-        self.shared.connected.gone.notify_one();
+        self.shared.connected.remove(self.connection);
     }
 }
 
@@ -97,13 +69,12 @@ pub async fn sweep(shared: Arc<Shared>) {
 
 /// The live sessions that the domain has with this agent and no stream carries.
 fn orphans(shared: &Shared) -> Vec<(StartId, SessionNumber)> {
-    let streams = shared.connected.streams();
     shared.raft.read(|domain| {
         let mine = domain.processes.values().filter(|process| {
             let session = &process.session;
             session.server == shared.config.server
                 && session.state == SessionState::Live
-                && !streams.contains_key(&session.connection)
+                && !shared.connected.is_up(session.connection)
         });
         mine.map(|process| (process.id, process.session.number)).collect()
     })
@@ -112,13 +83,13 @@ fn orphans(shared: &Shared) -> Vec<(StartId, SessionNumber)> {
 /// The gRPC service on port 48004.
 pub struct Service(pub Arc<Shared>);
 
-type Answers = Pin<Box<dyn Stream<Item = Result<wire::ToEngine, Status>> + Send>>;
+type Outgoing = Pin<Box<dyn Stream<Item = Result<wire::ToEngine, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl Engine for Service {
-    type AttachStream = Answers;
+    type AttachStream = Outgoing;
 
-    async fn attach(&self, request: Request<Streaming<wire::FromEngine>>) -> Result<Response<Answers>, Status> {
+    async fn attach(&self, request: Request<Streaming<wire::FromEngine>>) -> Result<Response<Outgoing>, Status> {
         let shared = self.0.clone();
         if shared.connected.count() >= MAX_ENGINES {
             return Err(Status::resource_exhausted("this agent serves as many engines as it can"));
@@ -161,7 +132,7 @@ async fn next(incoming: &mut Streaming<wire::FromEngine>) -> Result<Option<From>
     }
 }
 
-async fn send(answers: &mpsc::Sender<Result<wire::ToEngine, Status>>, message: To) -> Result<(), Status> {
+async fn send(answers: &Answers, message: To) -> Result<(), Status> {
     let message = wire::ToEngine { message: Some(message) };
     answers.send(Ok(message)).await.map_err(|_| Status::cancelled("the engine has gone"))
 }
@@ -171,7 +142,7 @@ async fn serve(
     shared: &Arc<Shared>,
     register: wire::Register,
     incoming: &mut Streaming<wire::FromEngine>,
-    answers: &mpsc::Sender<Result<wire::ToEngine, Status>>,
+    answers: &Answers,
 ) -> Result<(), Status> {
     let pod = register.pod.clone();
     let entry = Entry { shared: shared.clone(), connection: register.connection };
@@ -190,6 +161,7 @@ async fn serve(
     send(answers, To::Registered(registered_message(shared, &registered))).await?;
     let start = wire::directive::Action::Start(wire::Start {});
     send(answers, To::Directive(wire::Directive { id: 1, deadline_ms: 0, action: Some(start) })).await?;
+    shared.connected.registered(entry.connection, registered.process, answers.clone());
     while let Some(message) = next(incoming).await? {
         shared.connected.hear(entry.connection);
         if shared.vouches_for_nobody() {
@@ -202,6 +174,7 @@ async fn serve(
             From::Result(result) if result.ok => {}
             From::Result(result) => warn!("process {}: could not do it: {}", registered.process, result.message),
             From::Exit(exit) => {
+                shared.connected.ended(entry.connection);
                 report_exit(shared, &registered, exit).await?;
                 // From here on the session has no process; the entry goes with this function.
                 return send(answers, To::ExitNoted(wire::ExitNoted {})).await;

@@ -1,15 +1,11 @@
 //! `kaa certificates`: a CA and one certificate for all agents. For clusters without cert-manager: nothing renews them.
 
+use crate::certificates;
 use clap::Args;
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    PKCS_ECDSA_P256_SHA256,
-};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// `kaa certificates`.
 #[derive(Debug, Args)]
@@ -30,10 +26,8 @@ pub(super) struct Certificates {
 pub(super) enum Error {
     #[error("nothing was written, since there is already {}", names(.0))]
     Exists(Vec<PathBuf>),
-    #[error("'{0}' is not a DNS name")]
-    Name(String),
-    #[error("the certificates could not be made: {0}")]
-    Make(#[from] rcgen::Error),
+    #[error(transparent)]
+    Make(#[from] certificates::Error),
     #[error("{} could not be written: {source}", path.display())]
     Write { path: PathBuf, source: std::io::Error },
 }
@@ -42,12 +36,9 @@ fn names(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// How far back they are valid, for nodes whose clocks are behind.
-const BACKDATED: Duration = Duration::from_secs(3600);
-
 impl Certificates {
     pub(super) fn run(self) -> Result<String, Error> {
-        let made = self.make()?;
+        let made = certificates::make(&self.names, self.days)?;
         let files = [
             ("ca.crt", &made.ca_certificate, 0o644),
             ("ca.key", &made.ca_key, 0o600),
@@ -66,58 +57,6 @@ impl Certificates {
         }
         Ok(what_to_do(&self.directory))
     }
-
-    fn make(&self) -> Result<Made, Error> {
-        for name in &self.names {
-            if !is_dns_name(name) {
-                return Err(Error::Name(name.clone()));
-            }
-        }
-        let ca_key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-        let mut ca = self.parameters("kaa CA", Vec::new())?;
-        ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let ca_certificate = ca.self_signed(&ca_key)?.pem();
-        let ca_key_pem = ca_key.serialize_pem();
-        let issuer = Issuer::new(ca, ca_key);
-
-        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-        let mut agent = self.parameters("kaa agent", self.names.clone())?;
-        agent.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        // Agents call each other, so each is client and server.
-        agent.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        agent.use_authority_key_identifier_extension = true;
-        let certificate = agent.signed_by(&key, &issuer)?.pem();
-        Ok(Made { ca_certificate, ca_key: ca_key_pem, certificate, key: key.serialize_pem() })
-    }
-
-    fn parameters(&self, common_name: &str, names: Vec<String>) -> Result<CertificateParams, Error> {
-        let mut parameters = CertificateParams::new(names)?;
-        parameters.distinguished_name.push(DnType::CommonName, common_name);
-        let now = Duration::from_millis(crate::clock::now().0);
-        let epoch = rcgen::date_time_ymd(1970, 1, 1);
-        let start = now.saturating_sub(BACKDATED);
-        parameters.not_before = epoch + Duration::from_secs(start.as_secs());
-        parameters.not_after = epoch + Duration::from_secs(now.as_secs() + u64::from(self.days) * 86_400);
-        Ok(parameters)
-    }
-}
-
-/// What was made, as PEM.
-struct Made {
-    ca_certificate: String,
-    ca_key: String,
-    certificate: String,
-    key: String,
-}
-
-/// Labels of letters, digits and hyphens; the first may be `*`.
-fn is_dns_name(name: &str) -> bool {
-    let is_label = |label: &str| {
-        let inner = |c: char| c.is_ascii_alphanumeric() || c == '-';
-        (1..=63).contains(&label.len()) && label.chars().all(inner) && !label.starts_with('-') && !label.ends_with('-')
-    };
-    name.len() <= 253 && name.strip_prefix("*.").unwrap_or(name).split('.').all(is_label)
 }
 
 /// Writes a file that must not exist, with its mode from the first moment on.
@@ -211,13 +150,5 @@ mod tests {
         let error = asked(directory.path(), &["localhost"]).run().unwrap_err();
         assert!(error.to_string().ends_with("tls.key"), "{error}");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn only_dns_names_are_taken() {
-        let directory = tempfile::tempdir().unwrap();
-        for name in ["", "*", "a..b", "*.*.b", "a b", "-a", "ä.example.com"] {
-            assert!(matches!(asked(directory.path(), &[name]).run(), Err(Error::Name(_))), "{name}");
-        }
     }
 }

@@ -4,12 +4,16 @@
 use crate::agent;
 use crate::config::{AgentArgs, Config};
 use crate::engine::{self, EngineArgs, InstallArgs, StandInArgs};
+use crate::net::names;
 use std::future::Future;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// Runs the agent of an admin pod.
 pub fn agent(args: AgentArgs) -> ExitCode {
+    if let Some(file) = &args.hosts_file {
+        names::use_file(file.clone());
+    }
     let config = match Config::new(args) {
         Ok(config) => config,
         Err(error) => {
@@ -33,6 +37,9 @@ const USAGE: u8 = 2;
 
 /// Runs the wrapper of an engine.
 pub fn engine(args: EngineArgs) -> ExitCode {
+    if let Some(file) = &args.hosts_file {
+        names::use_file(file.clone());
+    }
     coded(engine::run(args))
 }
 

@@ -1,9 +1,10 @@
-//! `kaa plan`: what the next resync pass would propose.
+//! `kaa plan`: what the next resync pass would propose, or would if somebody scaled or deleted something.
 
-use super::Agent;
 use super::api::{Api, Error};
-use crate::http::PlanAnswer;
+use super::{Agent, whatif};
+use crate::http::{PlanAnswer, WhatIfAnswer};
 use clap::Args;
+use kaa_core::resync::whatif::change::{Delete, Scale};
 use std::fmt::Write as _;
 
 /// `kaa plan`.
@@ -11,12 +12,28 @@ use std::fmt::Write as _;
 pub(super) struct Plan {
     #[command(flatten)]
     agent: Agent,
+    /// What would be taken away if this had N replicas, and the pods beyond had exited: statefulset/NAME=N or
+    /// deployment/NAME=N. May be given several times, and together with --delete. Changes nothing
+    #[arg(long, value_name = "KIND/NAME=N")]
+    scale: Vec<Scale>,
+    /// What would be taken away if this was deleted: pvc/NAME or pod/NAME. May be given several times. Changes nothing
+    #[arg(long, value_name = "KIND/NAME")]
+    delete: Vec<Delete>,
 }
 
 impl Plan {
     pub(super) async fn run(self) -> Result<String, Error> {
-        let answer: PlanAnswer = Api::new(&self.agent)?.get(&["kaa", "plan"], &[]).await?;
-        Ok(self.agent.print(&answer, plan))
+        let (api, path) = (Api::new(&self.agent)?, ["kaa", "plan"]);
+        let scale = self.scale.iter().map(|scale| ("scale", scale.to_string()));
+        let delete = self.delete.iter().map(|delete| ("delete", delete.to_string()));
+        let changes: Vec<(&str, String)> = scale.chain(delete).collect();
+        if changes.is_empty() {
+            let answer: PlanAnswer = api.get(&path, &[]).await?;
+            return Ok(self.agent.print(&answer, plan));
+        }
+        let query: Vec<(&str, &str)> = changes.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let answer: WhatIfAnswer = api.get(&path, &query).await?;
+        Ok(self.agent.print(&answer, whatif::what_if))
     }
 }
 

@@ -21,7 +21,7 @@ fn golden(name: &str, text: &str) {
 async fn run_on(fake: Fake, line: &str) -> Result<String, api::Error> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let face = Face { source: Arc::new(fake), metrics: Arc::new(Metrics::new()) };
+    let face = Face { source: Arc::new(fake), metrics: Arc::new(Metrics::new()), credentials: None };
     let server = tokio::spawn(serve(listener, router(face), std::future::pending()));
     let answer = run(line, &address).await;
     server.abort();
@@ -59,7 +59,7 @@ async fn show() {
 #[tokio::test]
 async fn show_before_anything_is_known() {
     let mut fake = fake::source();
-    fake.domain = kaa_core::domain::Domain::default();
+    fake.domain = std::sync::Mutex::default();
     fake.peers.truncate(1);
     fake.peers[0].status = None;
     check("show-domain-empty", fake, "show domain").await;
@@ -93,6 +93,36 @@ async fn plan() {
 }
 
 #[tokio::test]
+async fn what_if() {
+    for (name, line) in [
+        ("what-if-scaled-down", "plan --scale statefulset/sm-demo=1"),
+        ("what-if-scaled-up", "plan --scale statefulset/sm-demo=4"),
+        ("what-if-scaled-to-nothing", "plan --scale sts/sm-demo=0 --delete pvc/archive-volume-sm-demo-2"),
+        ("what-if-claim-in-use", "plan --delete pvc/archive-volume-sm-demo-0"),
+        ("what-if-claim-of-a-removed-archive", "plan --delete pvc/archive-volume-sm-demo-1"),
+    ] {
+        check(name, fake::source(), line).await;
+    }
+    let json = run_on(fake::source(), "plan --scale statefulset/sm-demo=2 -o json").await.unwrap();
+    let answer: crate::http::WhatIfAnswer = serde_json::from_str(&json).unwrap();
+    assert_eq!(answer.changes, ["statefulset/sm-demo had 2 replicas"]);
+    let error = run_on(fake::source(), "plan --scale statefulset/sm-dmo=1").await.unwrap_err();
+    assert_eq!(error.to_string(), "there is no sm-dmo among the statefulsets; there are: sm-demo");
+}
+
+#[test]
+fn what_is_no_change_is_said_before_anybody_is_asked() {
+    for (flag, value, wrong) in [
+        ("--scale", "sm-demo=1", "'sm-demo=1' is not statefulset/NAME=N or deployment/NAME=N"),
+        ("--scale", "statefulset/sm=x", "'statefulset/sm=x' scales to 'x', which is not a number from 0 to 1000"),
+        ("--delete", "statefulset/sm", "'statefulset/sm' is not pvc/NAME or pod/NAME"),
+    ] {
+        let error = Cli::try_parse_from(["kaa", "plan", flag, value]).unwrap_err().to_string();
+        assert!(error.contains(wrong), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn explain() {
     for subject in ["archive/2", "process/2", "process/3", "server/admin-0", "database/demo", "domain"] {
         check(&format!("explain-{}", subject.replace('/', "-")), fake::source(), &format!("explain {subject}")).await;
@@ -105,7 +135,7 @@ async fn explain() {
 #[tokio::test]
 async fn what_was_forgotten_is_said() {
     let mut fake = fake::source();
-    fake.domain.audit.dropped = 7;
+    fake.domain.get_mut().unwrap().audit.dropped = 7;
     let text = run_on(fake, "explain archive/1").await.unwrap();
     assert!(text.contains("What happened before 2026-11-21T16:30:01.000Z is forgotten (7 records)."), "{text}");
 }

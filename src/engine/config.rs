@@ -72,6 +72,9 @@ pub struct EngineArgs {
     /// The archive's directory: required for sm, absent for te.
     #[arg(long, value_name = "DIR", env = "KAA_ARCHIVE")]
     pub archive: Option<PathBuf>,
+    /// Names are looked up in this hosts(5) file before the resolver is asked.
+    #[arg(long, value_name = "FILE", env = "KAA_HOSTS_FILE")]
+    pub hosts_file: Option<PathBuf>,
     /// The port that the engine itself serves.
     // Not KAA_PORT: a Service named `kaa` has the kubelet set that one in every container, to a URL.
     #[arg(long, env = "KAA_ENGINE_PORT", default_value_t = 48006)]

@@ -1,6 +1,7 @@
 //! Finds agents and opens connections to them.
 
 use super::config::{Agent, Dial};
+use crate::net::names;
 use crate::proto::engine::FromEngine;
 use crate::proto::engine::engine_client::EngineClient;
 use rand::seq::SliceRandom;
@@ -73,10 +74,9 @@ impl Dial {
     pub async fn find(&self, lost: Option<SocketAddr>) -> (Vec<Target>, BTreeMap<Agent, Error>) {
         let (mut targets, mut failed) = (Vec::new(), BTreeMap::new());
         for agent in &self.agents {
-            let name = (agent.host.as_str(), agent.port);
-            match tokio::time::timeout(RESOLVE_LIMIT, tokio::net::lookup_host(name)).await {
+            match tokio::time::timeout(RESOLVE_LIMIT, names::lookup(&agent.host, agent.port)).await {
                 Ok(Ok(found)) => {
-                    targets.extend(found.map(|address| Target { address, host: agent.host.clone() }));
+                    targets.extend(found.into_iter().map(|address| Target { address, host: agent.host.clone() }));
                 }
                 Ok(Err(error)) => drop(failed.insert(agent.clone(), Error::Resolve(error))),
                 Err(_) => drop(failed.insert(agent.clone(), Error::ResolveTimeout)),

@@ -22,7 +22,7 @@ const LINEARIZE_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_MESSAGE_CHARS: usize = 1024;
 
 type Asked = Result<Query<Parameters>, QueryRejection>;
-type Named = Result<Path<String>, PathRejection>;
+pub(super) type Named = Result<Path<String>, PathRejection>;
 type Paged = Result<Answer<Page>, Error>;
 
 pub(super) fn parameters(asked: Asked) -> Result<Parameters, Error> {
@@ -33,7 +33,7 @@ pub(super) fn name(named: Named, parameter: &str) -> Result<String, Error> {
     named.map(|Path(name)| name).map_err(|rejection| Error::bad(parameter, rejection.body_text()))
 }
 
-fn id<T: FromStr>(named: Named, parameter: &str) -> Result<T, Error> {
+pub(super) fn id<T: FromStr>(named: Named, parameter: &str) -> Result<T, Error> {
     let name = name(named, parameter)?;
     name.parse().map_err(|_| Error::bad(parameter, format!("has to be a number, not '{name}'")))
 }
@@ -125,8 +125,8 @@ pub(super) async fn database(State(face): State<Face>, named: Named) -> Result<A
 /// A value; null if there is none.
 #[derive(Serialize)]
 pub(super) struct Pair {
-    key: String,
-    value: Option<String>,
+    pub(super) key: String,
+    pub(super) value: Option<String>,
 }
 
 pub(super) async fn value(State(face): State<Face>, named: Named) -> Result<Answer<Pair>, Error> {

@@ -1,9 +1,10 @@
 //! Why a request is not answered, in the shape that clients of the published API understand.
 
 use super::rows::ExitedRow;
-use super::source::NoQuorum;
+use super::source::{NoQuorum, NotWritten};
+use crate::auth::credentials;
 use axum::Json;
-use axum::http::{Method, StatusCode};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::error::Error as _;
@@ -19,6 +20,9 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// The changes that are asked about do not go together.
+    #[error("{0}")]
+    BadChanges(String),
     /// The body is not what it has to be.
     #[error("the body of the request is not understood: {0}")]
     BadBody(String),
@@ -28,12 +32,41 @@ pub enum Error {
     /// The process asked for has exited; the answer carries what is left of it.
     #[error("process {} has exited: {}", .0.process.start_id, .0.reason)]
     Exited(Box<ExitedRow>),
+    /// What the answer would rest on is not known.
+    #[error("{0}")]
+    CannotTell(String),
     /// The read cannot be linearizable.
     #[error("the answer would not be consistent")]
     NoQuorum(#[from] NoQuorum),
     /// It took too long.
     #[error("there was no answer within {0} seconds")]
     TimedOut(u64),
+    /// Who changes something has to say who they are.
+    #[error(
+        "whoever changes the domain from outside the agent's pod needs a name and password: --basic-creds of nuocmd"
+    )]
+    NoCredentials,
+    /// They said it wrongly.
+    #[error("the name or the password is wrong")]
+    WrongCredentials,
+    /// There is no way to say it.
+    #[error(
+        "the domain can be changed from the agent's own pod only (over loopback: kubectl exec or port-forward), since this \
+         agent has no --credentials-file"
+    )]
+    OnlyLoopback,
+    /// The credentials cannot be read.
+    #[error("names and passwords cannot be compared at the moment")]
+    Credentials(#[from] credentials::Error),
+    /// What is there is not what the request expects.
+    #[error("{0}")]
+    Conflict(String),
+    /// The change was not made, or it is not known whether it was.
+    #[error(transparent)]
+    NotWritten(#[from] NotWritten),
+    /// A part of the request is beyond this agent.
+    #[error("{0}")]
+    NotSupported(&'static str),
     /// This API has no such request.
     #[error("this agent does not know the request {method} {path}")]
     NotImplemented {
@@ -52,11 +85,18 @@ impl Error {
 
     fn status(&self) -> StatusCode {
         match self {
-            Self::BadParameter { .. } | Self::BadBody(_) => StatusCode::BAD_REQUEST,
+            Self::BadParameter { .. } | Self::BadChanges(_) | Self::BadBody(_) => StatusCode::BAD_REQUEST,
             Self::NotFound(_) | Self::Exited(_) => StatusCode::NOT_FOUND,
-            Self::NoQuorum(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoQuorum(_) | Self::CannotTell(_) | Self::NotWritten(NotWritten::Certainly(_)) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::NotWritten(NotWritten::Perhaps(_) | NotWritten::NotHere(_)) => StatusCode::GATEWAY_TIMEOUT,
             Self::TimedOut(_) => StatusCode::REQUEST_TIMEOUT,
-            Self::NotImplemented { .. } => StatusCode::NOT_IMPLEMENTED,
+            Self::NoCredentials | Self::WrongCredentials => StatusCode::UNAUTHORIZED,
+            Self::OnlyLoopback => StatusCode::FORBIDDEN,
+            Self::Credentials(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Conflict(_) => StatusCode::CONFLICT,
+            Self::NotImplemented { .. } | Self::NotSupported(_) => StatusCode::NOT_IMPLEMENTED,
         }
     }
 }
@@ -76,6 +116,10 @@ impl IntoResponse for Error {
         {
             body.extend(fields);
         }
-        (status, Json(body)).into_response()
+        let mut response = (status, Json(body)).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"kaa\""));
+        }
+        response
     }
 }

@@ -1,6 +1,8 @@
 //! A source for tests: a domain made by real commands, and peers made up.
 
-use super::source::{Check, Health, LastPass, Membership, NoQuorum, Peer, PlanReport, Source, Status};
+use super::source::{
+    Check, Health, LastPass, Membership, NoQuorum, NotWritten, Peer, PlanReport, Source, Status, Written,
+};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
@@ -11,8 +13,14 @@ use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{ArchiveId, Millis, RaftId, ResyncEpoch, ServerId, SessionNumber, StartId};
 use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration};
 use kaa_core::domain::server::Server;
+use kaa_core::observed::Observed;
+use kaa_core::observed::objects::{self, Owner, Pod, StatefulSet};
 use kaa_core::resync::plan::{Finding, Need, Plan, Proposal, Waiting, WaitingReason};
+use kaa_core::resync::whatif::change::Change;
+use kaa_core::resync::whatif::outcome::WhatIf;
+use kaa_core::resync::{Policy, whatif};
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// 2026-11-21T16:30:00Z.
@@ -20,7 +28,8 @@ const START: u64 = 1_795_278_600_000;
 
 /// A source whose answers are set.
 pub(crate) struct Fake {
-    pub(crate) domain: Domain,
+    pub(crate) domain: Mutex<Domain>,
+    pub(crate) observed: Observed,
     pub(crate) peers: Vec<Peer>,
     pub(crate) quorum: bool,
     pub(crate) plan: PlanReport,
@@ -29,7 +38,7 @@ pub(crate) struct Fake {
 
 impl Source for Fake {
     fn domain(&self, look: &mut dyn FnMut(&Domain)) {
-        look(&self.domain);
+        look(&self.domain.lock().unwrap());
     }
 
     fn peers(&self) -> Vec<Peer> {
@@ -45,8 +54,24 @@ impl Source for Fake {
         async { done }.boxed()
     }
 
+    /// Without a quorum nothing is written.
+    fn write(&self, actor: Actor, command: Command) -> BoxFuture<'_, Result<Written, NotWritten>> {
+        if !self.quorum {
+            return async { Err(NotWritten::Perhaps("admin-1 and admin-2 are silent".to_owned())) }.boxed();
+        }
+        let mut domain = self.domain.lock().unwrap();
+        let index = domain.index + 1;
+        let outcome = domain.apply(Entry { index, time: self.now(), request: Request { actor, command } });
+        async move { Ok(Written { index, outcome }) }.boxed()
+    }
+
     fn plan(&self) -> PlanReport {
         self.plan.clone()
+    }
+
+    fn what_if(&self, changes: &[Change]) -> Result<WhatIf, whatif::Error> {
+        let policy = Policy { cluster: "main".into(), namespace: "default".to_owned() };
+        whatif::what_if(&self.domain.lock().unwrap(), &self.observed, &policy, changes)
     }
 
     fn health(&self) -> Health {
@@ -157,7 +182,7 @@ pub(crate) fn domain() -> Domain {
     log.register("te-demo-5c9f7-p8w9z", EngineKind::Te, "admin-1");
     log.register("sm-demo-2", EngineKind::Sm, "admin-1");
     let (key, value) = ("nuodb/nuosm/readiness".to_owned(), Some("yes".to_owned()));
-    log.apply(Role::Person, "ann", Command::SetValue { key, value, expected: Expected::Anything });
+    log.apply(Role::Person, "user ann", Command::SetValue { key, value, expected: Expected::Anything });
     log.report(4, EngineState::Running);
     log.domain
 }
@@ -238,12 +263,48 @@ fn plan() -> PlanReport {
     }
 }
 
+/// What Kubernetes shows of it: StatefulSet `sm-demo` wants three of its storage managers again, of which the second
+/// has not started yet.
+fn observed() -> Observed {
+    let mut observed = Observed::default();
+    observed.stateful_sets.list(StatefulSet {
+        name: "sm-demo".to_owned(),
+        uid: "set-sm-demo".into(),
+        generation: 3,
+        replicas: 3,
+        templates: vec!["archive-volume".to_owned()],
+        ..StatefulSet::default()
+    });
+    for ordinal in 0..3 {
+        let (name, database) = (format!("archive-volume-sm-demo-{ordinal}"), None);
+        let uid = format!("claim-sm-demo-{ordinal}").into();
+        observed.claims.list(objects::Claim { name, uid, deleting: false, database });
+    }
+    let owner = Owner { kind: "StatefulSet".to_owned(), name: "sm-demo".to_owned(), uid: "set-sm-demo".into() };
+    for name in ["sm-demo-0", "sm-demo-2", "te-demo-5c9f7-x2b4k", "te-demo-5c9f7-p8w9z"] {
+        let manages = name.starts_with("sm-");
+        observed.pods.list(Pod {
+            name: name.to_owned(),
+            uid: format!("uid-{name}").into(),
+            owner: manages.then(|| owner.clone()),
+            archive_claim: manages.then(|| format!("archive-volume-{name}")),
+            ..Pod::default()
+        });
+    }
+    observed.stateful_sets.complete();
+    observed.deployments.complete();
+    observed.claims.complete();
+    observed.pods.complete();
+    observed
+}
+
 /// The fixture.
 pub(crate) fn source() -> Fake {
     use Membership::{Evicted, Voter};
     let check = |name| Check { name, failure: None };
     Fake {
-        domain: domain(),
+        domain: Mutex::new(domain()),
+        observed: observed(),
         peers: vec![peer(0, Voter, true), peer(1, Voter, true), peer(2, Evicted, false)],
         quorum: true,
         plan: plan(),

@@ -1,12 +1,13 @@
-//! What is ours alone: the plan.
+//! What is ours alone: the plan, and the plan of what nobody has done yet.
 
 use super::domain::{linearize, parameters};
 use super::error::Error;
 use super::page::{Parameters, parameter};
 use super::source::PlanReport;
-use super::{Answer, Face};
+use super::{Answer, Face, whatif};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
 use kaa_core::domain::ids::Millis;
 use kaa_core::resync::plan::{Finding, Waiting};
 use serde::{Deserialize, Serialize};
@@ -81,7 +82,7 @@ impl FindingRow {
 }
 
 impl WaitingRow {
-    fn new(waiting: &Waiting) -> Self {
+    pub(super) fn new(waiting: &Waiting) -> Self {
         Self {
             subject: waiting.subject.to_string(),
             reason: waiting.reason.to_string(),
@@ -118,9 +119,15 @@ pub(super) async fn consistent(face: &Face, asked: &Parameters) -> Result<(), Er
 pub(super) async fn plan(
     State(face): State<Face>,
     asked: Result<Query<Parameters>, QueryRejection>,
-) -> Result<Answer<PlanAnswer>, Error> {
-    consistent(&face, &parameters(asked)?).await?;
+) -> Result<Response, Error> {
+    let asked = parameters(asked)?;
+    let changes = whatif::changes(&asked)?;
+    consistent(&face, &asked).await?;
     let server = face.source.peers().into_iter().find(|peer| peer.is_local).map(|peer| peer.id.to_string());
-    let body = PlanAnswer::new(server, &face.source.plan());
-    Ok(Answer { index: face.source.read(|domain| domain.index), body })
+    let index = face.source.read(|domain| domain.index);
+    if !changes.is_empty() {
+        let body = whatif::answer(&face.source, server, changes).await?;
+        return Ok(Answer { index, body }.into_response());
+    }
+    Ok(Answer { index, body: PlanAnswer::new(server, &face.source.plan()) }.into_response())
 }

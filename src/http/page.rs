@@ -13,6 +13,9 @@ pub const MAX_LIMIT: usize = 1000;
 /// The most memory that one expression of a request may compile to.
 const MAX_REGEX_BYTES: usize = 256 * 1024;
 
+/// The most fields that one request may name to filter or to order by: more than any row has that make sense.
+const MAX_FIELDS: usize = 16;
+
 /// The parameters of a request, in their order.
 pub type Parameters = Vec<(String, String)>;
 
@@ -42,6 +45,11 @@ impl Selection {
     pub fn parse(parameters: &Parameters) -> Result<Self, Error> {
         let descending: Vec<&str> = fields(parameters, "descendingFields").collect();
         let order = fields(parameters, "orderBy").map(|field| (field.to_owned(), descending.contains(&field)));
+        for name in ["filterBy", "orderBy", "descendingFields"] {
+            if fields(parameters, name).count() > MAX_FIELDS {
+                return Err(Error::bad(name, format!("names more than {MAX_FIELDS} fields")));
+            }
+        }
         let limit = number(parameters, "limit")?.unwrap_or(MAX_LIMIT);
         if limit == 0 {
             return Err(Error::bad("limit", "has to be at least 1"));
@@ -100,10 +108,21 @@ fn fields<'a>(parameters: &'a Parameters, name: &'a str) -> impl Iterator<Item =
 fn filter(parameters: &Parameters, field: &str) -> Result<(String, Regex), Error> {
     let pattern = parameter(parameters, field)
         .ok_or_else(|| Error::bad("filterBy", format!("names '{field}', but there is no such parameter")))?;
-    // The whole value has to match, else `archiveId=1` would find archive 10.
-    let regex = RegexBuilder::new(&format!("^(?:{pattern})$")).size_limit(MAX_REGEX_BYTES).build();
-    let regex = regex.map_err(|_| Error::bad(field, format!("is no regular expression: '{pattern}'")))?;
+    // The whole value has to match, else `archiveId=1` would find archive 10. By itself it has to be an expression too,
+    // else `1)|(.*` would close our parenthesis.
+    let regex = build(pattern).and_then(|_| build(&format!("^(?:{pattern})$")));
+    let regex = regex.map_err(|error| {
+        let why = match error {
+            regex::Error::CompiledTooBig(_) => "is too large a regular expression",
+            _ => "is no regular expression (of the kind without backreferences and look-around)",
+        };
+        Error::bad(field, format!("{why}: '{pattern}'"))
+    })?;
     Ok((field.to_owned(), regex))
+}
+
+fn build(pattern: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(pattern).size_limit(MAX_REGEX_BYTES).dfa_size_limit(MAX_REGEX_BYTES).build()
 }
 
 fn at<'a>(row: &'a Value, path: &str) -> &'a Value {

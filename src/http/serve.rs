@@ -1,8 +1,12 @@
 //! Accepts connections and keeps them within bounds: how many there are, how long they live, how long they may take to
 //! say what they want.
 
+use super::writer::From;
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::pin::pin;
@@ -49,8 +53,8 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
             () = &mut stop => break,
             accepted = listener.accept() => accepted,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 sleep(ACCEPT_BACKOFF).await;
@@ -62,7 +66,7 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
             tracing::debug!(%error, "small answers will be slow");
         }
         if let Ok(permit) = room.clone().try_acquire_owned() {
-            let conversation = converse(stream, router.clone(), stopped.clone());
+            let conversation = converse(stream, From(peer), router.clone(), stopped.clone());
             tokio::spawn(async move {
                 conversation.await;
                 drop(permit);
@@ -82,12 +86,17 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
     }
 }
 
-async fn converse(stream: TcpStream, router: Router, mut stopped: watch::Receiver<bool>) {
+async fn converse(stream: TcpStream, from: From, router: Router, mut stopped: watch::Receiver<bool>) {
+    let router = TowerToHyperService::new(router);
+    let answer = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(from);
+        router.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(MAX_HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), answer);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = &mut connection => Some(ended),

@@ -3,12 +3,17 @@
 use crate::proto::raft::StatusReply;
 use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
+use kaa_core::domain::command::{Actor, Command, Outcome};
 use kaa_core::domain::ids::{Millis, ResyncEpoch, ServerId, StartId};
 use kaa_core::resync::plan::Plan;
+use kaa_core::resync::whatif;
+use kaa_core::resync::whatif::change::Change;
+use kaa_core::resync::whatif::outcome::WhatIf;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What the agent knows, as the API asks for it. Nothing here waits for the network except [`Source::linearize`].
+/// What the agent knows, as the API asks for it. Nothing here waits for the network except
+/// [`Source::linearize`] and [`Source::write`].
 pub trait Source: Send + Sync + 'static {
     /// Lets `look` see the domain as this server has applied it; called exactly once.
     fn domain(&self, look: &mut dyn FnMut(&Domain));
@@ -19,8 +24,12 @@ pub trait Source: Send + Sync + 'static {
     fn heard(&self) -> BTreeMap<StartId, Duration>;
     /// Waits until everything that was committed before this call is applied here. The caller bounds the wait.
     fn linearize(&self) -> BoxFuture<'_, Result<(), NoQuorum>>;
+    /// Changes the domain on somebody's behalf: waits, not for long, until it is committed, and applied here.
+    fn write(&self, actor: Actor, command: Command) -> BoxFuture<'_, Result<Written, NotWritten>>;
     /// What the next resync pass would propose.
     fn plan(&self) -> PlanReport;
+    /// What would be taken away if these changes were made in Kubernetes. It takes its time: not for an async thread.
+    fn what_if(&self, changes: &[Change]) -> Result<WhatIf, whatif::Error>;
     /// Whether the agent lives and is ready.
     fn health(&self) -> Health;
     /// The wall clock.
@@ -40,6 +49,29 @@ impl dyn Source {
 #[derive(Debug, thiserror::Error)]
 #[error("no quorum of the servers answers: {0}")]
 pub struct NoQuorum(pub String);
+
+/// What became of a change.
+#[derive(Debug)]
+pub struct Written {
+    /// Where it is in the log.
+    pub index: u64,
+    /// What the domain answered.
+    pub outcome: Outcome,
+}
+
+/// Why it is not said that a change was made.
+#[derive(Debug, thiserror::Error)]
+pub enum NotWritten {
+    /// It certainly was not.
+    #[error("nothing was changed: {0}")]
+    Certainly(String),
+    /// It may have been, or be yet.
+    #[error("it is not known whether this was done: {0}")]
+    Perhaps(String),
+    /// It was, but this server does not show it yet.
+    #[error("this was done at index {0} of the log, which this server has not applied in time")]
+    NotHere(u64),
+}
 
 /// One agent, as this one sees it.
 #[derive(Clone, Debug)]

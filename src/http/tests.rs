@@ -8,8 +8,14 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 
+mod writes;
+
 async fn answer(fake: Fake, request: Request) -> Response<Body> {
-    let face = Face { source: Arc::new(fake), metrics: Arc::new(Metrics::new()) };
+    let face = Face { source: Arc::new(fake), metrics: Arc::new(Metrics::new()), credentials: None };
+    answer_by(face, request).await
+}
+
+async fn answer_by(face: Face, request: Request) -> Response<Body> {
     TowerToHyperService::new(router(face)).call(request).await.unwrap()
 }
 
@@ -55,6 +61,7 @@ async fn every_collection_has_the_shape_that_clients_read() {
         ("archives-removed", "/api/1/archives?removed=True"),
         ("databases", "/api/1/databases"),
         ("plan", "/api/1/kaa/plan"),
+        ("what-if", "/api/1/kaa/plan?scale=statefulset/sm-demo=1&delete=pvc/archive-volume-sm-demo-1"),
         ("explain", "/api/1/kaa/explain/archive/2"),
     ] {
         golden(name, path).await;
@@ -131,15 +138,40 @@ async fn what_is_not_understood_is_named() {
         ("/api/1/archives?removed=maybe", "removed"),
         ("/api/1/processes?filterBy=type", "filterBy"),
         ("/api/1/processes?filterBy=type&type=%28", "type"),
+        ("/api/1/processes?filterBy=type&type=SM)|(.*", "type"),
+        ("/api/1/processes?filterBy=type&type=(SM)\\1", "type"),
+        ("/api/1/processes?filterBy=type&type=(?:(?:S{0,1000}){0,1000}){0,1000}", "type"),
+        (&format!("/api/1/processes?type=SM&{}", "filterBy=type&".repeat(17)), "filterBy"),
+        (&format!("/api/1/processes?orderBy={}", "type,".repeat(17)), "orderBy"),
         ("/api/1/processes?filterQuery=any", "filterQuery"),
         ("/api/1/archives/first", "archive id"),
         ("/api/1/kvstore/%FF", "key"),
         ("/api/1/kaa/explain/nonsense", "subject"),
         ("/api/1/kaa/plan?consistency=eventual", "consistency"),
+        ("/api/1/kaa/plan?scale=sm-demo", "scale"),
+        ("/api/1/kaa/plan?scale=statefulset/sm-demo=1&delete=sm-demo-1", "delete"),
     ] {
         let messages = refused(fake::source(), path, StatusCode::BAD_REQUEST).await;
         assert!(messages[0].contains(&format!("'{name}'")), "{path}: {messages:?}");
     }
+}
+
+#[tokio::test]
+async fn a_what_if_that_cannot_be_told_says_why() {
+    let path = "/api/1/kaa/plan?scale=statefulset/sm-demo=1";
+    let twice = format!("{path}&scale=statefulset/sm-demo=2");
+    assert_eq!(refused(fake::source(), &twice, StatusCode::BAD_REQUEST).await, ["statefulset/sm-demo is named twice"]);
+    let many: String = (0..17).map(|n| format!("&delete=pod/sm-{n}")).collect();
+    let many = refused(fake::source(), &format!("/api/1/kaa/plan?{many}"), StatusCode::BAD_REQUEST).await;
+    assert_eq!(many, ["17 changes are more than the 16 that can be asked about at once"]);
+    let unknown = refused(fake::source(), "/api/1/kaa/plan?delete=pod/sm-demo-1", StatusCode::NOT_FOUND).await;
+    assert!(unknown[0].starts_with("there is no sm-demo-1 among the pods; there are: sm-demo-0, "), "{unknown:?}");
+    let mut forbidden = fake::source();
+    forbidden.observed.pods.forbid("pods is forbidden".to_owned());
+    assert_eq!(
+        refused(forbidden, path, StatusCode::SERVICE_UNAVAILABLE).await,
+        ["nothing can be told: pods may not be listed: pods is forbidden"]
+    );
 }
 
 #[tokio::test]
@@ -150,6 +182,17 @@ async fn what_does_not_exist_is_said() {
     }
     let messages = refused(fake::source(), "/api/1/policies/license", StatusCode::NOT_IMPLEMENTED).await;
     assert_eq!(messages, ["this agent does not know the request GET /api/1/policies/license"]);
+    for path in [
+        "/api/1/peers/certificates",
+        "/api/1/processes/availableOptions",
+        "/api/1/processes/1/options",
+        "/api/1/databases/loadBalancerPolicies",
+        "/api/1/databases/loadBalancerConfigs",
+        "/api/1/databases/hotCopyStatus",
+        "/api/1/databases/demo/versions",
+    ] {
+        refused(fake::source(), path, StatusCode::NOT_IMPLEMENTED).await;
+    }
     refused(fake::source(), "/favicon.ico", StatusCode::NOT_FOUND).await;
     let delete = Request::delete("/api/1/archives/1").body(Body::empty()).unwrap();
     assert_eq!(answer(fake::source(), delete).await.status(), StatusCode::NOT_IMPLEMENTED);

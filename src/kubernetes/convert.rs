@@ -13,6 +13,7 @@ pub fn stateful_set(object: &apps::StatefulSet) -> StatefulSet {
     let spec = &object.spec;
     let first = spec.ordinals.as_ref().and_then(|ordinals| ordinals.start);
     let templates = spec.volume_claim_templates.as_deref().unwrap_or_default();
+    let retention = spec.persistent_volume_claim_retention_policy.as_ref();
     StatefulSet {
         name: name(&object.metadata),
         uid: uid(&object.metadata),
@@ -21,6 +22,7 @@ pub fn stateful_set(object: &apps::StatefulSet) -> StatefulSet {
         first_ordinal: first.and_then(|first| u32::try_from(first).ok()).unwrap_or_default(),
         database: database(&object.metadata),
         templates: templates.iter().map(|template| name(&template.metadata)).collect(),
+        deletes_claims_when_scaled: retention.and_then(|policy| policy.when_scaled.as_deref()) == Some("Delete"),
     }
 }
 
@@ -132,7 +134,8 @@ mod tests {
         let object = json!({
             "metadata": {"name": "sm", "uid": "u1", "generation": 7, "labels": {"database": "hockey"}},
             "spec": {"replicas": 3, "ordinals": {"start": 5}, "serviceName": "sm", "selector": {},
-                "template": {}, "volumeClaimTemplates": [{"metadata": {"name": "archive-volume"}}]},
+                "template": {}, "volumeClaimTemplates": [{"metadata": {"name": "archive-volume"}}],
+                "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Delete"}},
         });
         let expected = StatefulSet {
             name: "sm".into(),
@@ -142,6 +145,7 @@ mod tests {
             first_ordinal: 5,
             database: Some("hockey".into()),
             templates: vec!["archive-volume".into()],
+            deletes_claims_when_scaled: true,
         };
         assert_eq!(stateful_set(&parse(object)), expected);
     }

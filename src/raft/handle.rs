@@ -150,6 +150,11 @@ impl Handle {
 
     /// Proposes a request, here or by way of the leader. Tries again only what has certainly not been proposed.
     pub async fn propose(&self, request: Request) -> Result<Outcome, ProposeError> {
+        Ok(self.propose_at(request).await?.1)
+    }
+
+    /// The same, and at which index of the log it was done.
+    pub async fn propose_at(&self, request: Request) -> Result<(u64, Outcome), ProposeError> {
         let proposal = Proposal { time: clock::now(), request };
         let bytes = wire::encode(&proposal)?.len();
         if bytes > MAX_PROPOSAL_BYTES {
@@ -163,7 +168,7 @@ impl Handle {
                 None => self.propose_here(proposal.clone(), deadline).await,
             };
             match attempt {
-                Attempt::Done(result) => return result.map(|(_, outcome)| outcome),
+                Attempt::Done(result) => return result,
                 Attempt::NotLeader(hint) => leader = self.follow(leader, hint).await,
             }
             if Instant::now() >= deadline {

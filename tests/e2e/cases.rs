@@ -5,14 +5,16 @@ use super::cluster::Cluster;
 /// Use case 2.
 pub fn storage_manager_scaled_down_and_up(cluster: &mut Cluster) {
     cluster.golden("running");
-    cluster.kubectl("scale statefulset/sm-demo --replicas=1");
+    cluster.says("plan --scale statefulset/sm-demo=1", "archive/2: remove archive 2 of sm-demo-1");
+    cluster.scale("statefulsets", "sm-demo", 1);
     cluster.disturb();
     cluster.golden("scaled-down");
-    cluster.kubectl("wait --for=delete pod/sm-demo-1 --timeout=60s");
+    cluster.pod_gone("sm-demo-1");
     let history = cluster.kaa("explain archive/2");
     assert!(history.contains("archive 2 removed: its StatefulSet was scaled down"), "{history}");
     assert!(history.contains("wants 1 replicas from ordinal 0"), "{history}");
-    cluster.kubectl("scale statefulset/sm-demo --replicas=2");
+    cluster.says("plan --scale statefulset/sm-demo=2", "pod/sm-demo-1: archive 2 comes back");
+    cluster.scale("statefulsets", "sm-demo", 2);
     cluster.golden("scaled-up");
     let plan = cluster.kaa("plan");
     assert!(plan.contains("Nothing to propose"), "the next pass would still do something:\n{plan}");
@@ -20,22 +22,23 @@ pub fn storage_manager_scaled_down_and_up(cluster: &mut Cluster) {
 
 /// Use case 3.
 pub fn claim_deleted(cluster: &mut Cluster) {
-    cluster.kubectl("scale statefulset/sm-demo --replicas=1");
-    cluster.kubectl("wait --for=delete pod/sm-demo-1 --timeout=60s");
-    cluster.kubectl("delete pvc archive-volume-sm-demo-1");
+    cluster.scale("statefulsets", "sm-demo", 1);
+    cluster.pod_gone("sm-demo-1");
+    cluster.says("plan --delete pvc/archive-volume-sm-demo-1", "archive/2: purge archive 2");
+    cluster.delete_claim("archive-volume-sm-demo-1");
     cluster.disturb();
     cluster.golden("purged");
     let history = cluster.kaa("explain archive/2");
     assert!(history.contains("archive 2 purged"), "{history}");
     assert!(history.contains("persistentvolumeclaim archive-volume-sm-demo-1 not found"), "{history}");
-    cluster.kubectl("scale statefulset/sm-demo --replicas=2");
+    cluster.scale("statefulsets", "sm-demo", 2);
     cluster.golden("scaled-up");
 }
 
 /// Use case 4.
 pub fn transaction_engine_deleted_and_killed(cluster: &mut Cluster) {
     let (pod, start) = cluster.transaction_engine(0);
-    cluster.kubectl(&format!("delete pod {pod} --wait=false"));
+    cluster.delete_pod(&pod);
     cluster.disturb();
     cluster.exited(start, "Gracefully shutdown engine");
     cluster.golden("deleted");
@@ -51,7 +54,9 @@ pub fn transaction_engine_deleted_and_killed(cluster: &mut Cluster) {
 pub fn admin_deleted_under_an_engine(cluster: &mut Cluster) {
     let (pod, start) = cluster.transaction_engine(0);
     let server = cluster.server_of(start);
-    cluster.kubectl(&format!("delete pod {server}"));
+    let uid = cluster.pod_uid(&server);
+    cluster.delete_pod(&server);
+    cluster.pod_replaced(&server, &uid);
     cluster.disturb();
     cluster.moved_away(start, &server);
     cluster.golden("moved");

@@ -1,11 +1,15 @@
-//! A namespace with admin servers and the example database in it.
+//! A namespace with admin servers and the example database in it, on the embedded Kubernetes or on a cluster.
 
 use super::masks::mask;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::ListParams;
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
+use kaa::certificates;
+use kaa::demo::install;
+use kaa::demo::manifests::{self, Part, change};
+use kaa::demo::stage::Stage;
+use kube::api::{DeleteParams, ListParams, LogParams, Patch, PatchParams};
 use kube::{Api, Client};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -28,6 +32,10 @@ pub struct Cluster {
     namespace: String,
     runtime: Runtime,
     client: Client,
+    /// The image under which this build is known there.
+    image: String,
+    /// The Kubernetes of this case alone, unless it is played on a cluster.
+    stage: Option<Stage>,
     files: PathBuf,
     passed: bool,
 }
@@ -36,22 +44,8 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The image of this build, as the cluster's nodes know it.
-fn image() -> (String, String) {
-    let image = std::env::var("KAA_IMAGE").expect("KAA_IMAGE names the image to test: run tests/e2e/run");
-    let (name, tag) = image.rsplit_once(':').expect("KAA_IMAGE is NAME:TAG");
-    (name.to_owned(), tag.to_owned())
-}
-
-/// Runs a program and returns what it wrote; its failure is the test's.
-fn output(mut command: Command) -> String {
-    match try_output(&mut command) {
-        Ok(text) => text,
-        Err(why) => panic!("{why}"),
-    }
-}
-
-fn try_output(command: &mut Command) -> Result<String, String> {
+/// Runs a program and returns what it wrote, or how it failed.
+fn output(command: &mut Command) -> Result<String, String> {
     let done = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     let text = String::from_utf8_lossy(&done.stdout).into_owned();
     if done.status.success() {
@@ -67,88 +61,137 @@ impl Cluster {
     pub fn up(case: &str, disturb: Disturb) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = Runtime::new().unwrap();
-        let client = runtime.block_on(Client::try_default()).expect("KUBECONFIG names a cluster");
         let short: String = case.split('_').filter_map(|word| word.chars().next()).collect();
         let namespace = format!("kaa-e2e-{short}-{:?}", disturb).to_lowercase();
         let files = root().join("target/e2e").join(&namespace);
-        let mut cluster = Self { case: case.to_owned(), disturb, namespace, runtime, client, files, passed: false };
+        let _ = std::fs::remove_dir_all(&files);
+        std::fs::create_dir_all(&files).unwrap();
+        // A cluster is played on only if somebody put this build's image there: a KUBECONFIG that happens to be set is
+        // no wish to have tests run on what it names.
+        let (client, stage, image) = match std::env::var("KAA_IMAGE") {
+            Ok(image) => (runtime.block_on(Client::try_default()).expect("KUBECONFIG names a cluster"), None, image),
+            Err(_) => {
+                let dir = files.join("kubernetes");
+                let opened = runtime.block_on(Stage::open(&dir, Path::new(env!("CARGO_BIN_EXE_kaa"))));
+                let stage = opened.unwrap_or_else(|error| panic!("{error:?}"));
+                (stage.client(), Some(stage), manifests::image().unwrap())
+            }
+        };
+        let case = case.to_owned();
+        let cluster = Self { case, disturb, namespace, runtime, client, image, stage, files, passed: false };
         let began = Instant::now();
         cluster.prepare();
-        cluster.apply("base", 3);
-        cluster.wait("the admin servers to be ready", |c| {
-            c.try_kubectl("rollout status statefulset/kaa-admin --timeout=5s").is_ok()
-        });
+        cluster.apply(Part::Base, &[("StatefulSet", "kaa-admin", 3)]);
+        cluster.wait("the admin servers to be ready", |c| c.addresses().len() == 3);
         cluster.wait("three servers", |c| c.rest("peers").is_some_and(|peers| connected(&peers) == 3));
-        cluster.apply("example", 1);
+        cluster.apply(Part::Example, &[("StatefulSet", "sm-demo", 1), ("Deployment", "te-demo", 0)]);
         cluster.wait("the first storage manager", |c| c.running() == 1);
-        cluster.kubectl("scale statefulset/sm-demo --replicas=2");
+        cluster.scale("statefulsets", "sm-demo", 2);
         cluster.wait("the second storage manager", |c| c.running() == 2);
-        cluster.kubectl("scale deployment/te-demo --replicas=2");
+        cluster.scale("deployments", "te-demo", 2);
         cluster.wait("the transaction engines", |c| c.running() == 4);
         eprintln!("{}: up in {:.1} s", cluster.namespace, began.elapsed().as_secs_f64());
         cluster
     }
 
     /// A fresh namespace with certificates.
-    fn prepare(&mut self) {
-        let namespace = self.namespace.clone();
-        self.kubectl(&format!("delete namespace {namespace} --ignore-not-found --wait=true --timeout=120s"));
-        self.kubectl(&format!("create namespace {namespace}"));
-        let _ = std::fs::remove_dir_all(&self.files);
-        std::fs::create_dir_all(&self.files).unwrap();
-        let tls = self.files.join("tls");
-        let mut certificates = Command::new(env!("CARGO_BIN_EXE_kaa"));
-        certificates.arg("certificates").arg(&tls);
-        certificates.args(["--dns", "kaa-admin", "--dns", &format!("*.kaa-admin.{namespace}.svc")]);
-        output(certificates);
-        let tls = tls.display();
-        self.kubectl(&format!(
-            "create secret generic kaa-admin-tls --from-file={tls}/ca.crt --from-file={tls}/tls.crt --from-file={tls}/tls.key"
-        ));
-        self.kubectl(&format!("create configmap kaa-ca --from-file={tls}/ca.crt"));
+    fn prepare(&self) {
+        let name = self.namespace.clone();
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let _ = self.run(namespaces.delete(&name, &DeleteParams::default()));
+        self.wait("the namespace of a former run to go", |c| {
+            c.run(namespaces.list(&ListParams::default().fields(&format!("metadata.name={name}"))))
+                .is_ok_and(|list| list.items.is_empty())
+        });
+        let mut objects = vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})];
+        let made = certificates::make(&install::names(&name), 30).unwrap();
+        std::fs::write(self.files.join("ca.crt"), &made.ca_certificate).unwrap();
+        objects.extend(install::certificates(&name, &made));
+        self.run(install::apply(&self.client, &objects)).unwrap_or_else(|error| panic!("{error:?}"));
     }
 
-    /// Applies one of the project's own manifests with this build's image. The test cluster's volumes belong to root.
-    fn apply(&self, manifests: &str, replicas: u32) {
-        let (name, tag) = image();
-        let directory = self.files.join(manifests);
-        std::fs::create_dir_all(&directory).unwrap();
-        let workloads: &[(&str, &str, u32)] = match manifests {
-            "base" => &[("StatefulSet", "kaa-admin", replicas)],
-            _ => &[("StatefulSet", "sm-demo", replicas), ("Deployment", "te-demo", 0)],
-        };
-        let mut text = format!(
-            "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: {}\n\
-             resources: [../../../../manifests/{manifests}]\n\
-             images: [{{name: ghcr.io/kaa-admin/kaa, newName: {name}, newTag: '{tag}'}}]\npatches:\n",
-            self.namespace
-        );
-        for (kind, name, replicas) in workloads {
-            text.push_str(&format!(
-                "- target: {{kind: {kind}, name: {name}}}\n  patch: |\n    \
-                 - {{op: replace, path: /spec/replicas, value: {replicas}}}\n    \
-                 - {{op: replace, path: /spec/template/spec/securityContext, value: {{runAsUser: 0}}}}\n"
-            ));
-            // What is logged here is logged there.
-            if let Ok(filter) = std::env::var("KAA_LOG") {
-                let env = "/spec/template/spec/containers/0/env/-";
-                text.push_str(&format!(
-                    "    - {{op: add, path: {env}, value: {{name: KAA_LOG, value: '{filter}'}}}}\n"
-                ));
-            }
+    /// Applies the project's own manifests with this build's image. The test cluster's volumes belong to root.
+    fn apply(&self, part: Part, replicas: &[(&str, &str, u32)]) {
+        let mut objects = manifests::objects(part, &self.namespace).unwrap();
+        for (kind, name, replicas) in replicas {
+            change(&mut objects, kind, name, |workload| {
+                workload["spec"]["replicas"] = json!(replicas);
+                let pod = &mut workload["spec"]["template"]["spec"];
+                pod["securityContext"] = json!({"runAsUser": 0});
+                for list in ["initContainers", "containers"] {
+                    for container in pod[list].as_array_mut().into_iter().flatten() {
+                        container["image"] = json!(self.image);
+                    }
+                }
+                // What is logged here is logged there.
+                if let Ok(filter) = std::env::var("KAA_LOG") {
+                    let env = pod["containers"][0]["env"].as_array_mut().unwrap();
+                    env.push(json!({"name": "KAA_LOG", "value": filter}));
+                }
+            });
         }
-        std::fs::write(directory.join("kustomization.yaml"), text).unwrap();
-        self.kubectl(&format!("apply -k {}", directory.display()));
+        self.run(install::apply(&self.client, &objects)).unwrap_or_else(|error| panic!("{error:?}"));
     }
 
-    pub fn try_kubectl(&self, arguments: &str) -> Result<String, String> {
-        let mut command = Command::new("kubectl");
-        try_output(command.args(["-n", &self.namespace]).args(arguments.split_whitespace()))
+    fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// `kubectl ARGUMENTS`, in this namespace.
-    pub fn kubectl(&self, arguments: &str) -> String {
-        self.try_kubectl(arguments).unwrap_or_else(|why| panic!("{why}"))
+    /// The object of this name, if there is one; `None` if the API server did not say.
+    fn named<K>(&self, name: &str) -> Option<Vec<K>>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+        K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+    {
+        let named = ListParams::default().fields(&format!("metadata.name={name}"));
+        self.run(self.api::<K>().list(&named)).ok().map(|list| list.items)
+    }
+
+    /// `kubectl scale`.
+    pub fn scale(&self, plural: &str, name: &str, replicas: u32) {
+        let resource = kube::discovery::ApiResource {
+            group: "apps".to_owned(),
+            version: "v1".to_owned(),
+            api_version: "apps/v1".to_owned(),
+            kind: String::new(),
+            plural: plural.to_owned(),
+        };
+        let workloads: Api<kube::api::DynamicObject> =
+            Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
+        let wanted = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        self.run(workloads.patch_scale(name, &PatchParams::default(), &wanted)).expect("scaled");
+    }
+
+    /// `kubectl delete pod --wait=false`.
+    pub fn delete_pod(&self, name: &str) {
+        self.run(self.api::<Pod>().delete(name, &DeleteParams::default())).expect("deleted");
+    }
+
+    pub fn pod_gone(&self, name: &str) {
+        self.wait(&format!("pod {name} to go"), |c| c.named::<Pod>(name).is_some_and(|pods| pods.is_empty()));
+    }
+
+    pub fn pod_uid(&self, name: &str) -> String {
+        self.run(self.api::<Pod>().get(name)).expect("the pod").metadata.uid.expect("a UID")
+    }
+
+    /// Waits until another pod of the same name is there.
+    pub fn pod_replaced(&self, name: &str, uid: &str) {
+        self.wait(&format!("pod {name} to be replaced"), |c| {
+            let pods = c.named::<Pod>(name).unwrap_or_default();
+            pods.iter().any(|pod| pod.metadata.uid.as_deref() != Some(uid))
+        });
+    }
+
+    /// `kubectl delete pvc`, and waits until it is gone.
+    pub fn delete_claim(&self, name: &str) {
+        self.run(self.api::<PersistentVolumeClaim>().delete(name, &DeleteParams::default())).expect("deleted");
+        self.wait(&format!("claim {name} to go"), |c| {
+            c.named::<PersistentVolumeClaim>(name).is_some_and(|claims| claims.is_empty())
+        });
     }
 
     fn wait(&self, what: &str, mut until: impl FnMut(&Self) -> bool) {
@@ -161,13 +204,19 @@ impl Cluster {
 
     /// Everything that helps to see why something did not happen.
     fn state(&self) -> String {
-        let mut text = self.try_kubectl("get pods,pvc -o wide").unwrap_or_else(|why| why);
+        let mut text = String::new();
+        for pod in self.pods() {
+            let status = pod.status.unwrap_or_default();
+            let name = pod.metadata.name.unwrap_or_default();
+            text.push_str(&format!("{name}: {} {:?}\n", status.phase.unwrap_or_default(), status.container_statuses));
+        }
         for command in ["show domain", "show archives --removed", "plan"] {
             text.push_str(&self.try_kaa(command).unwrap_or_else(|why| why));
         }
         for server in 0..3 {
-            let log = self.try_kubectl(&format!("logs kaa-admin-{server} --tail=30"));
-            text.push_str(&format!("--- kaa-admin-{server}\n{}", log.unwrap_or_else(|why| why)));
+            let tail = LogParams { tail_lines: Some(30), ..LogParams::default() };
+            let log = self.run(self.api::<Pod>().logs(&format!("kaa-admin-{server}"), &tail));
+            text.push_str(&format!("--- kaa-admin-{server}\n{}", log.unwrap_or_else(|why| why.to_string())));
         }
         text
     }
@@ -218,13 +267,20 @@ impl Cluster {
     fn try_kaa(&self, arguments: &str) -> Result<String, String> {
         let address = self.addresses().into_iter().next().ok_or("no admin server is ready\n")?;
         let mut command = Command::new(env!("CARGO_BIN_EXE_kaa"));
-        try_output(command.args(arguments.split_whitespace()).args(["--api-server", &address]))
+        output(command.args(arguments.split_whitespace()).args(["--api-server", &address]))
     }
 
     /// `kaa ARGUMENTS` against an admin server that is ready.
     pub fn kaa(&self, arguments: &str) -> String {
         self.wait("a ready admin server", |c| !c.addresses().is_empty());
         self.try_kaa(arguments).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// Waits until `kaa ARGUMENTS` says so: the watches of an agent may be a moment behind.
+    pub fn says(&self, arguments: &str, what: &str) {
+        self.wait(&format!("'{what}' in `kaa {arguments}`"), |c| {
+            c.try_kaa(arguments).is_ok_and(|text| text.contains(what))
+        });
     }
 
     /// `GET /api/1/PATH` from an admin server that is ready.
@@ -297,21 +353,27 @@ impl Cluster {
 
     /// SIGKILL to the wrapper in a pod, from its node.
     pub fn kill_wrapper(&self, pod: &str) {
-        let dir = std::env::var("KAA_CLUSTER_DIR")
-            .expect("KAA_CLUSTER_DIR: only a cluster of tests/cluster lets a test onto its nodes");
-        let node = self.kubectl(&format!("get pod {pod} -o jsonpath={{.spec.nodeName}}"));
-        let number = node.trim().trim_start_matches("node").to_owned();
+        let uid = self.pod_uid(pod);
         let script = format!(
             "for p in /proc/[0-9]*; do \
-               tr '\\0' '\\n' <$p/environ 2>/dev/null | grep -qx KAA_POD={pod} || continue; \
+               tr '\\0' '\\n' <$p/environ 2>/dev/null | grep -qx KAA_POD_UID={uid} || continue; \
                tr '\\0' ' ' <$p/cmdline | grep -q ' engine ' || continue; \
                kill -KILL ${{p#/proc/}} && echo killed; \
              done"
         );
-        let mut command = Command::new(root().join("tests/cluster/node"));
-        command.args([&dir, "exec", &number, "sh", "-c", &script]);
-        let killed = output(command);
-        assert_eq!(killed.matches("killed").count(), 1, "one wrapper of {pod} on {node}: {killed}");
+        let mut command = if self.stage.is_some() {
+            Command::new("sh")
+        } else {
+            let dir = std::env::var("KAA_CLUSTER_DIR")
+                .expect("KAA_CLUSTER_DIR: only a cluster of tests/cluster lets a test onto its nodes");
+            let node = self.run(self.api::<Pod>().get(pod)).expect("the pod").spec.and_then(|spec| spec.node_name);
+            let node = node.expect("a node");
+            let mut command = Command::new(root().join("tests/cluster/node"));
+            command.args([&dir, "exec", node.trim_start_matches("node"), "sh"]);
+            command
+        };
+        let killed = output(command.args(["-c", &script])).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(killed.matches("killed").count(), 1, "one wrapper of {pod}: {killed}");
     }
 
     /// The holder of the resync Lease, once there is one.
@@ -345,7 +407,7 @@ impl Cluster {
             }
         };
         eprintln!("{}: deleting {pod}, {:?}", self.namespace, self.disturb);
-        self.kubectl(&format!("delete pod {pod} --wait=false"));
+        self.delete_pod(&pod);
     }
 
     /// Waits until `kaa show domain` and `kaa show archives` print what the golden file of this step says.
@@ -385,10 +447,14 @@ impl Cluster {
 }
 
 impl Drop for Cluster {
-    /// Takes the namespace away; that of a failed case stays where KAA_KEEP is set.
+    /// Takes everything away; that of a failed case stays where KAA_KEEP is set.
     fn drop(&mut self) {
-        if self.passed || std::env::var_os("KAA_KEEP").is_none() {
-            let _ = self.try_kubectl(&format!("delete namespace {} --wait=false", self.namespace));
+        let keep = !self.passed && std::env::var_os("KAA_KEEP").is_some();
+        if let Some(stage) = self.stage.take() {
+            self.runtime.block_on(stage.close());
+        } else if !keep {
+            let namespaces: Api<Namespace> = Api::all(self.client.clone());
+            let _ = self.run(namespaces.delete(&self.namespace, &DeleteParams::default()));
         }
     }
 }

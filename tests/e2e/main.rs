@@ -1,8 +1,9 @@
-//! What is judged on a real cluster: `tests/e2e/run DIR` runs it on one that `tests/cluster/up DIR` made, or on whatever
-//! KUBECONFIG names (README, "Tests").
+//! Whole domains: real agents and engines as processes, on a Kubernetes. By default each case has a small one of its own
+//! in the test's process; `tests/e2e/run DIR` plays the same cases on a real cluster that `tests/cluster/up DIR` made, or
+//! on whatever KUBECONFIG names if KAA_IMAGE says which image to run there (README, "Tests").
 //!
-//! Each case has a namespace of its own, drives it with kubectl as a person would, and compares what `kaa show` prints
-//! with a golden file, volatile fields masked. Each runs three times: undisturbed, with the pod of the resync Lease's
+//! Each case does to Kubernetes what a person would do with kubectl, and compares what `kaa show` prints with a golden
+//! file, volatile fields masked. Each runs three times: undisturbed, with the pod of the resync Lease's
 //! holder deleted in the middle, and with that of the Raft leader. The golden files are the same: same end state.
 //! `UPDATE=1` rewrites them from the undisturbed runs.
 

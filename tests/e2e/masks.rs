@@ -3,7 +3,7 @@
 use regex::Regex;
 
 /// A pattern, and what stands for it.
-const MASKS: [(&str, &str); 12] = [
+const MASKS: [(&str, &str); 13] = [
     (r"server time: [^,]+, client token: \w+", "server time: <time>, client token: <token>"),
     (r"server version: [^,]+,", "server version: <version>,"),
     (r"\[last_ack = [^\]]+\]", "[last_ack = <s>]"),
@@ -15,6 +15,7 @@ const MASKS: [(&str, &str); 12] = [
     (r"te-demo-[a-z0-9]+-[a-z0-9]+", "te-demo-<pod>"),
     (r"\.kaa-e2e-[a-z0-9-]+\.svc", ".<namespace>.svc"),
     (r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+0000)", "<time>"),
+    (r" : /\S+ @ ", " : <path> @ "),
     (r" \*\n", "\n"),
 ];
 

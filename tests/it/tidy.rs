@@ -7,12 +7,13 @@ const FILE_LINES: usize = 500;
 /// A function that is longer does more than one thing.
 const FUNCTION_LINES: usize = 70;
 
-/// Each module may name those to the left of it. `metrics`, `clock`, `net` and `proto` may be named by all.
-const LAYERS: [&[&str]; 6] = [
-    &["clock", "net", "proto", "metrics"],
+/// Each module may name those to the left of it. `metrics`, `clock`, `net`, `proto` and `certificates` may be named by all.
+const LAYERS: [&[&str]; 7] = [
+    &["clock", "net", "proto", "metrics", "certificates"],
     &["raft", "kubernetes", "engine"],
     &["auth", "http"],
     &["config", "peers", "agent"],
+    &["demo"],
     &["cli"],
     &["main", "lib"],
 ];

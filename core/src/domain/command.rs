@@ -10,7 +10,7 @@ use super::evidence::Evidence;
 use super::ids::{
     ArchiveId, ClusterName, ContainerId, DomainId, Millis, NodeId, ResyncEpoch, ServerId, SessionNumber, StartId, Uid,
 };
-use super::process::{EngineState, ExitReason, Registration};
+use super::process::{EngineState, ExitReason, Registration, Stop};
 use super::server::Server;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -56,7 +56,7 @@ pub enum Role {
     ResyncLeader,
     /// The leader of the Raft group.
     RaftLeader,
-    /// A person, by way of the API.
+    /// A person, by way of the API; the name says how they were known: `loopback`, or `user NAME`.
     Person,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for Actor {
             Role::Agent => "agent",
             Role::ResyncLeader => "resync leader",
             Role::RaftLeader => "raft leader",
-            Role::Person => "person",
+            Role::Person => return f.write_str(&self.name),
         };
         write!(f, "{role} {}", self.name)
     }
@@ -213,6 +213,18 @@ pub enum Command {
         /// What it must be now.
         expected: Expected,
     },
+    /// Asks a process to end. Whichever agent has its session passes it on, now or when there is one.
+    StopProcess {
+        /// The process.
+        process: StartId,
+        /// How it shall end.
+        how: Stop,
+    },
+    /// Takes a process away on a person's word, whether it has ended or not. If it still speaks, it is told to end.
+    EvictProcess {
+        /// The process.
+        process: StartId,
+    },
 }
 
 /// What the domain answers.
@@ -350,6 +362,9 @@ pub enum Refusal {
     /// The evidence does not prove what the command rests on.
     #[error("nothing read proves that {0}")]
     Unproven(String),
+    /// What rests on nothing but a person's word needs a person.
+    #[error("only a person may ask for this")]
+    OnlyAPerson,
     /// The value is another one.
     #[error("the value is another one")]
     AnotherValue(Option<String>),

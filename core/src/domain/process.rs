@@ -38,6 +38,18 @@ pub struct Process {
     pub about: About,
     /// When it registered.
     pub registered: Millis,
+    /// How a person asked it to end, if one did.
+    #[serde(default)]
+    pub stop: Option<Stop>,
+}
+
+/// How a process is asked to end; the later one is the harder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Stop {
+    /// In the time that its wrapper gives it.
+    Gracefully,
+    /// At once.
+    Kill,
 }
 
 /// What an engine does in its database.
@@ -193,6 +205,10 @@ pub enum ExitReason {
     ContainerReplaced,
     /// The same container name of the same pod registered a later start.
     Restarted(StartId),
+    /// It ended because a person asked for it to be killed.
+    Killed,
+    /// A person took it out of the domain.
+    Evicted,
 }
 
 impl fmt::Display for ExitReason {
@@ -204,6 +220,8 @@ impl fmt::Display for ExitReason {
             Self::ContainerEnded => f.write_str("Container ended without a report"),
             Self::ContainerReplaced => f.write_str("Container was replaced"),
             Self::Restarted(by) => write!(f, "Container started anew as start id {by}"),
+            Self::Killed => f.write_str("Killed on request"),
+            Self::Evicted => f.write_str("Evicted on request"),
         }
     }
 }

@@ -65,6 +65,7 @@ impl Domain {
             engine: EngineState::Unknown,
             about: asked.about,
             registered: self.time,
+            stop: None,
         };
         let mut subjects = vec![Subject::Process(id), Subject::Database(process.database.clone())];
         subjects.extend(archive.map(Subject::Archive));

@@ -42,7 +42,14 @@ impl Domain {
                 evidence.container_replaced(pod, &identity.container, container)
             }
             (ExitReason::ContainerEnded | ExitReason::ContainerReplaced, None)
-            | (ExitReason::Graceful | ExitReason::Exited(_) | ExitReason::Restarted(_), _) => false,
+            | (
+                ExitReason::Graceful
+                | ExitReason::Exited(_)
+                | ExitReason::Restarted(_)
+                | ExitReason::Killed
+                | ExitReason::Evicted,
+                _,
+            ) => false,
         };
         if !proven {
             return Err(Refusal::Unproven(format!("process {id} is gone")));

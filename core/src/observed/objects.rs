@@ -1,6 +1,6 @@
 //! Slim forms of the Kubernetes objects that decisions look at. Label and annotation keys live here only.
 
-use crate::domain::evidence::Fact;
+use crate::domain::evidence::{Fact, wants};
 use crate::domain::ids::{ContainerId, DatabaseName, Millis, Uid};
 
 /// The label that names the database of an object.
@@ -45,6 +45,9 @@ pub struct StatefulSet {
     pub database: Option<DatabaseName>,
     /// The names of its volume claim templates.
     pub templates: Vec<String>,
+    /// Whether it deletes the claims of the pods that it is scaled down by: its `persistentVolumeClaimRetentionPolicy`
+    /// says `whenScaled: Delete`.
+    pub deletes_claims_when_scaled: bool,
 }
 
 /// A Deployment.
@@ -169,6 +172,11 @@ impl Pod {
 }
 
 impl StatefulSet {
+    /// Whether it wants a pod of this ordinal.
+    pub fn wants(&self, ordinal: u32) -> bool {
+        wants(self.first_ordinal, self.replicas, ordinal)
+    }
+
     /// What a fresh read of this StatefulSet proves.
     pub fn facts(&self) -> Vec<Fact> {
         vec![Fact::StatefulSetIs {

@@ -26,15 +26,20 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
         View::known(plan, Kind::StatefulSets, view.observed.stateful_sets.known());
     }
     let vanished = vanished(view);
+    let mut on_claims = Vec::new();
     // The highest first, so that of a database that is scaled to nothing its first archive stays.
     for archive in view.domain.archives.values().rev().filter(ours) {
         let Some(claim) = &archive.claim else {
             wait(plan, archive, WaitingReason::Unbound);
             continue;
         };
-        if claim.namespace != view.policy.namespace || judge_claim(view, plan, archive, claim, &vanished) {
+        if claim.namespace != view.policy.namespace || judge_claim(view, plan, archive, claim, &vanished, &mut active) {
             continue;
         }
+        on_claims.push((archive, claim));
+    }
+    // Only now, since an archive whose claim is gone is not the one that its database keeps.
+    for (archive, claim) in on_claims {
         judge_ordinal(view, plan, archive, claim, &mut active);
     }
 }
@@ -46,6 +51,7 @@ fn judge_claim(
     archive: &Archive,
     claim: &Claim,
     vanished: &BTreeMap<&DatabaseName, &StatefulSet>,
+    active: &mut BTreeMap<&DatabaseName, usize>,
 ) -> bool {
     let Ok(claims) = view.observed.claims.known() else { return false };
     match claims.get(&claim.name) {
@@ -60,6 +66,9 @@ fn judge_claim(
             } else if let Some(set) = vanished.get(&archive.database) {
                 wait(plan, archive, WaitingReason::ClaimsVanished { stateful_set: set.name.clone() });
             } else {
+                if let Some(count) = active.get_mut(&archive.database).filter(|_| archive.removed.is_none()) {
+                    *count -= 1;
+                }
                 take_away(plan, archive, claim);
             }
             true

@@ -150,6 +150,8 @@ pub enum Kind {
     Claims,
     /// `apps/v1` StatefulSets.
     StatefulSets,
+    /// `apps/v1` Deployments.
+    Deployments,
 }
 
 impl fmt::Display for Kind {
@@ -158,6 +160,7 @@ impl fmt::Display for Kind {
             Self::Pods => "pods",
             Self::Claims => "persistentvolumeclaims",
             Self::StatefulSets => "statefulsets",
+            Self::Deployments => "deployments",
         })
     }
 }

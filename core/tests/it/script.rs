@@ -11,11 +11,15 @@ use kaa_core::domain::command::{Actor, Command, Entry, Expected, Fence, Outcome,
 use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{ArchiveId, Millis, RaftId, ResyncEpoch, SessionNumber, StartId};
 use kaa_core::domain::invariants::{step_violations, violations};
-use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration, SessionState};
+use kaa_core::domain::process::{
+    About, EngineKind, EngineState, ExitReason, Identity, Registration, SessionState, Stop,
+};
 use kaa_core::domain::server::Server;
 use kaa_core::observed::Observed;
 use kaa_core::observed::objects::{self, Container, Deployment, Ended, Owner, Pod, Running, StatefulSet};
 use kaa_core::resync::plan::Need;
+use kaa_core::resync::whatif::change::Change;
+use kaa_core::resync::whatif::what_if;
 use kaa_core::resync::{Policy, Readings, confirm, plan};
 use std::collections::BTreeMap;
 
@@ -144,7 +148,10 @@ impl World {
             "lose" => self.lose(&line),
             "exit" => self.exit(&line),
             "set" => self.set(&line),
+            "stop" => self.stop(&line),
+            "evict" => self.evict(&line),
             "plan" => self.plan().to_string(),
+            "what-if" => self.what_if(text),
             "force" => self.force(&line),
             "pass" => self.pass(line.number("epoch", self.epoch())),
             "archives" => self.archives(),
@@ -167,7 +174,8 @@ impl World {
 
     pub fn propose(&mut self, role: Role, command: Command) -> String {
         let before = self.domain.clone();
-        let request = Request { actor: Actor { role, name: "admin-0".to_owned() }, command };
+        let name = if role == Role::Person { "user ann" } else { "admin-0" };
+        let request = Request { actor: Actor { role, name: name.to_owned() }, command };
         let index = before.index + 1;
         let outcome =
             self.domain.apply(Entry { index, time: Millis(1_000_000 + index * 1000), request: request.clone() });
@@ -300,6 +308,18 @@ impl World {
         self.propose(Role::Person, Command::SetValue { key, value, expected })
     }
 
+    /// `stop ID [kill]`
+    fn stop(&mut self, line: &Line) -> String {
+        let how = if line.has("kill") { Stop::Kill } else { Stop::Gracefully };
+        self.propose(Role::Person, Command::StopProcess { process: line.words[1].parse().unwrap(), how })
+    }
+
+    /// `evict ID [by-agent]`
+    fn evict(&mut self, line: &Line) -> String {
+        let role = if line.has("by-agent") { Role::Agent } else { Role::Person };
+        self.propose(role, Command::EvictProcess { process: line.words[1].parse().unwrap() })
+    }
+
     pub fn observed(&self) -> Observed {
         let mut observed = Observed::default();
         let may = |kind: &str| self.forbidden.get(kind) != Some(&true);
@@ -326,6 +346,21 @@ impl World {
     pub fn plan(&self) -> plan::Plan {
         let policy = Policy { cluster: "c1".into(), namespace: "default".to_owned() };
         plan(&self.domain, &self.observed(), &policy)
+    }
+
+    /// `what-if [scale=KIND/NAME=N]... [delete=KIND/NAME]...`, as `kaa plan` takes them.
+    fn what_if(&self, text: &str) -> String {
+        let changes =
+            text.split_whitespace().skip(1).map(|word| match word.split_once('=').expect("scale= or delete=") {
+                ("scale", change) => Change::Scale(change.parse().unwrap()),
+                ("delete", change) => Change::Delete(change.parse().unwrap()),
+                (other, _) => panic!("{other} is no change"),
+            });
+        let policy = Policy { cluster: "c1".into(), namespace: "default".to_owned() };
+        match what_if(&self.domain, &self.observed(), &policy, &changes.collect::<Vec<_>>()) {
+            Ok(comes) => comes.to_string(),
+            Err(why) => format!("cannot tell: {why}\n"),
+        }
     }
 
     fn read(&self, need: &Need) -> Result<Vec<Fact>, String> {
@@ -482,6 +517,8 @@ impl Objects {
                 (set.name, set.generation) = (name, set.generation + 1);
                 set.uid = get("uid").map_or(set.uid.clone(), Into::into);
                 set.templates = vec![get("template").unwrap_or("archive-volume".to_owned())];
+                set.database = get("database").map(|name| name.as_str().into());
+                set.deletes_claims_when_scaled = get("when-scaled").is_some_and(|policy| policy == "Delete");
             }
             "deployment" => {
                 let uid = get("uid").unwrap_or_default().into();

@@ -4,6 +4,10 @@
 
 use crate::script::World;
 use kaa_core::domain::process::SessionState;
+use kaa_core::resync::Policy;
+use kaa_core::resync::whatif::change::Change;
+use kaa_core::resync::whatif::outcome::Step as Comes;
+use kaa_core::resync::whatif::what_if;
 use proptest::prelude::*;
 
 const SETUP: &str = "found
@@ -21,6 +25,8 @@ enum Step {
     Running(u8),
     Lose(u8),
     Exit(u8),
+    Stop(u8),
+    Evict(u8),
     See,
     Relead,
     Pass { stale: bool },
@@ -36,7 +42,9 @@ fn step() -> impl Strategy<Value = Step> {
         (n.clone(), any::<bool>()).prop_map(|(n, marked)| Step::Register { n, marked }),
         n.clone().prop_map(Step::Running),
         n.clone().prop_map(Step::Lose),
-        n.prop_map(Step::Exit),
+        n.clone().prop_map(Step::Exit),
+        n.clone().prop_map(Step::Stop),
+        n.prop_map(Step::Evict),
         Just(Step::See),
         Just(Step::Relead),
         any::<bool>().prop_map(|stale| Step::Pass { stale }),
@@ -119,6 +127,16 @@ impl Run {
                     self.line(&format!("exit {id} code=0 graceful"));
                 }
             }
+            Step::Stop(n) => {
+                if let Some((id, _)) = self.process_of(n) {
+                    self.line(&format!("stop {id}"));
+                }
+            }
+            Step::Evict(n) => {
+                if let Some((id, _)) = self.process_of(n) {
+                    self.line(&format!("evict {id}"));
+                }
+            }
             Step::See => {
                 self.line("see");
             }
@@ -147,6 +165,16 @@ impl Run {
     }
 }
 
+/// What `kaa plan --scale` says would be taken away, up to where it supposes that pods start.
+fn forecast(world: &World, replicas: u8) -> Vec<String> {
+    let policy = Policy { cluster: "c1".into(), namespace: "default".to_owned() };
+    let change = Change::Scale(format!("statefulset/sm-demo={replicas}").parse().unwrap());
+    let comes = what_if(&world.domain, &world.observed(), &policy, &[change]).unwrap();
+    let steps = comes.steps.into_iter().map(|happening| happening.step);
+    let steps = steps.take_while(|step| !matches!(step, Comes::Starts { .. }));
+    steps.filter(Comes::takes_away).map(|step| step.to_string()).collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -173,5 +201,40 @@ proptest! {
         }
         let plan = run.world.plan();
         prop_assert!(plan.findings.is_empty(), "does not converge:\n{}\n{plan}", run.script.join("\n"));
+    }
+
+    #[test]
+    fn what_if_tells_what_scaling_then_does(steps in prop::collection::vec(step(), 1..40), replicas in 0..4u8) {
+        let mut run = Run { world: World::default(), script: Vec::new(), uids: 100 };
+        for line in SETUP.lines() {
+            run.line(line);
+        }
+        for step in &steps {
+            run.take(step);
+        }
+        run.line("see");
+        run.line("lead admin-2");
+        let told = forecast(&run.world, replicas);
+        run.line(&format!("statefulset sm-demo replicas={replicas}"));
+        for n in replicas..3 {
+            let pod = format!("sm-demo-{n}");
+            let Some(uid) = run.world.api.pods.get(&pod).map(|pod| pod.uid.clone()) else { continue };
+            let in_it = run.world.domain.processes.values().filter(|process| process.identity.pod_uid == uid);
+            for id in in_it.map(|process| process.id).collect::<Vec<_>>() {
+                run.line(&format!("exit {id} code=0 graceful"));
+            }
+            run.line(&format!("pod {pod} gone"));
+        }
+        let mut done = Vec::new();
+        loop {
+            let lines = run.line("pass");
+            let lines = lines.lines().filter_map(|line| line.strip_suffix(": changed"));
+            let before = done.len();
+            done.extend(lines.filter(|line| !line.starts_with("learn")).map(str::to_owned));
+            if done.len() == before {
+                break;
+            }
+        }
+        prop_assert_eq!(told, done, "told otherwise than it came:\n{}", run.script.join("\n"));
     }
 }

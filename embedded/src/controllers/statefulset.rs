@@ -92,7 +92,12 @@ impl Pass<'_> {
         if self.ordered && !self.is_settled(store, pod, due) {
             return Ok(WAIT);
         }
+        let before = store.version();
         storage::retain(store, self.set, ordinal, pod)?;
+        if store.version() != before {
+            let message = format!("update Pod {} in StatefulSet {} successful", name(pod), name(self.set));
+            events::record(store, self.set, Type::Normal, "SuccessfulUpdate", &message, COMPONENT);
+        }
         Ok(ON)
     }
 

@@ -29,8 +29,6 @@ use tokio::time::{Instant, sleep};
 
 /// What a pod has whose object is gone.
 const GONE_GRACE: Duration = Duration::from_secs(1);
-/// What every pod has when the kubelet stops.
-const STOP_GRACE: Duration = Duration::from_secs(5);
 /// How many runs and probes can have something to tell at once.
 const TOLD: usize = 64;
 /// When volumes that cannot be made are tried again, if nothing changes before.
@@ -163,7 +161,7 @@ impl Pod {
     fn wish(&mut self) {
         let wish = self.wishes.borrow_and_update().clone();
         if wish.stopping {
-            self.end(STOP_GRACE, false);
+            self.end(self.node.config.stop_grace, false);
         } else if let Some(object) = wish.object {
             let told = |object: &Value| {
                 object["metadata"]["labels"] != self.object["metadata"]["labels"]

@@ -6,7 +6,7 @@
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getsid};
 use std::path::Path;
 use std::time::Duration;
 
@@ -36,6 +36,12 @@ pub(super) fn end(session: Option<Pid>, mark: Option<&str>) {
         std::thread::sleep(ROUND);
     }
     tracing::error!(?session, mark, "processes do not end although they were killed");
+}
+
+/// The process that a marked session began with, if it is alive.
+pub(super) fn leader(mark: &str) -> Option<Pid> {
+    let marked = members(None, Some(&format!("{VARIABLE}={mark}")));
+    marked.into_iter().find(|pid| getsid(Some(*pid)) == Ok(*pid))
 }
 
 /// Signals a process. That it has gone is no error: it is what the signal would have led to.

@@ -90,6 +90,7 @@ pub fn config(directory: &Path) -> Config {
         api_server: "https://127.99.0.1:6443".to_owned(),
         api_ca_pem: "no certificate".to_owned(),
         backoff: Duration::from_millis(10),
+        stop_grace: Duration::from_secs(5),
     }
 }
 

@@ -9,7 +9,7 @@ use kaa_core::domain::archive::{Claim, Marker, Ordinal, RemovalReason};
 use kaa_core::domain::command::{Actor, Command, Expected, Fence, Request, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{ArchiveId, Millis, RaftId, ResyncEpoch, SessionNumber, StartId};
-use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration};
+use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration, Stop};
 use kaa_core::domain::server::Server;
 use openraft::EntryPayload;
 use openraft::vote::RaftLeaderId;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Every command by name: a new one fails to compile in `name`, and then the test until it has its line.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 14] = [
     "FoundDomain",
     "AdmitServer",
     "BeginResync",
@@ -30,6 +30,8 @@ const NAMES: [&str; 12] = [
     "RemoveArchive",
     "PurgeArchive",
     "SetValue",
+    "StopProcess",
+    "EvictProcess",
 ];
 
 fn name(command: &Command) -> &'static str {
@@ -46,6 +48,8 @@ fn name(command: &Command) -> &'static str {
         Command::RemoveArchive { .. } => 9,
         Command::PurgeArchive { .. } => 10,
         Command::SetValue { .. } => 11,
+        Command::StopProcess { .. } => 12,
+        Command::EvictProcess { .. } => 13,
     }]
 }
 
@@ -150,6 +154,8 @@ fn commands() -> Vec<Command> {
         },
         Command::PurgeArchive { fence: fence(), archive, claim: claim(), evidence: Evidence::default() },
         Command::SetValue { key: "k".to_owned(), value: None, expected: Expected::Value("v".to_owned()) },
+        Command::StopProcess { process, how: Stop::Kill },
+        Command::EvictProcess { process },
     ]
 }
 

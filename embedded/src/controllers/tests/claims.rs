@@ -57,9 +57,17 @@ fn a_claim_goes_with_its_ordinal() {
 fn a_claim_goes_with_its_set() {
     let mut world = scaled_down("Retain", "Delete");
     assert_eq!(claims(&world), "data-web-0 data-web-1");
+    world.edit(Kind::StatefulSet, "web", |set| {
+        set["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] = json!("Retain");
+    });
+    let updated = "SuccessfulUpdate: update Pod web-0 in StatefulSet web successful".to_owned();
+    assert_eq!(world.events("StatefulSet").last(), Some(&updated), "its claim stays now");
+    world.edit(Kind::StatefulSet, "web", |set| {
+        set["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] = json!("Delete");
+    });
     world.delete(Kind::StatefulSet, "web", None);
     world.run();
-    assert_eq!(claims(&world), "");
+    assert_eq!(claims(&world), "", "also that of the ordinal that is not wanted: without a pod no change reaches it");
 }
 
 /// Whether the claim of an ordinal is the same as before, when the ordinal is wanted again while its pod still ends.

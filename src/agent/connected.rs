@@ -1,0 +1,223 @@
+//! The engines' streams that are up here, and what their engines are told to do.
+//!
+//! What a person asks of a process is in the domain, not in a message: any agent takes the request, and the agent that has
+//! the stream compares what its engines were told with what the domain asks. So a stream that broke in between, a session
+//! that moved and an agent that restarted are all the same case.
+
+use super::Shared;
+use crate::config::BACKOFF;
+use crate::proto::engine as wire;
+use kaa_core::domain::Domain;
+use kaa_core::domain::ids::StartId;
+use kaa_core::domain::process::Stop;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, mpsc};
+use tonic::Status;
+use tracing::info;
+
+/// How an engine's stream is answered.
+pub type Answers = mpsc::Sender<Result<wire::ToEngine, Status>>;
+
+/// Time enough for SIGTERM to be followed by SIGKILL at once; 0 would mean the time that the wrapper gives by itself.
+const KILL_DEADLINE_MS: u64 = 1;
+
+/// The streams that are up, by the random number that each carries into the domain.
+#[derive(Default)]
+pub struct Connected {
+    streams: Mutex<BTreeMap<u64, Stream>>,
+    /// A stream went: the sweep shall look at once.
+    pub gone: Notify,
+}
+
+struct Stream {
+    heard: Instant,
+    line: Option<Line>,
+}
+
+/// The way to the engine of a registered process.
+struct Line {
+    process: StartId,
+    answers: Answers,
+    told: Option<Stop>,
+}
+
+impl Connected {
+    fn streams(&self) -> MutexGuard<'_, BTreeMap<u64, Stream>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long ago a stream was heard of; `None` if it is not up.
+    pub fn heard(&self, connection: u64) -> Option<Duration> {
+        self.streams().get(&connection).map(|stream| stream.heard.elapsed())
+    }
+
+    /// Whether a stream is up.
+    pub fn is_up(&self, connection: u64) -> bool {
+        self.streams().contains_key(&connection)
+    }
+
+    /// Notes that a stream was heard of.
+    pub fn hear(&self, connection: u64) {
+        let now = Instant::now();
+        let mut streams = self.streams();
+        streams.entry(connection).or_insert(Stream { heard: now, line: None }).heard = now;
+    }
+
+    /// Notes whose stream it is.
+    pub fn registered(&self, connection: u64, process: StartId, answers: Answers) {
+        if let Some(stream) = self.streams().get_mut(&connection) {
+            stream.line = Some(Line { process, answers, told: None });
+        }
+    }
+
+    /// Notes that the engine has ended: there is nothing more to tell it.
+    pub fn ended(&self, connection: u64) {
+        if let Some(stream) = self.streams().get_mut(&connection) {
+            stream.line = None;
+        }
+    }
+
+    /// Notes that a stream is down.
+    pub fn remove(&self, connection: u64) {
+        self.streams().remove(&connection);
+        self.gone.notify_one();
+    }
+
+    /// How many engines are connected.
+    pub fn count(&self) -> usize {
+        self.streams().len()
+    }
+
+    /// Tells every engine what the domain asks of it and it was not told yet.
+    fn tell(&self, domain: &Domain) {
+        for stream in self.streams().values_mut() {
+            let Some(line) = &mut stream.line else { continue };
+            let Some(wanted) = wanted(domain, line.process).filter(|wanted| line.told < Some(*wanted)) else {
+                continue;
+            };
+            // One whose queue is full reads nothing at the moment: it is told the next time.
+            if line.answers.try_send(Ok(exit(wanted))).is_ok() {
+                info!("process {}: told to end ({wanted:?})", line.process);
+                line.told = Some(wanted);
+            }
+        }
+    }
+}
+
+/// How the engine of a process shall end, if it shall: because somebody asked for it, or because the domain has no such
+/// process any more.
+fn wanted(domain: &Domain, process: StartId) -> Option<Stop> {
+    match domain.processes.get(&process) {
+        Some(process) => process.stop,
+        None => domain.tombstones.contains_key(&process).then_some(Stop::Gracefully),
+    }
+}
+
+/// Ends the wrapper as well, so that the container starts anew.
+fn exit(how: Stop) -> wire::ToEngine {
+    let (id, deadline_ms) = match how {
+        Stop::Gracefully => (2, 0),
+        Stop::Kill => (3, KILL_DEADLINE_MS),
+    };
+    let action = Some(wire::directive::Action::Exit(wire::ExitNow {}));
+    let directive = wire::Directive { id, deadline_ms, action };
+    wire::ToEngine { message: Some(wire::to_engine::Message::Directive(directive)) }
+}
+
+/// Tells engines what is asked of them whenever the domain changes. Runs until the agent ends.
+pub async fn tell(shared: Arc<Shared>) {
+    let mut applied = shared.raft.applied();
+    loop {
+        applied.mark_unchanged();
+        shared.raft.read(|domain| shared.connected.tell(domain));
+        tokio::select! {
+            changed = applied.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(BACKOFF) => {}
+            () = shared.stopping() => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::fake;
+    use kaa_core::domain::command::{Actor, Command, Entry, Outcome, Request, Role};
+    use kaa_core::domain::ids::Millis;
+    use tokio::sync::mpsc::Receiver;
+
+    fn apply(domain: &mut Domain, command: Command) {
+        let request = Request { actor: Actor { role: Role::Person, name: "loopback".to_owned() }, command };
+        let outcome = domain.apply(Entry { index: domain.index + 1, time: Millis(0), request });
+        assert_eq!(outcome, Outcome::Changed);
+    }
+
+    fn connect(connected: &Connected, process: StartId, queue: usize) -> Receiver<Result<wire::ToEngine, Status>> {
+        let (answers, receiver) = mpsc::channel(queue);
+        connected.hear(process.0);
+        connected.registered(process.0, process, answers);
+        receiver
+    }
+
+    /// The deadlines of the exits that an engine was told of since it was last asked.
+    fn told(engine: &mut Receiver<Result<wire::ToEngine, Status>>) -> Vec<u64> {
+        let mut deadlines = Vec::new();
+        while let Ok(message) = engine.try_recv() {
+            match message.unwrap().message {
+                Some(wire::to_engine::Message::Directive(wire::Directive { deadline_ms, action, .. })) => {
+                    assert!(matches!(action, Some(wire::directive::Action::Exit(_))), "{action:?}");
+                    deadlines.push(deadline_ms);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        deadlines
+    }
+
+    #[test]
+    fn an_engine_is_told_once_what_is_asked_of_it_and_again_if_more_is_asked_or_its_stream_is_new() {
+        let (mut domain, connected, process) = (fake::domain(), Connected::default(), StartId(4));
+        let mut engine = connect(&connected, process, 4);
+        let mut other = connect(&connected, StartId(1), 4);
+        connected.tell(&domain);
+        assert!(told(&mut engine).is_empty());
+        apply(&mut domain, Command::StopProcess { process, how: Stop::Gracefully });
+        connected.tell(&domain);
+        connected.tell(&domain);
+        assert_eq!(told(&mut engine), [0]);
+        apply(&mut domain, Command::StopProcess { process, how: Stop::Kill });
+        connected.tell(&domain);
+        assert_eq!(told(&mut engine), [KILL_DEADLINE_MS]);
+        connected.remove(process.0);
+        let mut engine = connect(&connected, process, 4);
+        connected.tell(&domain);
+        assert_eq!((told(&mut engine), told(&mut other)), (vec![KILL_DEADLINE_MS], vec![]));
+    }
+
+    #[test]
+    fn one_that_was_evicted_is_told_to_end_and_one_that_has_ended_is_left_alone() {
+        let (mut domain, connected) = (fake::domain(), Connected::default());
+        let mut engines = [StartId(1), StartId(4)].map(|process| connect(&connected, process, 4));
+        for process in [StartId(1), StartId(4)] {
+            apply(&mut domain, Command::EvictProcess { process });
+        }
+        connected.ended(4);
+        connected.tell(&domain);
+        assert_eq!(engines.each_mut().map(told), [vec![0], vec![]]);
+    }
+
+    #[test]
+    fn one_that_takes_no_message_now_is_told_later() {
+        let (mut domain, connected, process) = (fake::domain(), Connected::default(), StartId(4));
+        let mut engine = connect(&connected, process, 1);
+        apply(&mut domain, Command::StopProcess { process, how: Stop::Gracefully });
+        connected.tell(&domain);
+        apply(&mut domain, Command::StopProcess { process, how: Stop::Kill });
+        connected.tell(&domain);
+        assert_eq!(told(&mut engine), [0], "its queue is full");
+        connected.tell(&domain);
+        assert_eq!(told(&mut engine), [KILL_DEADLINE_MS]);
+    }
+}

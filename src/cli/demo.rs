@@ -1,0 +1,219 @@
+//! `kaa demo`: a whole domain on this machine, to play with or to watch.
+
+mod domain;
+mod door;
+mod times;
+mod walkthrough;
+
+use crate::certificates;
+use crate::demo::install;
+use crate::demo::manifests::{self, Part, change};
+use crate::demo::stage::{self, Directory, Stage};
+use clap::Args;
+use domain::Domain;
+use door::Door;
+use serde_json::json;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use walkthrough::Walkthrough;
+
+/// Where everything is applied.
+const NAMESPACE: &str = "default";
+/// How long the demo's certificates are valid.
+const DAYS: u32 = 30;
+
+/// Runs a small Kubernetes on loopback, with admin servers, storage managers and transaction engines in it.
+///
+/// All of it is in this process and its children, in a directory and on loopback addresses; it ends with Ctrl-C. Linux
+/// only, and no root is needed.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Demo {
+    /// Where kubeconfig, volumes and logs are: an empty or new directory, or that of an earlier demo. Default: a new one,
+    /// which is deleted at the end
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// How many admin servers
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=7))]
+    admins: u32,
+    /// How many storage managers
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=20))]
+    sm: u32,
+    /// How many transaction engines
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=20))]
+    te: u32,
+    /// Plays the use cases with commentary, checks that the domain follows each time, and ends
+    #[arg(long)]
+    walkthrough: bool,
+    /// How often the walkthrough repeats each change without words, for the table of times
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "walkthrough", value_parser = clap::value_parser!(u32).range(0..=100))]
+    rounds: u32,
+}
+
+/// Why a demo ended otherwise than asked to.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("{0}")]
+    Stage(#[from] stage::Error),
+    #[error(transparent)]
+    Manifests(#[from] manifests::Error),
+    #[error("{0}")]
+    Install(#[from] install::Error),
+    #[error(transparent)]
+    Certificates(#[from] certificates::Error),
+    #[error("the path of this program is not known: {0}")]
+    Executable(io::Error),
+    #[error(transparent)]
+    Domain(#[from] domain::Error),
+    #[error("the walkthrough needs --sm 2 and --te 1 at least")]
+    TooFew,
+    #[error("{0} before the end")]
+    Interrupted(&'static str),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl Demo {
+    /// Runs until it is told to stop, or until the walkthrough is over.
+    pub(super) async fn run(self) -> Result<(), Error> {
+        if self.walkthrough && (self.sm < 2 || self.te < 1) {
+            return Err(Error::TooFew);
+        }
+        let mut signals = Signals::listen()?;
+        let executable = std::env::current_exe().map_err(Error::Executable)?;
+        let directory = Directory::take(self.dir.as_deref())?;
+        let began = Instant::now();
+        let stage = Stage::open(directory.path(), &executable).await?;
+        let door = Door::open(&stage, NAMESPACE).await?;
+        let playing = async {
+            self.play(&stage, &invitation(directory.path(), &executable, &door.url()), began).await?;
+            if self.walkthrough { Ok(()) } else { std::future::pending().await }
+        };
+        let ended = tokio::select! {
+            ended = playing => ended,
+            signal = signals.next() => {
+                say(&format!("\n{signal}: stopping everything."))?;
+                if self.walkthrough { Err(Error::Interrupted(signal)) } else { Ok(()) }
+            }
+        };
+        stage.close().await;
+        ended
+    }
+
+    async fn play(&self, stage: &Stage, invitation: &str, began: Instant) -> Result<(), Error> {
+        let step = |what: &str| say(&format!("{what:<64}{:>6.1} s", began.elapsed().as_secs_f64()));
+        step(&format!("A Kubernetes in this process, at {}", stage.api_server()))?;
+        self.install(stage).await?;
+        let domain = Domain::new(stage, NAMESPACE)?;
+        domain.servers(self.admins as usize).await?;
+        step(&format!("{} admin servers: StatefulSet kaa-admin", self.admins))?;
+        domain.running("SM", self.sm as usize).await?;
+        step(&format!("{} storage managers: StatefulSet sm-demo", self.sm))?;
+        domain.running("TE", self.te as usize).await?;
+        step(&format!("{} transaction engines: Deployment te-demo", self.te))?;
+        say(&format!("\n$ kaa show domain\n{}", domain.kaa("show domain").await?))?;
+        if self.walkthrough {
+            return Ok(Walkthrough::new(stage, &domain, self.sm).play(self.rounds).await?);
+        }
+        Ok(say(invitation)?)
+    }
+
+    /// Applies the project's manifests, with as many of each as was asked for.
+    async fn install(&self, stage: &Stage) -> Result<(), Error> {
+        let made = certificates::make(&install::names(NAMESPACE), DAYS)?;
+        let mut objects = install::certificates(NAMESPACE, &made);
+        objects.extend(manifests::objects(Part::Base, NAMESPACE)?);
+        objects.extend(manifests::objects(Part::Example, NAMESPACE)?);
+        let wanted = [
+            ("StatefulSet", "kaa-admin", self.admins),
+            ("StatefulSet", "sm-demo", self.sm),
+            ("Deployment", "te-demo", self.te),
+        ];
+        for (kind, name, replicas) in wanted {
+            change(&mut objects, kind, name, |workload| workload["spec"]["replicas"] = json!(replicas));
+        }
+        Ok(install::apply(&stage.client(), &objects).await?)
+    }
+}
+
+/// Runs a demo, on a runtime of its own.
+pub(super) fn main(demo: Demo) -> ExitCode {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let done = tokio::runtime::Runtime::new().map_err(Error::from).and_then(|runtime| runtime.block_on(demo.run()));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+            let mut causes: Vec<String> = causes.map(ToString::to_string).collect();
+            causes.dedup();
+            // If stderr is gone as well there is nobody to tell.
+            let _ = writeln!(io::stderr(), "'demo' failed: {}", causes.join(": "));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What the demo's kubelet starts each container by.
+#[derive(Args, Debug)]
+pub(super) struct Shim {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+/// Becomes the program of a container; returns only if that fails.
+pub(super) fn shim(shim: Shim) -> ExitCode {
+    let error = embedded_kubernetes::kubelet::shim(shim.arguments);
+    let _ = writeln!(io::stderr(), "kaa: {error}");
+    ExitCode::from(CANNOT_EXECUTE)
+}
+
+/// As shells have it.
+const CANNOT_EXECUTE: u8 = 126;
+
+/// What to type next.
+fn invitation(dir: &Path, executable: &Path, address: &str) -> String {
+    let bin = executable.parent().unwrap_or(executable).display();
+    let kubeconfig = dir.join("kubeconfig");
+    let kubeconfig = kubeconfig.display();
+    format!(
+        "To look and to play, in another terminal (kubectl 1.31 to 1.33):\n\n  \
+         export KUBECONFIG={kubeconfig} KAA_API_SERVER={address} PATH={bin}:$PATH\n  \
+         kubectl get pods,pvc\n  \
+         kubectl scale statefulset/sm-demo --replicas=1   # its archive is removed, and kept\n  \
+         kaa show archives --removed; kaa explain archive/2\n  \
+         kubectl delete pvc archive-volume-sm-demo-1      # now it is purged\n  \
+         kubectl delete pod -l component=te               # new engines, new start ids\n  \
+         kaa plan --scale statefulset/sm-demo=0           # what would happen if\n\n\
+         Ctrl-C stops everything and leaves nothing running."
+    )
+}
+
+/// Prints lines for a person.
+fn say(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}")?;
+    out.flush()
+}
+
+/// The signals that end a demo.
+struct Signals([(&'static str, Signal); 3]);
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+        let [interrupt, terminate, hangup] = kinds.map(signal);
+        Ok(Self([("Interrupted", interrupt?), ("Terminated", terminate?), ("Terminal gone", hangup?)]))
+    }
+
+    async fn next(&mut self) -> &'static str {
+        let [one, two, three] = &mut self.0;
+        tokio::select! {
+            _ = one.1.recv() => one.0,
+            _ = two.1.recv() => two.0,
+            _ = three.1.recv() => three.0,
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The domain as its agents show it, asked as a person would ask.
+
+use crate::cli::Cli;
+use crate::demo::stage::Stage;
+use clap::Parser;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// How long anything may take to come about; on an idle machine it is seconds.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked whether it has come about.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long one question may take.
+const ASK: Duration = Duration::from_secs(5);
+
+/// Why the domain is not as it is meant to be.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::cli) enum Error {
+    #[error("{what}: not within {} s; at last {last}", PATIENCE.as_secs())]
+    Waited { what: String, last: String },
+    #[error("cannot ask Kubernetes")]
+    Kubernetes(#[from] kube::Error),
+    #[error("an agent does not answer")]
+    Agent(#[from] reqwest::Error),
+    #[error("no admin server is ready")]
+    NoAgent,
+    #[error("not as expected: {0}")]
+    Unexpected(String),
+    #[error("cannot print: {0}")]
+    Print(#[from] std::io::Error),
+    #[error("'kaa {line}': {why}")]
+    Command { line: String, why: String },
+}
+
+/// The domain of one namespace.
+pub(super) struct Domain {
+    client: Client,
+    namespace: String,
+    http: reqwest::Client,
+}
+
+impl Domain {
+    pub(super) fn new(stage: &Stage, namespace: &str) -> Result<Self, Error> {
+        let http = reqwest::Client::builder().no_proxy().timeout(ASK).build()?;
+        Ok(Self { client: stage.client(), namespace: namespace.to_owned(), http })
+    }
+
+    pub(super) fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The REST API of an admin server that is ready.
+    pub(super) async fn address(&self) -> Result<String, Error> {
+        let pods = self.api::<Pod>().list(&ListParams::default()).await?;
+        pods.items.iter().find_map(address).ok_or(Error::NoAgent)
+    }
+
+    /// The REST API of the agent that leads the resync: what it shows is what it has applied.
+    pub(super) async fn leader(&self) -> Result<String, Error> {
+        let lease = self.api::<Lease>().get("kaa-default-resync").await?;
+        let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
+        let (server, _run) = holder.rsplit_once('_').ok_or(Error::NoAgent)?;
+        let pod = self.api::<Pod>().get(server).await?;
+        address(&pod).ok_or(Error::NoAgent)
+    }
+
+    /// `GET BASE/api/1/PATH`, as text: what is looked for is looked for in its words.
+    pub(super) async fn text(&self, base: &str, path: &str) -> Result<String, Error> {
+        Ok(self.http.get(format!("{base}/api/1/{path}")).send().await?.text().await?)
+    }
+
+    /// The rows of a collection.
+    pub(super) async fn rows(&self, path: &str) -> Result<Vec<Value>, Error> {
+        let url = format!("{}/api/1/{path}", self.address().await?);
+        let mut page: Value = self.http.get(url).send().await?.json().await?;
+        Ok(match page["data"].take() {
+            Value::Array(rows) => rows,
+            _ => Vec::new(),
+        })
+    }
+
+    /// The living processes of a type.
+    pub(super) async fn processes(&self, kind: &str) -> Result<Vec<Value>, Error> {
+        let mut rows = self.rows("processes?orderBy=startId").await?;
+        rows.retain(|row| row["type"] == kind);
+        Ok(rows)
+    }
+
+    /// What `kaa LINE` prints.
+    pub(super) async fn kaa(&self, line: &str) -> Result<String, Error> {
+        let address = self.address().await?;
+        let words = ["kaa"].into_iter().chain(line.split_whitespace()).chain(["--api-server", &address]);
+        let failed = |why: String| Error::Command { line: line.to_owned(), why };
+        let cli = Cli::try_parse_from(words).map_err(|error| failed(error.to_string()))?;
+        cli.text().await.map_err(|error| failed(error.to_string()))
+    }
+
+    /// Waits until `look` finds something; it says what it sees instead.
+    pub(super) async fn until<T>(
+        &self,
+        what: &str,
+        mut look: impl AsyncFnMut() -> Result<T, String>,
+    ) -> Result<T, Error> {
+        let began = Instant::now();
+        loop {
+            match look().await {
+                Ok(found) => return Ok(found),
+                Err(last) if began.elapsed() > PATIENCE => return Err(Error::Waited { what: what.to_owned(), last }),
+                Err(_) => tokio::time::sleep(LOOK).await,
+            }
+        }
+    }
+
+    /// Waits for so many connected servers.
+    pub(super) async fn servers(&self, wanted: usize) -> Result<(), Error> {
+        self.until(&format!("{wanted} admin servers"), async || {
+            let rows = self.rows("peers").await.map_err(|error| error.to_string())?;
+            let connected = rows.iter().filter(|row| row["connectedState"]["state"] == "Connected").count();
+            if connected == wanted { Ok(()) } else { Err(format!("{connected} are connected")) }
+        })
+        .await
+    }
+
+    /// Waits until somebody leads the resync and has made a first pass: a new leader waits for its watches.
+    pub(super) async fn led(&self) -> Result<(), Error> {
+        self.until("a first pass of the resync", async || {
+            let leader = self.leader().await.map_err(|error| error.to_string())?;
+            let plan = self.text(&leader, "kaa/plan").await.map_err(|error| error.to_string())?;
+            let plan: Value = serde_json::from_str(&plan).map_err(|error| error.to_string())?;
+            if plan["leading"] == true && !plan["lastPass"].is_null() { Ok(()) } else { Err(format!("{plan}")) }
+        })
+        .await
+    }
+
+    /// Waits for so many running processes of a type.
+    pub(super) async fn running(&self, kind: &str, wanted: usize) -> Result<(), Error> {
+        self.until(&format!("{wanted} running {kind}s"), async || {
+            let rows = self.processes(kind).await.map_err(|error| error.to_string())?;
+            let running = rows.iter().filter(|row| row["state"] == "RUNNING" && row["durableState"] == "MONITORED");
+            let running = running.count();
+            if running == wanted && rows.len() == wanted {
+                Ok(())
+            } else {
+                Err(format!("{running} run, {} are known", rows.len()))
+            }
+        })
+        .await
+    }
+}
+
+/// The REST API of a pod, if it is a ready admin server's.
+fn address(pod: &Pod) -> Option<String> {
+    pod.metadata.name.as_deref().filter(|name| name.starts_with("kaa-admin-"))?;
+    let status = pod.status.as_ref()?;
+    let ready = status.conditions.iter().flatten().any(|is| is.type_ == "Ready" && is.status == "True");
+    let here = ready && pod.metadata.deletion_timestamp.is_none();
+    Some(format!("http://{}:8888", status.pod_ip.as_ref().filter(|_| here)?))
+}

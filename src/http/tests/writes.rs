@@ -1,0 +1,260 @@
+//! What changes the domain, and who may: each request as the published client sends it.
+
+use super::*;
+use axum::http::header;
+use kaa_core::domain::audit::Subject;
+use serde_json::json;
+use std::net::SocketAddr;
+
+const POD: &str = "127.0.0.1:4711";
+const ELSEWHERE: &str = "10.0.0.9:4711";
+
+/// A face whose source is kept, so that what was written can be read.
+struct Domain {
+    face: Face,
+    source: Arc<Fake>,
+}
+
+impl Domain {
+    fn new(fake: Fake) -> Self {
+        let source = Arc::new(fake);
+        Self { face: Face { source: source.clone(), metrics: Arc::new(Metrics::new()), credentials: None }, source }
+    }
+
+    async fn send(&self, from: &str, mut request: Request) -> (StatusCode, Value) {
+        let from: SocketAddr = from.parse().unwrap();
+        request.extensions_mut().insert(From(from));
+        let answer = answer_by(self.face.clone(), request).await;
+        (answer.status(), serde_json::from_str(&text(answer).await).unwrap())
+    }
+
+    async fn put(&self, key: &str, body: &Value) -> (StatusCode, Value) {
+        self.send(POD, put(key, body)).await
+    }
+
+    async fn delete(&self, process: &str, query: &str) -> (StatusCode, Value) {
+        let path = format!("/api/1/processes/{process}?{query}");
+        self.send(POD, Request::delete(path).body(Body::empty()).unwrap()).await
+    }
+
+    /// What the audit trail says of a subject at last.
+    fn last(&self, subject: &str) -> String {
+        let subject: Subject = subject.parse().unwrap();
+        let domain = self.source.domain.lock().unwrap();
+        let record = domain.audit.of(&subject).last().unwrap();
+        format!("{}: {}", record.actor, record.what)
+    }
+
+    fn value(&self, key: &str) -> Option<String> {
+        self.source.domain.lock().unwrap().values.get(key).cloned()
+    }
+}
+
+fn put(key: &str, body: &Value) -> Request {
+    let request = Request::put(format!("/api/1/kvstore/{key}")).header("content-type", "application/json");
+    request.body(Body::from(body.to_string())).unwrap()
+}
+
+/// As `nuocmd set value` writes it.
+fn body(new: &str, expected: Option<&str>, absent: bool) -> Value {
+    json!({"key": "a/b", "newValue": new, "expectedValue": expected, "expectedAbsent": absent})
+}
+
+#[tokio::test]
+async fn a_value_is_set_if_it_is_what_was_expected() {
+    let domain = Domain::new(fake::source());
+    let (status, answer) = domain.put("a%2Fb", &body("one", None, true)).await;
+    assert_eq!((status, answer), (StatusCode::OK, json!({"key": "a/b", "value": "one"})));
+    assert_eq!(domain.last("value/a/b"), "loopback: set");
+
+    for (expected, absent) in [(None, true), (Some("two"), false)] {
+        let (status, answer) = domain.put("a%2Fb", &body("three", expected, absent)).await;
+        let why = "key 'a/b' has another value than expected: 'one'";
+        assert_eq!((status, answer), (StatusCode::CONFLICT, json!({"code": 409, "messages": [why]})));
+    }
+    assert_eq!(domain.put("a%2Fb", &body("two", Some("one"), false)).await.0, StatusCode::OK);
+    assert_eq!(domain.put("a%2Fb", &body("two", Some("two"), false)).await.0, StatusCode::OK, "as it is already");
+    assert_eq!(domain.put("a%2Fb", &body("three", None, false)).await.0, StatusCode::OK);
+    assert_eq!(domain.value("a/b").as_deref(), Some("three"));
+
+    assert_eq!(domain.put("a%2Fb", &json!({"newValue": null})).await.0, StatusCode::OK);
+    assert_eq!(domain.value("a/b"), None);
+    let (_, answer) = domain.put("a%2Fb", &body("four", Some("three"), false)).await;
+    assert_eq!(answer["messages"][0], "key 'a/b' has another value than expected: it is absent");
+}
+
+#[tokio::test]
+async fn a_value_that_is_not_understood_changes_nothing() {
+    let domain = Domain::new(fake::source());
+    domain.put("a%2Fb", &body("one", None, false)).await;
+    for (key, body, name) in [
+        ("a%2Fb", json!({"key": "a/b", "value": "two"}), "newValue"),
+        ("a%2Fb", json!({"newValue": 2}), "newValue"),
+        ("a%2Fb", json!({"key": "a/c", "newValue": "two"}), "'key'"),
+        ("a%2Fb", body("two", Some("one"), true), "'expectedValue'"),
+        ("a%2Fb", body(&"x".repeat(70_000), None, false), "'newValue'"),
+        (&"k".repeat(1025), json!({"newValue": "two"}), "'key'"),
+        ("%FF", json!({"newValue": "two"}), "'key'"),
+    ] {
+        let (status, answer) = domain.put(key, &body).await;
+        let message = answer["messages"][0].as_str().unwrap();
+        assert!(status == StatusCode::BAD_REQUEST && message.contains(name), "{name}: {status} {message}");
+    }
+    assert_eq!(domain.value("a/b").as_deref(), Some("one"));
+}
+
+#[tokio::test]
+async fn what_is_not_certain_to_be_written_is_no_success() {
+    let domain = Domain::new(Fake { quorum: false, ..fake::source() });
+    let (status, answer) = domain.put("a%2Fb", &body("one", None, false)).await;
+    let why = "it is not known whether this was done: admin-1 and admin-2 are silent";
+    assert_eq!((status, answer), (StatusCode::GATEWAY_TIMEOUT, json!({"code": 504, "messages": [why]})));
+}
+
+/// As `nuocmd shutdown process` writes it.
+fn query(evict: bool, kill: bool, core: bool) -> String {
+    let python = |flag: bool| if flag { "True" } else { "False" };
+    format!("evict={}&kill={}&killWithCore={}&timeout=0", python(evict), python(kill), python(core))
+}
+
+#[tokio::test]
+async fn a_process_is_asked_to_end() {
+    let domain = Domain::new(fake::source());
+    for (kill, what) in [(false, "asked to stop"), (true, "asked to be killed")] {
+        let (status, answer) = domain.delete("1", &query(false, kill, false)).await;
+        assert_eq!((status, &answer["durableState"]), (StatusCode::OK, &json!("REQUESTED_SHUTDOWN")), "{answer}");
+        assert_eq!(domain.last("process/1"), format!("loopback: {what}"));
+    }
+    let (status, answer) = domain.delete("1", &query(true, false, false)).await;
+    assert_eq!((status, answer), (StatusCode::OK, Value::Null), "evicted, it is gone at once");
+    assert_eq!(domain.last("process/1"), "loopback: process 1 exited: Evicted on request");
+    let (status, answer) = domain.delete("1", "").await;
+    assert_eq!(
+        (status, &answer["reason"]),
+        (StatusCode::NOT_FOUND, &json!("(2026-11-21T16:31:00.000Z) Evicted on request"))
+    );
+}
+
+#[tokio::test]
+async fn a_process_that_cannot_be_asked_to_end_like_this_is_not() {
+    let domain = Domain::new(fake::source());
+    let core = query(false, false, true);
+    let long = "timeout=3600";
+    for (process, query, status, words) in [
+        ("77", "", StatusCode::NOT_FOUND, "there is no process 77"),
+        ("2", "", StatusCode::NOT_FOUND, "process 2 has exited"),
+        ("x", "", StatusCode::BAD_REQUEST, "'start id'"),
+        ("1", core.as_str(), StatusCode::NOT_IMPLEMENTED, "dump its core"),
+        ("1", "evict=True&kill=True", StatusCode::BAD_REQUEST, "'evict'"),
+        ("1", "evict=yes", StatusCode::BAD_REQUEST, "'evict'"),
+        ("1", "timeout=soon", StatusCode::BAD_REQUEST, "'timeout'"),
+        ("1", long, StatusCode::BAD_REQUEST, "at most 120 seconds"),
+    ] {
+        let (answered, answer) = domain.delete(process, query).await;
+        let message = answer["messages"][0].as_str().unwrap();
+        assert!(answered == status && message.contains(words), "{process} {query}: {answered} {message}");
+    }
+    assert_eq!(domain.source.domain.lock().unwrap().processes[&kaa_core::domain::ids::StartId(1)].stop, None);
+    let put = Request::put("/api/1/processes/1").body(Body::empty()).unwrap();
+    assert_eq!(domain.send(POD, put).await.0, StatusCode::NOT_IMPLEMENTED);
+}
+
+#[tokio::test]
+async fn a_request_waits_for_the_end_of_the_process_as_long_as_it_says() {
+    use kaa_core::domain::command::{Actor, Command, Role};
+    use kaa_core::domain::ids::{SessionNumber, StartId};
+    use kaa_core::domain::process::ExitReason;
+    let domain = Domain::new(fake::source());
+    let (_, answer) = domain.delete("1", "timeout=1").await;
+    assert_eq!(answer["startId"], "1", "it has not ended");
+    let ends = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let (process, session, reason) = (StartId(1), SessionNumber(1), ExitReason::Graceful);
+        let actor = Actor { role: Role::Agent, name: "admin-0".to_owned() };
+        domain.source.write(actor, Command::ReportExit { process, session, exit_code: Some(0), reason }).await.unwrap();
+    };
+    let ((status, answer), ()) = tokio::join!(domain.delete("1", "timeout=120"), ends);
+    assert_eq!((status, answer), (StatusCode::OK, Value::Null));
+}
+
+#[tokio::test]
+async fn without_credentials_only_the_agents_own_pod_may_write() {
+    let domain = Domain::new(fake::source());
+    let request = || put("a%2Fb", &body("one", None, false));
+    for from in [POD, "127.9.8.7:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+        assert_eq!(domain.send(from, request()).await.0, StatusCode::OK, "{from}");
+    }
+    for from in [ELSEWHERE, "[::ffff:10.0.0.9]:1", "[fd00::1]:1", "0.0.0.0:1"] {
+        let (status, answer) = domain.send(from, request()).await;
+        let message = answer["messages"][0].as_str().unwrap();
+        assert!(status == StatusCode::FORBIDDEN && message.contains("--credentials-file"), "{from}: {message}");
+    }
+    // Over loopback, but for somebody else.
+    for name in ["origin", "via", "forwarded", "x-forwarded-for", "x-real-ip"] {
+        let mut request = request();
+        request.headers_mut().insert(name, "http://example.com".parse().unwrap());
+        assert_eq!(domain.send(POD, request).await.0, StatusCode::FORBIDDEN, "{name}");
+    }
+    let unknown = answer_by(domain.face.clone(), request()).await;
+    assert_eq!(unknown.status(), StatusCode::FORBIDDEN, "it is not known from where");
+    let delete = Request::delete("/api/1/processes/1?evict=True").body(Body::empty()).unwrap();
+    assert_eq!(domain.send(ELSEWHERE, delete).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(
+        domain.send(ELSEWHERE, Request::get("/api/1/peers").body(Body::empty()).unwrap()).await.0,
+        StatusCode::OK
+    );
+}
+
+#[tokio::test]
+async fn with_credentials_whoever_shows_them_may_write_under_their_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("credentials");
+    std::fs::write(&path, "ann:p:w\nloopback:x\n").unwrap();
+    let mut domain = Domain::new(fake::source());
+    domain.face.credentials = Some(Arc::new(Credentials::new(path.clone()).await.unwrap()));
+    let ask = async |domain: &Domain, from: &str, shown: Option<&str>| {
+        let mut request = put("a%2Fb", &body(from, None, false));
+        if let Some(shown) = shown {
+            request.headers_mut().insert(header::AUTHORIZATION, shown.parse().unwrap());
+        }
+        request.extensions_mut().insert(From(from.parse().unwrap()));
+        answer_by(domain.face.clone(), request).await
+    };
+    // ann:p:w, loopback:x, ann:nonsense
+    let (ann, loopback, wrong) = ("Basic YW5uOnA6dw==", "basic bG9vcGJhY2s6eA==", "Basic YW5uOm5vbnNlbnNl");
+    for (from, shown, name) in [
+        (ELSEWHERE, Some(ann), "user ann"),
+        ("10.0.0.8:1", Some(loopback), "user loopback"),
+        (POD, Some(ann), "user ann"),
+        ("127.0.0.2:1", None, "loopback"),
+    ] {
+        assert_eq!(ask(&domain, from, shown).await.status(), StatusCode::OK, "{from} {shown:?}");
+        assert_eq!(domain.last("value/a/b"), format!("{name}: set"));
+    }
+    for (from, shown) in [
+        (ELSEWHERE, None),
+        (ELSEWHERE, Some(wrong)),
+        (ELSEWHERE, Some("Basic !")),
+        (ELSEWHERE, Some("Bearer YW5uOnA6dw==")),
+        (POD, Some(wrong)),
+    ] {
+        let answer = ask(&domain, from, shown).await;
+        assert_eq!(answer.status(), StatusCode::UNAUTHORIZED, "{from} {shown:?}");
+        assert_eq!(answer.headers()[header::WWW_AUTHENTICATE], "Basic realm=\"kaa\"");
+    }
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(ask(&domain, ELSEWHERE, Some(ann)).await.status(), StatusCode::INTERNAL_SERVER_ERROR);
+}
+
+#[tokio::test]
+async fn it_is_the_socket_that_says_where_a_request_comes_from() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/api/1/kvstore/a%2Fb", listener.local_addr().unwrap());
+    let domain = Domain::new(fake::source());
+    let server = tokio::spawn(serve(listener, router(domain.face.clone()), std::future::pending()));
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let answer = client.put(url).json(&body("one", None, true)).send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    assert_eq!(domain.last("value/a/b"), "loopback: set");
+    server.abort();
+}
