@@ -7,6 +7,9 @@
 //! The core is pure. Time is passed in, identifiers come from a seed, nothing waits:
 //! - [`resource`]: the kinds there are; [`object`]: what all of their objects have; [`failure`]: why something is refused.
 //! - [`store`]: the objects, their versions, and the history that watches are fed from.
+//!   What goes into it is completed ([`defaults`]) and checked ([`validate`]), whoever writes it.
+//! - [`patch`]: what patches make of objects, and who has set which fields; [`selector`]: which objects are meant;
+//!   [`table`]: what people are shown of them.
 //! - [`controllers`]: what a change leaves to be done; [`events`]: what people are told of it; [`hollow`]: a kubelet
 //!   without containers, for where only the objects matter.
 //! - [`api`]: what is asked and what is answered; [`discovery`], [`openapi`] and [`review`]: what clients ask besides

@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub const HISTORY: usize = 10_000;
 
 /// The version of an empty one. As in any Kubernetes that has been up for a while, the first ones are forgotten.
-const BEGINNING: u64 = 1_000;
+pub const BEGINNING: u64 = 1_000;
 
 /// Finalizer: the garbage collector makes the dependents forget their owner before it goes.
 pub const ORPHAN: &str = "orphan";

@@ -284,3 +284,73 @@ fn a_streamed_list_ends_with_a_mark() {
     let mark: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
     assert_eq!(mark["object"]["metadata"]["annotations"], json!({"k8s.io/initial-events-end": "true"}));
 }
+
+fn accepting(accept: &str, path: &str) -> Request {
+    Request { accept: accept.to_owned(), ..request(Method::Get, path, "", &Value::Null) }
+}
+
+#[test]
+fn the_first_form_that_there_is_is_given() {
+    let mut store = maps(1);
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let mut kind = |accept: &str| told(&mut store, &accepting(accept, MAPS)).1["kind"].clone();
+    assert_eq!(kind("application/vnd.kubernetes.protobuf,application/json"), "ConfigMapList");
+    assert_eq!(kind(&format!("{table},application/json")), "Table");
+    assert_eq!(kind("application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"), "ConfigMapList");
+    assert_eq!(kind("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"), "PartialObjectMetadataList");
+    assert_eq!(told(&mut store, &accepting("text/plain", MAPS)).0, 406);
+}
+
+#[test]
+fn a_watch_of_tables_tells_the_columns_once() {
+    let mut store = maps(2);
+    let asked = accepting("application/json;as=Table;v=v1;g=meta.k8s.io", &format!("{MAPS}?watch=true"));
+    let Reply::Watch(mut watch) = answer(&mut store, &asked) else { panic!("no watch") };
+    let lines = watch.poll(&store).lines;
+    let events: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told = |event: &Value| {
+        (event["object"]["rows"][0]["cells"][0].clone(), event["object"]["columnDefinitions"].is_array())
+    };
+    assert_eq!(events.iter().map(told).collect::<Vec<_>>(), [(json!("m0"), true), (json!("m1"), false)]);
+}
+
+#[test]
+fn unknown_fields_are_dropped_with_a_warning_or_refused() {
+    let mut store = store();
+    let body = json!({"metadata": {"name": "m"}, "daata": {"a": "1"}});
+    let (code, refused) = post(&mut store, &format!("{MAPS}?fieldValidation=Strict"), &body);
+    assert_eq!((code, &refused["reason"]), (400, &json!("BadRequest")));
+    let asked = request(Method::Post, MAPS, "application/json", &body);
+    let Reply::Object { code, body, warnings } = answer(&mut store, &asked) else { panic!("no object") };
+    assert_eq!((code, body.get("daata"), warnings), (201, None, vec!["unknown field \"daata\"".to_owned()]));
+    let ignored = request(
+        Method::Patch,
+        &format!("{MAPS}/m?fieldValidation=Ignore"),
+        "application/merge-patch+json",
+        &json!({"x": 1}),
+    );
+    let Reply::Object { warnings, .. } = answer(&mut store, &ignored) else { panic!("no object") };
+    assert_eq!(warnings, [""; 0]);
+}
+
+#[test]
+fn a_container_need_not_be_named_if_there_is_one() {
+    let mut store = store();
+    let container = |name: &str| json!({"name": name, "image": "i"});
+    for (pod, containers) in [("one", json!([container("a")])), ("two", json!([container("a"), container("b")]))] {
+        let pod = json!({"metadata": {"name": pod}, "spec": {"containers": containers}});
+        assert_eq!(post(&mut store, "/api/v1/namespaces/default/pods", &pod).0, 201);
+    }
+    let log = |store: &mut Store, path: &str| match answer(
+        store,
+        &request(Method::Get, &format!("/api/v1/namespaces/default/pods/{path}"), "", &Value::Null),
+    ) {
+        Reply::Log(wanted) => wanted.container.unwrap(),
+        Reply::Object { body, .. } => body["message"].as_str().unwrap().to_owned(),
+        other => panic!("no log: {other:?}"),
+    };
+    assert_eq!(log(&mut store, "one/log"), "a");
+    assert_eq!(log(&mut store, "two/log?container=b"), "b");
+    assert_eq!(log(&mut store, "two/log"), "a container name must be specified for pod two, choose one of: [a b]");
+    assert_eq!(log(&mut store, "two/log?container=c"), "container c is not valid for pod two");
+}

@@ -99,7 +99,7 @@ async fn a_pod_of_the_same_name_waits_until_the_one_before_has_ended() {
     let volumes = json!([{"name": "claim", "persistentVolumeClaim": {"claimName": "claim"}}]);
     let mounts = json!({"volumeMounts": [{"name": "claim", "mountPath": "/claim"}]});
     let script = "trap 'rmdir /claim/alone; exit' TERM; mkdir /claim/alone && echo up; while :; do sleep 0.01; done";
-    world.create(embedded_kubernetes::resource::Kind::PersistentVolumeClaim, "claim", json!({}));
+    world.claim();
     let spec =
         || json!({"containers": [container("main", script, &mounts)], "volumes": volumes, "restartPolicy": "Never"});
     let first = world.run("p", spec());

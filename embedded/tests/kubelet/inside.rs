@@ -88,7 +88,7 @@ async fn a_volume_stays_with_its_claim_and_goes_with_it() {
         })
     };
     let succeeds = |pod: &serde_json::Value| pod["status"]["phase"] == "Succeeded";
-    let first = world.create(Kind::PersistentVolumeClaim, "claim", json!({}));
+    let first = world.claim();
     world.run("one", spec());
     world.until_is("one", succeeds).await;
     world.run("two", spec());
@@ -102,7 +102,7 @@ async fn a_volume_stays_with_its_claim_and_goes_with_it() {
             store.delete(&claim, &DeleteOptions::default())
         })
         .unwrap();
-    let second = world.create(Kind::PersistentVolumeClaim, "claim", json!({}));
+    let second = world.claim();
     world.run("three", spec());
     world.until_is("three", succeeds).await;
     let log = world.log("three", |_| ()).await;

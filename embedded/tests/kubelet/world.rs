@@ -5,7 +5,7 @@ use embedded_kubernetes::kubelet::{Config, Image, Kubelet};
 use embedded_kubernetes::object::{is_deleting, text};
 use embedded_kubernetes::resource::Kind;
 use embedded_kubernetes::runtime::{ExecRequest, Execution, LogRequest, Output, Runtime};
-use embedded_kubernetes::store::{DeleteOptions, Key, Store};
+use embedded_kubernetes::store::{BEGINNING, DeleteOptions, Key, Store};
 use embedded_kubernetes::tokens::Tokens;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -122,6 +122,13 @@ impl World {
         self.instance.with(|store| store.create(kind, object)).unwrap()
     }
 
+    /// Creates a claim called `claim`.
+    pub fn claim(&self) -> Arc<Value> {
+        let resources = json!({"requests": {"storage": "1Gi"}});
+        let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": resources});
+        self.create(Kind::PersistentVolumeClaim, "claim", json!({"spec": spec}))
+    }
+
     /// Creates a pod on the node.
     pub fn run(&self, name: &str, mut spec: Value) -> Arc<Value> {
         spec["nodeName"] = json!("embedded");
@@ -163,7 +170,7 @@ impl World {
     pub async fn until_gone(&self, name: &str) -> Arc<Value> {
         self.until(name, |pod| pod.is_none()).await;
         let last = |store: &Store| {
-            let changes = store.changes_since(0).unwrap().filter(|change| change.key == pod(name));
+            let changes = store.changes_since(BEGINNING).unwrap().filter(|change| change.key == pod(name));
             changes.last().unwrap().object.clone()
         };
         self.instance.look(last)

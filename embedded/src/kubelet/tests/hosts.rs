@@ -63,9 +63,13 @@ fn a_service_stands_for_its_ready_pods_and_a_headless_one_names_each() {
 fn a_service_may_lead_to_pods_that_are_not_ready() {
     let mut store = store();
     let selector = json!({"app": "web"});
-    service(&mut store, "all", json!({"publishNotReadyAddresses": true, "selector": selector}));
-    service(&mut store, "none", json!({"selector": {"app": "else"}}));
-    service(&mut store, "by-hand", json!({}));
+    service(
+        &mut store,
+        "all",
+        json!({"publishNotReadyAddresses": true, "selector": selector, "ports": [{"port": 80}]}),
+    );
+    service(&mut store, "none", json!({"selector": {"app": "else"}, "ports": [{"port": 80}]}));
+    service(&mut store, "by-hand", json!({"ports": [{"port": 80}]}));
     pod(&mut store, "web-1", 3, false);
     let names = names(&store);
     assert_eq!(names.files["n"], "127.0.0.1 localhost\n127.77.0.3 all all.n all.n.svc all.n.svc.cluster.local\n");
