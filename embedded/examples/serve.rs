@@ -1,7 +1,7 @@
-//! Serves an empty Kubernetes until Ctrl-C: `cargo run -p embedded-kubernetes --example serve -- DIR`.
+//! Serves an empty Kubernetes until Ctrl-C: `cargo run -p embedded-kubernetes --example serve -- DIR [IMAGE...]`.
 //!
-//! Its containers are programs of this machine: the image `shell` runs `sh -c` with the `args`, and `any` what `command`
-//! says.
+//! Its containers are programs of this machine: the image `shell` runs `sh -c` with the `args`, and `any` and each IMAGE
+//! run what `command` says.
 
 use embedded_kubernetes::instance::Instance;
 use embedded_kubernetes::kubelet::{Config, Image, Kubelet, shim};
@@ -9,6 +9,7 @@ use embedded_kubernetes::server::Server;
 use embedded_kubernetes::store::Store;
 use embedded_kubernetes::tokens::Tokens;
 use jiff::Timestamp;
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ const SHIM: &str = "container-shim";
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let first = std::env::args().nth(1).ok_or("say where everything is to be: serve DIR")?;
+    let first = std::env::args().nth(1).ok_or("say where everything is to be: serve DIR [IMAGE...]")?;
     if first == SHIM {
         return Err(shim(std::env::args_os().skip(2)).into());
     }
@@ -40,12 +41,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 fn config(dir: &Path, server: &Server) -> Result<Config, Box<dyn Error>> {
     let image = |words: &[&str]| Image { entrypoint: words.iter().map(|word| (*word).to_owned()).collect() };
-    let images = [("shell", image(&["sh", "-c"])), ("any", image(&[]))];
+    let mut images = BTreeMap::from([("shell".to_owned(), image(&["sh", "-c"])), ("any".to_owned(), image(&[]))]);
+    images.extend(std::env::args().skip(2).map(|name| (name, image(&[]))));
     Ok(Config {
         dir: dir.to_owned(),
         subnet: server.subnet(),
         node: "embedded".to_owned(),
-        images: images.map(|(name, image)| (name.to_owned(), image)).into(),
+        images,
         env: Vec::new(),
         shim: vec![std::env::current_exe()?.display().to_string(), SHIM.to_owned()],
         api_server: server.url(),
