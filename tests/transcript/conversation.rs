@@ -5,12 +5,13 @@ use super::kubernetes::{Kubernetes, Namespace, PATIENCE, PAUSE, request};
 use super::masks::{Masks, SHORTEST};
 use super::script::{Call, Script, Step};
 use super::watches::Watch;
+use regex::Regex;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// What kubectl prints now and then in `exec`, and means nothing by.
-const NOISE: &str = "Unknown stream id 1, discarding message";
+/// Lines of kubectl's log among its errors: which there are is as it happens.
+const LOGGED: &str = r"^[IWEF]\d{4} [\d:.]+ |^Unknown stream id";
 
 /// What was answered: the lines that are compared, and what `until` and `keep` look at.
 #[derive(Debug, Default)]
@@ -25,6 +26,7 @@ struct Answer {
 struct Conversation {
     namespace: Namespace,
     masks: Masks,
+    logged: Regex,
     /// `$NAME` to what it means, longest name first where they are put in.
     variables: BTreeMap<String, String>,
     watches: BTreeMap<String, Watch>,
@@ -40,9 +42,10 @@ pub async fn converse(kubernetes: &Kubernetes, script: &Script) -> Result<Vec<Ve
     masks.add(&namespace.name, "$NS");
     masks.add(&kubernetes.image, "$IMAGE");
     namespace.nodes.iter().for_each(|node| masks.add(node, "<node>"));
+    let logged = Regex::new(LOGGED).map_err(|error| error.to_string())?;
     let known = [("NS", &namespace.name), ("IMAGE", &kubernetes.image)];
     let variables = known.map(|(name, value)| (name.to_owned(), value.clone())).into();
-    let mut conversation = Conversation { namespace, masks, variables, watches: BTreeMap::new() };
+    let mut conversation = Conversation { namespace, masks, logged, variables, watches: BTreeMap::new() };
     let mut answers = Vec::new();
     for step in &script.steps {
         answers.push(conversation.answered(step).await);
@@ -87,7 +90,7 @@ impl Conversation {
                 let variables: Vec<_> = self.variables.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
                 let printed = self.namespace.command(line, &body, &variables).await?;
                 let mut lines: Vec<String> = printed.output.lines().map(str::to_owned).collect();
-                let errors = printed.errors.lines().filter(|line| !line.contains(NOISE));
+                let errors = printed.errors.lines().filter(|line| !self.logged.is_match(line));
                 lines.extend(errors.map(|line| format!("! {line}")));
                 match printed.code {
                     Some(0) => {}
