@@ -42,7 +42,7 @@ pub fn read() -> Result<Differences, String> {
     }
 }
 
-fn parse(text: &str) -> Result<Differences, String> {
+pub fn parse(text: &str) -> Result<Differences, String> {
     let mut found = Differences::new();
     let mut now: Option<(String, String)> = None;
     for (number, line) in text.lines().enumerate() {

@@ -61,7 +61,7 @@ impl Script {
         Self::parse(topic, &text).map_err(|why| format!("{}:{why}", file.display()))
     }
 
-    fn parse(topic: String, text: &str) -> Result<Self, String> {
+    pub fn parse(topic: String, text: &str) -> Result<Self, String> {
         let (mut steps, mut ahead): (Vec<Step>, Vec<String>) = (Vec::new(), Vec::new());
         for (number, line) in text.lines().enumerate() {
             let wrong = |why: &str| format!("{}: {why}: {line}", number + 1);
