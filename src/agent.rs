@@ -239,7 +239,9 @@ async fn start_raft(
     membership::pass_gate(config, kubernetes, &mut volume, |why| door.waits(why)).await?;
     host.set_local_log(volume.local_log());
     let address = config.peer_address(kubernetes.namespace(), config.ordinal);
-    let options = raft::Options::new(config.server.clone(), address, config.cluster.clone(), crate::VERSION.to_owned());
+    let mut options =
+        raft::Options::new(config.server.clone(), address, config.cluster.clone(), crate::VERSION.to_owned());
+    options.min_free = config.min_free;
     let raft = raft::start(volume, options, Some(tls.clone())).await?;
     host.set_handle(Some(raft.clone()));
     let links = raft.peers();

@@ -2,6 +2,7 @@
 //!
 //! The trait is all that another storage engine has to fulfil.
 
+use super::disk::Disk;
 use redb::{ReadableDatabase, ReadableTable, TableDefinition, TableHandle};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: redb::Error,
+        source: Fault,
     },
     /// The file is a database, but of something else.
     #[error(
@@ -33,8 +34,11 @@ pub enum Error {
     },
     /// Reading or writing failed.
     #[error("the log's storage failed")]
-    Failed(#[source] redb::Error),
+    Failed(#[source] Fault),
 }
+
+/// What a storage engine says of what failed.
+pub type Fault = Box<dyn std::error::Error + Send + Sync>;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,15 +82,37 @@ const CACHE_BYTES: usize = 16 << 20;
 pub struct Redb(redb::Database);
 
 impl Redb {
-    /// Opens the file, or creates it.
-    pub fn open(path: &Path) -> Result<Self, Error> {
-        let opened = redb::Builder::new().set_cache_size(CACHE_BYTES).create(path);
+    /// Opens the file, or creates it under another name first: a crash would otherwise leave half a file, which no later
+    /// start could tell from a damaged one.
+    pub fn open(disk: &dyn Disk, path: &Path) -> Result<Self, Error> {
+        let failed = |source: std::io::Error| Error::Open { path: path.into(), source: source.into() };
+        // An error to look is an error to open, which then says so.
+        if !path.try_exists().unwrap_or(true) {
+            let new = path.with_extension("new");
+            if new.try_exists().map_err(failed)? {
+                // Of a start that did not come far enough to acknowledge anything.
+                disk.remove(&new).map_err(failed)?;
+            }
+            drop(Self::at(disk, &new)?);
+            disk.rename(&new, path).map_err(failed)?;
+        }
+        Self::at(disk, path)
+    }
+
+    /// Every page is checked against its checksum: all of it is read anyway, and a page
+    /// that the disk altered would otherwise be trusted.
+    fn at(disk: &dyn Disk, path: &Path) -> Result<Self, Error> {
+        let mut builder = redb::Builder::new();
+        builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
+        let opened = disk.database(&builder, path);
         let database = opened.map_err(|source| Error::Open { path: path.into(), source: source.into() })?;
-        if let Some(table) = foreign_table(&database).map_err(|source| Error::Open { path: path.into(), source })? {
+        if let Some(table) =
+            foreign_table(&database).map_err(|source| Error::Open { path: path.into(), source: source.into() })?
+        {
             return Err(Error::Foreign { path: path.into(), table });
         }
         let redb = Self(database);
-        redb.write(&[]).map_err(Error::Failed)?;
+        redb.write(&[]).map_err(|source| Error::Open { path: path.into(), source: source.into() })?;
         Ok(redb)
     }
 
@@ -131,10 +157,10 @@ fn foreign_table(database: &redb::Database) -> Result<Option<String>, redb::Erro
 
 impl Backend for Redb {
     fn load(&mut self) -> Result<Loaded, Error> {
-        self.read().map_err(Error::Failed)
+        self.read().map_err(|error| Error::Failed(error.into()))
     }
 
     fn commit(&mut self, ops: &[Op]) -> Result<(), Error> {
-        self.write(ops).map_err(Error::Failed)
+        self.write(ops).map_err(|error| Error::Failed(error.into()))
     }
 }

@@ -1,6 +1,7 @@
 //! openraft's own suite for stores, and what it does not ask.
 
 use crate::raft::Volume;
+use crate::raft::disk::Local;
 use crate::raft::snapshot::Shelf;
 use crate::raft::state_machine::StateMachine;
 use crate::raft::store::Store;
@@ -9,6 +10,7 @@ use crate::raft::volume::Parts;
 use kaa_core::domain::Domain;
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
+use std::sync::Arc;
 use tempfile::TempDir;
 
 struct Redb;
@@ -31,7 +33,7 @@ fn the_redb_store_passes_openrafts_suite() {
 #[test]
 fn a_snapshot_of_50_megabytes_can_be_written_and_read() {
     let dir = tempfile::tempdir().unwrap();
-    let shelf = Shelf::open(dir.path().join("snapshots")).unwrap();
+    let shelf = Shelf::open(Arc::new(Local), dir.path().join("snapshots")).unwrap();
     let value = "x".repeat(1 << 20);
     let values = (0..50).map(|i| (format!("key{i}"), value.clone())).collect();
     let domain = Domain { values, ..Domain::default() };
@@ -45,7 +47,7 @@ fn a_snapshot_of_50_megabytes_can_be_written_and_read() {
 #[test]
 fn a_damaged_snapshot_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    let shelf = Shelf::open(dir.path().to_owned()).unwrap();
+    let shelf = Shelf::open(Arc::new(Local), dir.path().to_owned()).unwrap();
     let pointer = shelf.write(&SnapshotMeta::default(), &Domain::default()).unwrap();
     let path = dir.path().join(&pointer.file);
     let mut bytes = std::fs::read(&path).unwrap();
