@@ -1,5 +1,6 @@
 //! What the agent is told, and what it means. Every default and limit of the agent is here, with its reason.
 
+use crate::raft::backend::Engine;
 use clap::Args;
 use kaa_core::domain::ids::{ClusterName, ServerId, Uid};
 use std::net::SocketAddr;
@@ -72,6 +73,9 @@ pub struct AgentArgs {
     /// The directory of the Raft log: on the volume of the claim template `raftlog`.
     #[arg(long, env = "KAA_DATA_DIR", default_value = "/var/lib/kaa")]
     pub data_dir: PathBuf,
+    /// The storage engine of the Raft log.
+    #[arg(long, env = "KAA_STORE", value_enum, default_value_t)]
+    pub store: Engine,
     /// With less room than this on the volume of the log nothing is written and the agent is not ready: bytes, or a
     /// number with Ki, Mi or Gi.
     #[arg(long, env = "KAA_MIN_FREE", default_value = MIN_FREE, value_parser = bytes, value_name = "SIZE")]
@@ -121,6 +125,8 @@ pub struct Config {
     address_suffix: Option<String>,
     /// The directory of the Raft log.
     pub data_dir: PathBuf,
+    /// The storage engine of the Raft log.
+    pub store: Engine,
     /// How much room the volume of the log must have.
     pub min_free: u64,
     /// The directory of the certificates.
@@ -164,6 +170,7 @@ impl Config {
             namespace: args.namespace,
             address_suffix: args.address_suffix,
             data_dir: args.data_dir,
+            store: args.store,
             min_free: args.min_free,
             tls_dir: args.tls_dir,
             listen_peers: args.listen_peers,

@@ -2,6 +2,9 @@
 //!
 //! The trait is all that another storage engine has to fulfil.
 
+#[cfg(feature = "sled")]
+mod sled;
+
 use super::disk::Disk;
 use redb::{ReadableDatabase, ReadableTable, TableDefinition, TableHandle};
 use std::collections::BTreeMap;
@@ -31,6 +34,15 @@ pub enum Error {
         path: PathBuf,
         /// A table that is not ours.
         table: String,
+    },
+    /// The log is in another engine's file.
+    #[error(
+        "{} holds the log of an agent that was started with another --store; nothing was changed. Start it with the one \
+         that it had, or give it an empty volume and it comes back as a new member", .path.display()
+    )]
+    OtherEngine {
+        /// That file.
+        path: PathBuf,
     },
     /// Reading or writing failed.
     #[error("the log's storage failed")]
@@ -70,6 +82,49 @@ pub trait Backend: Send {
     fn load(&mut self) -> Result<Loaded, Error>;
     /// Makes the changes, all or none, and durable when it returns.
     fn commit(&mut self, ops: &[Op]) -> Result<(), Error>;
+}
+
+/// The storage engines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Engine {
+    /// One file, checksums, every commit synced
+    #[default]
+    Redb,
+    /// May lose what was acknowledged when the power is lost
+    #[cfg(feature = "sled")]
+    Sled,
+}
+
+/// What the engines call their files; also those that this build is without, lest it begins an empty log beside one.
+const FILES: [&str; 2] = ["raft.redb", "raft.sled"];
+
+impl Engine {
+    /// Opens the log in a directory, or creates it.
+    pub(super) fn open(self, disk: &dyn Disk, dir: &Path) -> Result<Box<dyn Backend>, Error> {
+        let own = match self {
+            Self::Redb => FILES[0],
+            #[cfg(feature = "sled")]
+            Self::Sled => FILES[1],
+        };
+        let other = FILES.iter().filter(|file| **file != own).map(|file| dir.join(file));
+        if let Some(path) = other.into_iter().find(|path| path.try_exists().unwrap_or(true)) {
+            return Err(Error::OtherEngine { path });
+        }
+        Ok(match self {
+            Self::Redb => Box::new(Redb::open(disk, &dir.join(own))?),
+            #[cfg(feature = "sled")]
+            Self::Sled => Box::new(sled::Sled::open(&dir.join(own))?),
+        })
+    }
+
+    /// What has to be said at each start.
+    pub fn warning(self) -> Option<&'static str> {
+        match self {
+            Self::Redb => None,
+            #[cfg(feature = "sled")]
+            Self::Sled => Some(sled::WARNING),
+        }
+    }
 }
 
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
