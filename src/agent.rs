@@ -37,7 +37,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 /// What the agent's loops share once Raft runs.
 pub struct Shared {
@@ -130,7 +130,10 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let ended = tokio::spawn(wait_for_signal(stopper));
     let kubernetes = kubernetes::connect(config.namespace.clone()).await.context("no way to Kubernetes")?;
     let tls = Tls::load(&config.tls_dir)?;
-    let volume = Volume::open(&config.data_dir)?;
+    if let Some(warning) = config.store.warning() {
+        warn!("{warning}");
+    }
+    let volume = Volume::open_in(&config.data_dir, config.store)?;
     let address = config.peer_address(kubernetes.namespace(), config.ordinal);
     let host = Host::new(config.server.clone(), address, config.cluster.clone(), crate::VERSION.to_owned());
     host.set_local_log(volume.local_log());
@@ -239,7 +242,9 @@ async fn start_raft(
     membership::pass_gate(config, kubernetes, &mut volume, |why| door.waits(why)).await?;
     host.set_local_log(volume.local_log());
     let address = config.peer_address(kubernetes.namespace(), config.ordinal);
-    let options = raft::Options::new(config.server.clone(), address, config.cluster.clone(), crate::VERSION.to_owned());
+    let mut options =
+        raft::Options::new(config.server.clone(), address, config.cluster.clone(), crate::VERSION.to_owned());
+    options.min_free = config.min_free;
     let raft = raft::start(volume, options, Some(tls.clone())).await?;
     host.set_handle(Some(raft.clone()));
     let links = raft.peers();

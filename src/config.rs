@@ -1,5 +1,6 @@
 //! What the agent is told, and what it means. Every default and limit of the agent is here, with its reason.
 
+use crate::raft::backend::Engine;
 use clap::Args;
 use kaa_core::domain::ids::{ClusterName, ServerId, Uid};
 use std::net::SocketAddr;
@@ -41,6 +42,9 @@ pub const MAX_ENGINES: usize = 4096;
 pub const ENGINE_QUEUE: usize = 16;
 /// How long a SIGTERM gives the agent to hand over: less than the 30 s grace period of its pod.
 pub const SHUTDOWN: Duration = Duration::from_secs(8);
+/// The room that has to be left on the volume of the log: what others write to it in the half second between two looks,
+/// and twice a snapshot of 50 MB, since the old one goes only when the new one is whole.
+const MIN_FREE: &str = "128Mi";
 
 /// Runs the agent of one admin pod.
 #[derive(Args, Clone, Debug)]
@@ -69,6 +73,13 @@ pub struct AgentArgs {
     /// The directory of the Raft log: on the volume of the claim template `raftlog`.
     #[arg(long, env = "KAA_DATA_DIR", default_value = "/var/lib/kaa")]
     pub data_dir: PathBuf,
+    /// The storage engine of the Raft log.
+    #[arg(long, env = "KAA_STORE", value_enum, default_value_t)]
+    pub store: Engine,
+    /// With less room than this on the volume of the log nothing is written and the agent is not ready: bytes, or a
+    /// number with Ki, Mi or Gi.
+    #[arg(long, env = "KAA_MIN_FREE", default_value = MIN_FREE, value_parser = bytes, value_name = "SIZE")]
+    pub min_free: u64,
     /// The directory with ca.crt, tls.crt and tls.key.
     #[arg(long, env = "KAA_TLS_DIR", default_value = "/etc/kaa/tls")]
     pub tls_dir: PathBuf,
@@ -114,6 +125,10 @@ pub struct Config {
     address_suffix: Option<String>,
     /// The directory of the Raft log.
     pub data_dir: PathBuf,
+    /// The storage engine of the Raft log.
+    pub store: Engine,
+    /// How much room the volume of the log must have.
+    pub min_free: u64,
     /// The directory of the certificates.
     pub tls_dir: PathBuf,
     /// Where the other agents are served.
@@ -155,6 +170,8 @@ impl Config {
             namespace: args.namespace,
             address_suffix: args.address_suffix,
             data_dir: args.data_dir,
+            store: args.store,
+            min_free: args.min_free,
             tls_dir: args.tls_dir,
             listen_peers: args.listen_peers,
             listen_engines: args.listen_engines,
@@ -180,7 +197,31 @@ impl Config {
     }
 }
 
+/// A size in bytes, as Kubernetes writes it.
+fn bytes(text: &str) -> Result<u64, String> {
+    let (number, shift) = [("Ki", 10), ("Mi", 20), ("Gi", 30)]
+        .iter()
+        .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)))
+        .unwrap_or((text, 0));
+    let number: u64 = number.parse().map_err(|_| "expected a number of bytes, or one with Ki, Mi or Gi".to_owned())?;
+    number.checked_shl(shift).filter(|bytes| bytes >> shift == number).ok_or_else(|| "that is too large".to_owned())
+}
+
 /// The ordinal in a server's id, if it is one of this StatefulSet's.
 pub fn ordinal_of(server: &ServerId, stateful_set: &str) -> Option<u32> {
     server.as_str().strip_prefix(stateful_set)?.strip_prefix('-')?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes;
+
+    #[test]
+    fn sizes_are_written_as_kubernetes_writes_them() {
+        assert_eq!(
+            ["0", "7", "2Ki", "128Mi", "1Gi"].map(|text| bytes(text).unwrap()),
+            [0, 7, 2048, 134_217_728, 1 << 30]
+        );
+        assert!(["", "Mi", "-1", "1M", "1.5Gi", "99999999999999Gi"].iter().all(|text| bytes(text).is_err()));
+    }
 }

@@ -11,9 +11,12 @@
 //! core, and the agent); here it is carried out, and messages of another domain, epoch or log are kept out.
 
 pub mod backend;
+pub mod disk;
 pub mod handle;
+pub mod refused;
 pub mod server;
 pub mod snapshot;
+pub mod space;
 pub mod state_machine;
 pub mod status;
 pub mod store;
@@ -25,7 +28,8 @@ pub mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use handle::{ChangeError, Handle, ProposeError, ReadError};
+pub use handle::Handle;
+pub use refused::{ChangeError, ProposeError, ReadError};
 pub use server::{Host, Service};
 pub use status::{Lifecycle, Role, Status};
 pub use transport::Peers;
@@ -38,6 +42,7 @@ use kaa_core::domain::ids::{ClusterName, ServerId};
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::Fatal;
 use openraft::{EntryPayload, SnapshotPolicy};
+use space::Space;
 use state_machine::StateMachine;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -95,13 +100,15 @@ pub struct Options {
     pub election_min_ms: u64,
     /// How long a follower waits for a leader, at most.
     pub election_max_ms: u64,
+    /// With less room on the volume than this, in bytes, nothing is written.
+    pub min_free: u64,
 }
 
 impl Options {
-    /// Options with the default patience.
+    /// Options with the default patience, and no floor of room.
     pub fn new(server: ServerId, address: String, cluster: ClusterName, version: String) -> Self {
         let (heartbeat_ms, election_min_ms, election_max_ms) = (150, 1000, 2000);
-        Self { server, address, cluster, version, heartbeat_ms, election_min_ms, election_max_ms }
+        Self { server, address, cluster, version, heartbeat_ms, election_min_ms, election_max_ms, min_free: 0 }
     }
 
     fn config(&self) -> Result<Arc<openraft::Config>, openraft::ConfigError> {
@@ -129,7 +136,8 @@ impl Options {
 /// Starts Raft on a volume that belongs to a domain. Without `tls` it speaks in clear, which is for tests.
 pub async fn start(volume: Volume, options: Options, tls: Option<Tls>) -> Result<Handle, Error> {
     let config = options.config()?;
-    let volume::Parts { lock, backend, shelf, local, log } = volume.into_parts();
+    let volume::Parts { disk, dir, lock, backend, shelf, local, log } = volume.into_parts();
+    let space = Space::new(disk, dir, options.min_free);
     let domain = local.domain.as_ref().ok_or(Error::NoDomain)?.to_string();
     let connector = Connector::new(Peers::new(tls), domain, local.epoch.0);
     let store = Store::start(backend, lock, log).map_err(Error::Writer)?;
@@ -141,9 +149,10 @@ pub async fn start(volume: Volume, options: Options, tls: Option<Tls>) -> Result
     let raft = raft.map_err(|error| Error::Raft(Box::new(error)))?;
     let failure = watch::Sender::new(None);
     let heard = Mutex::new(None);
-    let inner = Inner { raft, store, shelf, domain, applied, connector, local, options, heard, failure };
+    let inner = Inner { raft, store, shelf, space, domain, applied, connector, local, options, heard, failure };
     let handle = Handle::new(inner);
     tokio::spawn(watch_health(handle.clone()));
+    tokio::spawn(space::watch(handle.clone()));
     if handle.metrics_voters() == BTreeSet::from([me]) {
         // Nobody else could win, and waiting for a leader in vain would cost a second or two.
         let elected = handle.raft().trigger().elect(false).await;

@@ -16,6 +16,7 @@ pub mod process;
 mod registration;
 pub mod server;
 mod takeaway;
+pub mod version;
 
 use archive::{Archive, ArchiveState};
 use audit::{Audit, Record, Subject};

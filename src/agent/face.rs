@@ -116,9 +116,11 @@ impl Source for Door {
 
 async fn write(shared: &Shared, actor: Actor, command: Command) -> Result<Written, NotWritten> {
     let (index, outcome) = shared.propose_as(actor, command).await.map_err(|error| match error {
-        ProposeError::NoLeader | ProposeError::TooLarge { .. } | ProposeError::Wire(_) => {
-            NotWritten::Certainly(error.to_string())
-        }
+        ProposeError::NoLeader
+        | ProposeError::TooLarge { .. }
+        | ProposeError::NoRoom { .. }
+        | ProposeError::TooNew(_)
+        | ProposeError::Wire(_) => NotWritten::Certainly(error.to_string()),
         ProposeError::Unknown { why } => NotWritten::Perhaps(why),
         ProposeError::Fatal(_) => NotWritten::Perhaps(error.to_string()),
     })?;
@@ -256,6 +258,7 @@ fn health(shared: &Shared) -> Health {
         live: Vec::new(),
         ready: vec![
             Check { name: "raft", failure: quorum },
+            Check { name: "disk", failure: shared.raft.no_room().map(|full| full.to_string()) },
             Check { name: "caught-up", failure: caught_up },
             Check { name: "domain", failure: domain },
             Check { name: "kubernetes", failure: kubernetes },

@@ -110,16 +110,26 @@ pub async fn join(shared: Arc<Shared>) {
     loop {
         let status = shared.raft.status();
         let member = status.voters.contains_key(&status.raft_id) || status.learners.contains_key(&status.raft_id);
-        if !member && let Err(why) = ask_to_join(&shared).await {
-            shared.set_waits(Some(format!("not a member yet: {why}")));
-        } else {
-            shared.set_waits(None);
+        // A leader says itself what it is; the others by joining once more, after an upgrade for instance.
+        let known = member && (status.role == RaftRole::Leader || is_known(&shared));
+        let asked = if known { Ok(()) } else { ask_to_join(&shared).await };
+        if member && let Err(why) = &asked {
+            debug!("the domain has not heard of this server's version and address yet: {why}");
         }
+        shared.set_waits(asked.err().filter(|_| !member).map(|why| format!("not a member yet: {why}")));
         tokio::select! {
             () = tokio::time::sleep(BACKOFF) => {}
             () = shared.stopping() => return,
         }
     }
+}
+
+/// Whether the domain knows this server's version and address as they are.
+fn is_known(shared: &Shared) -> bool {
+    shared.raft.read(|domain| {
+        let known = domain.servers.get(&shared.config.server);
+        known.is_some_and(|known| known.version == crate::VERSION && known.address == shared.own_address())
+    })
 }
 
 async fn ask_to_join(shared: &Shared) -> Result<(), String> {

@@ -2,6 +2,10 @@
 //!
 //! The trait is all that another storage engine has to fulfil.
 
+#[cfg(feature = "sled")]
+mod sled;
+
+use super::disk::Disk;
 use redb::{ReadableDatabase, ReadableTable, TableDefinition, TableHandle};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +22,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: redb::Error,
+        source: Fault,
     },
     /// The file is a database, but of something else.
     #[error(
@@ -31,10 +35,22 @@ pub enum Error {
         /// A table that is not ours.
         table: String,
     },
+    /// The log is in another engine's file.
+    #[error(
+        "{} holds the log of an agent that was started with another --store; nothing was changed. Start it with the one \
+         that it had, or give it an empty volume and it comes back as a new member", .path.display()
+    )]
+    OtherEngine {
+        /// That file.
+        path: PathBuf,
+    },
     /// Reading or writing failed.
     #[error("the log's storage failed")]
-    Failed(#[source] redb::Error),
+    Failed(#[source] Fault),
 }
+
+/// What a storage engine says of what failed.
+pub type Fault = Box<dyn std::error::Error + Send + Sync>;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +84,49 @@ pub trait Backend: Send {
     fn commit(&mut self, ops: &[Op]) -> Result<(), Error>;
 }
 
+/// The storage engines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Engine {
+    /// One file, checksums, every commit synced
+    #[default]
+    Redb,
+    /// May lose what was acknowledged when the power is lost
+    #[cfg(feature = "sled")]
+    Sled,
+}
+
+/// What the engines call their files; also those that this build is without, lest it begins an empty log beside one.
+const FILES: [&str; 2] = ["raft.redb", "raft.sled"];
+
+impl Engine {
+    /// Opens the log in a directory, or creates it.
+    pub(super) fn open(self, disk: &dyn Disk, dir: &Path) -> Result<Box<dyn Backend>, Error> {
+        let own = match self {
+            Self::Redb => FILES[0],
+            #[cfg(feature = "sled")]
+            Self::Sled => FILES[1],
+        };
+        let other = FILES.iter().filter(|file| **file != own).map(|file| dir.join(file));
+        if let Some(path) = other.into_iter().find(|path| path.try_exists().unwrap_or(true)) {
+            return Err(Error::OtherEngine { path });
+        }
+        Ok(match self {
+            Self::Redb => Box::new(Redb::open(disk, &dir.join(own))?),
+            #[cfg(feature = "sled")]
+            Self::Sled => Box::new(sled::Sled::open(&dir.join(own))?),
+        })
+    }
+
+    /// What has to be said at each start.
+    pub fn warning(self) -> Option<&'static str> {
+        match self {
+            Self::Redb => None,
+            #[cfg(feature = "sled")]
+            Self::Sled => Some(sled::WARNING),
+        }
+    }
+}
+
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
 const VALUES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("values");
 
@@ -78,15 +137,37 @@ const CACHE_BYTES: usize = 16 << 20;
 pub struct Redb(redb::Database);
 
 impl Redb {
-    /// Opens the file, or creates it.
-    pub fn open(path: &Path) -> Result<Self, Error> {
-        let opened = redb::Builder::new().set_cache_size(CACHE_BYTES).create(path);
+    /// Opens the file, or creates it under another name first: a crash would otherwise leave half a file, which no later
+    /// start could tell from a damaged one.
+    pub fn open(disk: &dyn Disk, path: &Path) -> Result<Self, Error> {
+        let failed = |source: std::io::Error| Error::Open { path: path.into(), source: source.into() };
+        // An error to look is an error to open, which then says so.
+        if !path.try_exists().unwrap_or(true) {
+            let new = path.with_extension("new");
+            if new.try_exists().map_err(failed)? {
+                // Of a start that did not come far enough to acknowledge anything.
+                disk.remove(&new).map_err(failed)?;
+            }
+            drop(Self::at(disk, &new)?);
+            disk.rename(&new, path).map_err(failed)?;
+        }
+        Self::at(disk, path)
+    }
+
+    /// Every page is checked against its checksum: all of it is read anyway, and a page
+    /// that the disk altered would otherwise be trusted.
+    fn at(disk: &dyn Disk, path: &Path) -> Result<Self, Error> {
+        let mut builder = redb::Builder::new();
+        builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
+        let opened = disk.database(&builder, path);
         let database = opened.map_err(|source| Error::Open { path: path.into(), source: source.into() })?;
-        if let Some(table) = foreign_table(&database).map_err(|source| Error::Open { path: path.into(), source })? {
+        if let Some(table) =
+            foreign_table(&database).map_err(|source| Error::Open { path: path.into(), source: source.into() })?
+        {
             return Err(Error::Foreign { path: path.into(), table });
         }
         let redb = Self(database);
-        redb.write(&[]).map_err(Error::Failed)?;
+        redb.write(&[]).map_err(|source| Error::Open { path: path.into(), source: source.into() })?;
         Ok(redb)
     }
 
@@ -131,10 +212,10 @@ fn foreign_table(database: &redb::Database) -> Result<Option<String>, redb::Erro
 
 impl Backend for Redb {
     fn load(&mut self) -> Result<Loaded, Error> {
-        self.read().map_err(Error::Failed)
+        self.read().map_err(|error| Error::Failed(error.into()))
     }
 
     fn commit(&mut self, ops: &[Op]) -> Result<(), Error> {
-        self.write(ops).map_err(Error::Failed)
+        self.write(ops).map_err(|error| Error::Failed(error.into()))
     }
 }

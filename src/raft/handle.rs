@@ -1,6 +1,8 @@
 //! The running Raft, as the other modules see it: propose, read, change who votes.
 
+use super::refused::{ChangeError, ProposeError, ReadError};
 use super::snapshot::Shelf;
+use super::space::Space;
 use super::state_machine::SharedDomain;
 use super::status::{self, Metrics, Status, Surroundings};
 use super::store::Store;
@@ -13,6 +15,7 @@ use crate::proto::raft::raft_server::RaftServer;
 use kaa_core::domain::Domain;
 use kaa_core::domain::command::{Outcome, Request};
 use kaa_core::domain::ids::RaftId;
+use kaa_core::domain::version;
 use kaa_core::membership::{LocalLog, Membership};
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, ForwardToLeader, LinearizableReadError, RaftError};
@@ -33,84 +36,11 @@ const LEADER_RETRY: Duration = Duration::from_millis(50);
 /// How long a follower that handed on a proposal waits until it has applied it itself, so that its own reads show it.
 const OWN_APPLY_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a change of the membership may take; it is finished later by whoever leads.
-const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long it is waited until another leads.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// The greatest proposal: an append of one must fit into a message with room to spare.
 pub const MAX_PROPOSAL_BYTES: usize = MAX_PART_BYTES;
-
-/// Why a proposal has no outcome.
-#[derive(Debug, thiserror::Error)]
-pub enum ProposeError {
-    /// Certainly not proposed: no leader was found in time.
-    #[error("there is no leader")]
-    NoLeader,
-    /// It may have happened, or happen later.
-    #[error("it is not known whether this has happened: {why}")]
-    Unknown {
-        /// How that came.
-        why: String,
-    },
-    /// Certainly not proposed: it is too large.
-    #[error("a proposal of {bytes} bytes is too large")]
-    TooLarge {
-        /// Its size.
-        bytes: u64,
-    },
-    /// It cannot be encoded.
-    #[error(transparent)]
-    Wire(#[from] wire::Error),
-    /// Raft has stopped.
-    #[error("raft has stopped: {0}")]
-    Fatal(String),
-}
-
-/// Why a linearizable read is not possible.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// No leader was found in time.
-    #[error("there is no leader")]
-    NoLeader,
-    /// The leader has no quorum.
-    #[error("there is no quorum: {0}")]
-    NoQuorum(String),
-    /// The leader's state did not arrive here in time.
-    #[error("entry {0} has not been applied here in time")]
-    Behind(u64),
-    /// Raft has stopped.
-    #[error("raft has stopped: {0}")]
-    Fatal(String),
-}
-
-/// Why the membership was not changed.
-#[derive(Debug, thiserror::Error)]
-pub enum ChangeError {
-    /// Another agent leads.
-    #[error("another server leads")]
-    NotLeader {
-        /// The leader, if it is known.
-        leader: Option<Node>,
-    },
-    /// Raft does not allow it now.
-    #[error("the membership cannot be changed now: {0}")]
-    Refused(String),
-    /// It was not done in time; it may still be.
-    #[error("the change of the membership was not done within {} s", CHANGE_TIMEOUT.as_secs())]
-    Timeout,
-    /// Raft has stopped.
-    #[error("raft has stopped: {0}")]
-    Fatal(String),
-}
-
-impl ChangeError {
-    /// Where the leader can be reached, if it is known.
-    pub fn leader_address(&self) -> Option<&str> {
-        match self {
-            Self::NotLeader { leader } => leader.as_ref().map(|leader| leader.address.as_str()),
-            Self::Refused(_) | Self::Timeout | Self::Fatal(_) => None,
-        }
-    }
-}
 
 /// A running Raft; clones share it.
 #[derive(Clone)]
@@ -120,6 +50,7 @@ pub(super) struct Inner {
     pub(super) raft: Raft,
     pub(super) store: Store,
     pub(super) shelf: Shelf,
+    pub(super) space: Space,
     pub(super) domain: SharedDomain,
     pub(super) applied: watch::Receiver<u64>,
     pub(super) connector: Connector,
@@ -160,6 +91,8 @@ impl Handle {
         if bytes > MAX_PROPOSAL_BYTES {
             return Err(ProposeError::TooLarge { bytes: bytes as u64 });
         }
+        // The leader looks again; it may be the one that would not understand.
+        self.read(|domain| version::check(domain, &proposal.request.command))?;
         let deadline = Instant::now() + REQUEST_TIMEOUT;
         let mut leader: Leader = None;
         loop {
@@ -191,6 +124,11 @@ impl Handle {
         proposal: Proposal,
         deadline: Instant,
     ) -> Attempt<Result<(u64, Outcome), ProposeError>> {
+        if self.metrics().state.is_leader()
+            && let Err(refused) = self.take(&proposal)
+        {
+            return Attempt::Done(Err(refused));
+        }
         let written = match timeout_at(deadline, self.0.raft.client_write(proposal)).await {
             Ok(written) => written,
             Err(_) => return Attempt::Done(Err(ProposeError::Unknown { why: "no quorum in time".to_owned() })),
@@ -206,6 +144,15 @@ impl Handle {
             Err(RaftError::APIError(error)) => Err(ProposeError::Unknown { why: error.to_string() }),
             Err(RaftError::Fatal(error)) => Err(ProposeError::Fatal(sentence(&error))),
         })
+    }
+
+    /// Says whether this leader takes a proposal.
+    fn take(&self, proposal: &Proposal) -> Result<(), ProposeError> {
+        self.0.space.check(0).map_err(|why| {
+            let server = self.0.options.server.clone();
+            ProposeError::NoRoom { server, why: why.to_string() }
+        })?;
+        Ok(self.read(|domain| version::check(domain, &proposal.request.command))?)
     }
 
     async fn propose_there(
@@ -226,6 +173,8 @@ impl Handle {
             Ok(ProposeReply::NotLeader { leader }) => Attempt::NotLeader(leader),
             Ok(ProposeReply::Unknown { why }) => Attempt::Done(Err(ProposeError::Unknown { why })),
             Ok(ProposeReply::TooLarge { bytes }) => Attempt::Done(Err(ProposeError::TooLarge { bytes })),
+            Ok(ProposeReply::NoRoom { server, why }) => Attempt::Done(Err(ProposeError::NoRoom { server, why })),
+            Ok(ProposeReply::TooNew(why)) => Attempt::Done(Err(ProposeError::TooNew(why))),
             Err(error) if error.is_certain() => Attempt::NotLeader(None),
             Err(error) => Attempt::Done(Err(ProposeError::Unknown { why: sentence(&error) })),
         }
@@ -242,6 +191,8 @@ impl Handle {
         }
         match self.propose_here(proposal, Instant::now() + SERVE_TIMEOUT).await {
             Attempt::Done(Ok((index, outcome))) => ProposeReply::Applied { index, outcome },
+            Attempt::Done(Err(ProposeError::NoRoom { server, why })) => ProposeReply::NoRoom { server, why },
+            Attempt::Done(Err(ProposeError::TooNew(why))) => ProposeReply::TooNew(why),
             Attempt::Done(Err(error)) => ProposeReply::Unknown { why: sentence(&error) },
             Attempt::NotLeader(leader) => ProposeReply::NotLeader { leader },
         }
@@ -450,6 +401,10 @@ impl Handle {
 
     pub(super) fn shelf(&self) -> &Shelf {
         &self.0.shelf
+    }
+
+    pub(super) fn space(&self) -> &Space {
+        &self.0.space
     }
 
     /// Notes that the leader was heard of.

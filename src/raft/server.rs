@@ -4,7 +4,7 @@ use super::handle::{Handle, sentence};
 use super::snapshot::{self, Incoming};
 use super::status::{Role, Status};
 use super::transport::{MAX_MESSAGE_BYTES, MAX_PART_BYTES};
-use super::types::{Node, Snapshot};
+use super::types::{Node, Snapshot, TypeConfig};
 use super::wire::{self, SnapshotHead};
 use crate::clock;
 use crate::proto::raft::raft_server::{Raft, RaftServer};
@@ -15,7 +15,8 @@ use kaa_core::domain::command::{Actor, Command, Outcome, Request as Propose, Rol
 use kaa_core::domain::ids::{ClusterName, Millis, RaftId, ServerId};
 use kaa_core::domain::server::Server;
 use kaa_core::membership::LocalLog;
-use openraft::raft::AppendEntriesResponse;
+use openraft::EntryPayload;
+use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -171,6 +172,7 @@ impl Unserved {
     }
 }
 
+type Append = AppendEntriesRequest<TypeConfig>;
 type Served = Result<Response<Reply>, Refusal>;
 
 fn answer<T: Serialize>(result: Result<T, Unserved>) -> Served {
@@ -185,13 +187,17 @@ fn answer<T: Serialize>(result: Result<T, Unserved>) -> Served {
 impl Service {
     async fn append_entries(&self, message: &Message) -> Result<impl Serialize + use<>, Unserved> {
         let handle = self.meant(message)?;
-        let append = wire::decode(&message.payload, "what the leader sends").map_err(|error| {
+        let append: Append = wire::decode(&message.payload, "what the leader sends").map_err(|error| {
             if error.is_newer() {
                 // To go on without it would leave this server behind for ever, silently.
                 handle.fail(&error);
             }
             Unserved::answer(&error)
         })?;
+        // Raft's own entries are few and small, and a change of the membership may be what helps.
+        if append.entries.iter().any(|entry| matches!(entry.payload, EntryPayload::Normal(_))) {
+            handle.space().check(message.payload.len() as u64).map_err(|full| Unserved::answer(&full))?;
+        }
         let response = handle.raft().append_entries(append).await.map_err(|error| Unserved::answer(&error))?;
         if !matches!(response, AppendEntriesResponse::HigherVote(_)) {
             handle.heard();
@@ -205,6 +211,7 @@ impl Service {
             return Err(Refusal::invalid_argument("a snapshot begins with its head").into());
         };
         let (handle, head) = self.open::<SnapshotHead>(&head, "a snapshot's head")?;
+        handle.space().check(head.bytes).map_err(|full| Unserved::answer(&full))?;
         let failed = |error: snapshot::Error| Unserved::answer(&error);
         let mut incoming = handle.shelf().receive().map_err(failed)?;
         let mut bytes = 0;

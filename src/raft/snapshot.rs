@@ -3,6 +3,7 @@
 //! Write, fsync, rename, fsync the directory; then name and checksum go into the log's storage. A file that nothing
 //! points to is left over from a crash and is deleted at the next start.
 
+use super::disk::{Disk, Output};
 use super::types::SnapshotMeta;
 use super::wire;
 use crate::clock;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The greatest snapshot that is accepted from another agent.
 pub const MAX_SNAPSHOT_BYTES: u64 = 1 << 30;
@@ -26,10 +28,23 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// The snapshot that the log goes on from is not there, or cannot be read.
+    #[error(
+        "snapshot file {} cannot be read, and the log goes on from it; nothing was changed. Make it readable again, or \
+         take the directory 'log' away (or delete the volume's claim) and this server comes back as a new member",
+        .path.display()
+    )]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The content is not what was written.
     #[error(
-        "snapshot file {} is damaged: its checksum is not the one noted in the log. Take the log's directory away \
-         (or delete the volume's claim) and this server comes back as a new member", .path.display()
+        "snapshot file {} is damaged: its size or checksum is not the one noted in the log; nothing was changed. Take \
+         the directory 'log' away (or delete the volume's claim) and this server comes back as a new member",
+        .path.display()
     )]
     Checksum {
         /// The file.
@@ -93,13 +108,14 @@ struct Content {
 /// The directory that snapshots lie in.
 #[derive(Clone, Debug)]
 pub(super) struct Shelf {
+    disk: Arc<dyn Disk>,
     dir: PathBuf,
 }
 
 impl Shelf {
-    pub(super) fn open(dir: PathBuf) -> Result<Self, Error> {
-        std::fs::create_dir_all(&dir).map_err(|source| Error::File { path: dir.clone(), source })?;
-        Ok(Self { dir })
+    pub(super) fn open(disk: Arc<dyn Disk>, dir: PathBuf) -> Result<Self, Error> {
+        disk.create_dirs(&dir).map_err(|source| Error::File { path: dir.clone(), source })?;
+        Ok(Self { disk, dir })
     }
 
     /// Writes a snapshot; nothing points to it yet.
@@ -107,15 +123,15 @@ impl Shelf {
         let name = format!("{}-{:016x}", meta.last_log_id.as_ref().map_or(0, |id| id.index), clock::random_u64());
         let part = self.dir.join(format!("{name}.part"));
         let failed = |source| Error::File { path: part.clone(), source };
-        let mut out = Hashing::new(BufWriter::new(File::create(&part).map_err(failed)?));
+        let mut out = Hashing::new(BufWriter::new(self.disk.create(&part).map_err(failed)?));
         out.write_all(&[wire::VERSION]).map_err(failed)?;
         rmp_serde::encode::write_named(&mut out, &ContentRef { meta, domain }).map_err(wire::Error::from)?;
         let (out, bytes, checksum) = out.finish();
-        let file = out.into_inner().map_err(|error| failed(error.into_error()))?;
-        file.sync_all().map_err(failed)?;
+        let mut file = out.into_inner().map_err(|error| failed(error.into_error()))?;
+        file.sync().map_err(failed)?;
         let name = format!("{name}.snapshot");
-        std::fs::rename(&part, self.dir.join(&name)).map_err(failed)?;
-        sync_dir(&self.dir).map_err(|source| Error::File { path: self.dir.clone(), source })?;
+        self.disk.rename(&part, &self.dir.join(&name)).map_err(failed)?;
+        self.disk.sync_dir(&self.dir).map_err(|source| Error::File { path: self.dir.clone(), source })?;
         Ok(Pointer { file: name, bytes, checksum, meta: meta.clone() })
     }
 
@@ -127,14 +143,18 @@ impl Shelf {
     /// Opens the content that a pointer points to.
     pub(super) fn open_data(&self, pointer: &Pointer) -> Result<SnapshotData, Error> {
         let path = self.dir.join(&pointer.file);
-        let file = File::open(&path).map_err(|source| Error::File { path: path.clone(), source })?;
+        let file = File::open(&path).map_err(|source| Error::Missing { path: path.clone(), source })?;
+        let size = file.metadata().map_err(|source| Error::Missing { path: path.clone(), source })?.len();
+        if size != pointer.bytes {
+            return Err(Error::Checksum { path });
+        }
         Ok(SnapshotData { file, path, bytes: pointer.bytes, checksum: pointer.checksum.clone(), temporary: false })
     }
 
     /// Begins to receive a snapshot.
     pub(super) fn receive(&self) -> Result<Incoming, Error> {
         let path = self.dir.join(format!("incoming-{:016x}.part", clock::random_u64()));
-        let file = File::create(&path).map_err(|source| Error::File { path: path.clone(), source })?;
+        let file = self.disk.create(&path).map_err(|source| Error::File { path: path.clone(), source })?;
         let out = Hashing::new(file);
         Ok(Incoming { out, guard: Temporary(Some(path)) })
     }
@@ -147,7 +167,7 @@ impl Shelf {
             let name = file.file_name();
             let ours = Path::new(&name).extension().is_some_and(|kind| kind == "part" || kind == "snapshot");
             if ours && keep.is_none_or(|keep| name != *keep.file) {
-                std::fs::remove_file(file.path()).map_err(|source| Error::File { path: file.path(), source })?;
+                self.disk.remove(&file.path()).map_err(|source| Error::File { path: file.path(), source })?;
             }
         }
         Ok(())
@@ -156,7 +176,7 @@ impl Shelf {
     /// Deletes the file of a pointer that was replaced.
     pub(super) fn discard(&self, pointer: &Pointer) {
         // If it stays, the next start deletes it.
-        let _ = std::fs::remove_file(self.dir.join(&pointer.file));
+        let _ = self.disk.remove(&self.dir.join(&pointer.file));
     }
 }
 
@@ -178,7 +198,7 @@ impl SnapshotData {
 /// A snapshot that is being received.
 #[derive(Debug)]
 pub(super) struct Incoming {
-    out: Hashing<File>,
+    out: Hashing<Box<dyn Output>>,
     guard: Temporary,
 }
 
@@ -251,11 +271,6 @@ impl<W: Write> Write for Hashing<W> {
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
-}
-
-/// Makes what happened to a directory's names durable.
-pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {

@@ -1,7 +1,12 @@
 //! Tests of Raft as a whole: real files, real sockets on the loopback, short timeouts.
 
 mod cluster;
+mod full;
 mod golden;
+mod killed;
+mod power;
+mod recorder;
+mod seed;
 mod storage;
 mod volumes;
 
@@ -10,8 +15,10 @@ use crate::net::{self, Tls};
 use kaa_core::domain::command::{Actor, Command, Expected, Outcome, Request, Role};
 use kaa_core::domain::ids::{DomainId, MembershipEpoch, RaftId};
 use kaa_core::membership::Anchor;
+use recorder::Recorder;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -27,7 +34,7 @@ struct Agent {
 }
 
 fn options(server: &str, address: &str) -> Options {
-    let mut options = Options::new(server.into(), address.to_owned(), "c1".into(), "test".to_owned());
+    let mut options = Options::new(server.into(), address.to_owned(), "c1".into(), crate::VERSION.to_owned());
     (options.heartbeat_ms, options.election_min_ms, options.election_max_ms) = (60, 300, 600);
     options
 }
@@ -48,10 +55,25 @@ async fn found(dir: &Path, server: &str, tls: Option<&Tls>) -> Agent {
     let anchor = anchor(epoch, volume.local_log().raft_id);
     volume.found(&anchor, &node(server, &address)).unwrap();
     let agent = start(volume, server, &address, tls).await;
+    found_domain(&agent).await;
+    agent
+}
+
+/// The same on another disk.
+async fn found_on(disk: &Recorder, dir: &Path, options: Options) -> Agent {
+    let mut volume = Volume::open_on(Arc::new(disk.clone()), dir).unwrap();
+    let anchor = anchor(1, volume.local_log().raft_id);
+    volume.found(&anchor, &node(options.server.as_str(), &options.address)).unwrap();
+    let agent = start_with(volume, options, None).await;
+    found_domain(&agent).await;
+    agent
+}
+
+/// Proposes the domain's first entry.
+async fn found_domain(agent: &Agent) {
     let founding = Command::FoundDomain { domain: "d1".into(), name: "test".to_owned(), anchor: "lease".into() };
     let outcome = agent.handle.propose(request(founding)).await.unwrap();
     assert!(matches!(outcome, Outcome::Changed | Outcome::Unchanged), "{outcome:?}");
-    agent
 }
 
 /// Starts on an empty log of epoch `epoch`, which nobody replicates to yet.
@@ -61,14 +83,26 @@ async fn blank(dir: &Path, server: &str, epoch: u64, tls: Option<&Tls>) -> Agent
     start(volume, server, &free_address(), tls).await
 }
 
+/// The same on another disk, in the first epoch.
+async fn blank_on(disk: &Recorder, dir: &Path, options: Options) -> Agent {
+    let mut volume = Volume::open_on(Arc::new(disk.clone()), dir).unwrap();
+    volume.set_aside(&anchor(1, RaftId(0))).unwrap();
+    start_with(volume, options, None).await
+}
+
 async fn start(volume: Volume, server: &str, address: &str, tls: Option<&Tls>) -> Agent {
-    let handle = super::start(volume, options(server, address), tls.cloned()).await.unwrap();
+    start_with(volume, options(server, address), tls).await
+}
+
+async fn start_with(volume: Volume, options: Options, tls: Option<&Tls>) -> Agent {
+    let address = options.address.clone();
+    let handle = super::start(volume, options, tls.cloned()).await.unwrap();
     let socket: SocketAddr = address.parse().unwrap();
     let router = net::server(tls).unwrap().add_service(handle.grpc());
     let (stop, stopped) = oneshot::channel();
     let stopped = async { drop(stopped.await) };
     let serving = tokio::spawn(async move { router.serve_with_shutdown(socket, stopped).await.unwrap() });
-    Agent { handle, address: address.to_owned(), serving, stop }
+    Agent { handle, address, serving, stop }
 }
 
 impl Agent {

@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! lock                        held while the volume is open
-//! log/raft.redb               domain, epoch, raft id, vote, log, the pointer to the snapshot
+//! log/raft.redb               (or raft.sled) domain, epoch, raft id, vote, log, the pointer to the snapshot
 //! log/snapshots/              the snapshot
 //! set-aside-EPOCH-RAFTID/     a log of an earlier epoch: kept, never used again
 //! ```
 //!
 //! All of one log lies in one directory, so that it is set aside by one rename.
 
-use super::backend::{self, Backend, Op, Redb};
+use super::backend::{self, Backend, Engine, Op};
+use super::disk::{Disk, Local};
 use super::snapshot::{self, Pointer, Shelf};
 use super::types::{Entry, LogId, Node, TypeConfig, Vote, first_term};
 use super::wire;
@@ -23,6 +24,7 @@ use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Why a volume cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -123,6 +125,8 @@ struct Identity {
 
 /// An open volume whose Raft does not run.
 pub struct Volume {
+    engine: Engine,
+    disk: Arc<dyn Disk>,
     dir: PathBuf,
     lock: File,
     backend: Box<dyn Backend>,
@@ -133,6 +137,8 @@ pub struct Volume {
 
 /// What a running Raft takes over from a volume.
 pub(super) struct Parts {
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) dir: PathBuf,
     pub(super) lock: File,
     pub(super) backend: Box<dyn Backend>,
     pub(super) shelf: Shelf,
@@ -149,11 +155,24 @@ impl std::fmt::Debug for Volume {
 impl Volume {
     /// Opens the volume in a directory and makes an empty log if there is none.
     pub fn open(dir: &Path) -> Result<Self, Error> {
-        let failed = |source| Error::File { path: dir.into(), source };
-        std::fs::create_dir_all(dir).map_err(failed)?;
+        Self::open_in(dir, Engine::Redb)
+    }
+
+    /// The same, by the storage engine that is asked for.
+    pub fn open_in(dir: &Path, engine: Engine) -> Result<Self, Error> {
+        Self::open_with(Arc::new(Local), dir, engine)
+    }
+
+    #[cfg(test)]
+    pub(super) fn open_on(disk: Arc<dyn Disk>, dir: &Path) -> Result<Self, Error> {
+        Self::open_with(disk, dir, Engine::Redb)
+    }
+
+    fn open_with(disk: Arc<dyn Disk>, dir: &Path, engine: Engine) -> Result<Self, Error> {
+        disk.create_dirs(dir).map_err(|source| Error::File { path: dir.into(), source })?;
         let lock = lock(dir)?;
-        let (backend, shelf, identity, log) = open_log(dir)?;
-        Ok(Self { dir: dir.into(), lock, backend, shelf, identity, log })
+        let (backend, shelf, identity, log) = open_log(&disk, dir, engine)?;
+        Ok(Self { engine, disk, dir: dir.into(), lock, backend, shelf, identity, log })
     }
 
     /// Whose log it is, as the gate judges it.
@@ -228,12 +247,12 @@ impl Volume {
         if self.identity.epoch != MembershipEpoch(0) || self.log.last().is_some() || self.log.vote.is_some() {
             let Identity { epoch, raft_id, .. } = &self.identity;
             let kept = self.dir.join(format!("set-aside-{epoch}-{raft_id}"));
-            // redb must have let go of its file before the file moves.
+            // The engine must have let go of its file before the file moves.
             self.backend = Box::new(Closed);
             let failed = |source| Error::File { path: kept.clone(), source };
-            std::fs::rename(self.dir.join("log"), &kept).map_err(failed)?;
-            snapshot::sync_dir(&self.dir).map_err(failed)?;
-            (self.backend, self.shelf, self.identity, self.log) = open_log(&self.dir)?;
+            self.disk.rename(&self.dir.join("log"), &kept).map_err(failed)?;
+            self.disk.sync_dir(&self.dir).map_err(failed)?;
+            (self.backend, self.shelf, self.identity, self.log) = open_log(&self.disk, &self.dir, self.engine)?;
         }
         self.backend.commit(&[
             set(names::EPOCH, &anchor.epoch)?,
@@ -246,7 +265,15 @@ impl Volume {
 
     pub(super) fn into_parts(self) -> Parts {
         let local = self.local_log();
-        Parts { lock: self.lock, backend: self.backend, shelf: self.shelf, local, log: self.log }
+        Parts {
+            disk: self.disk,
+            dir: self.dir,
+            lock: self.lock,
+            backend: self.backend,
+            shelf: self.shelf,
+            local,
+            log: self.log,
+        }
     }
 }
 
@@ -255,11 +282,11 @@ struct Closed;
 
 impl Backend for Closed {
     fn load(&mut self) -> Result<backend::Loaded, backend::Error> {
-        Err(backend::Error::Failed(redb::Error::DatabaseClosed))
+        Err(backend::Error::Failed(redb::Error::DatabaseClosed.into()))
     }
 
     fn commit(&mut self, _: &[Op]) -> Result<(), backend::Error> {
-        Err(backend::Error::Failed(redb::Error::DatabaseClosed))
+        Err(backend::Error::Failed(redb::Error::DatabaseClosed.into()))
     }
 }
 
@@ -276,11 +303,14 @@ fn lock(dir: &Path) -> Result<File, Error> {
 
 type OpenLog = (Box<dyn Backend>, Shelf, Identity, Log);
 
-fn open_log(dir: &Path) -> Result<OpenLog, Error> {
+fn open_log(disk: &Arc<dyn Disk>, dir: &Path, engine: Engine) -> Result<OpenLog, Error> {
     let log_dir = dir.join("log");
-    let shelf = Shelf::open(log_dir.join("snapshots"))?;
-    let mut backend = Redb::open(&log_dir.join("raft.redb"))?;
-    snapshot::sync_dir(&log_dir).map_err(|source| Error::File { path: log_dir.clone(), source })?;
+    let shelf = Shelf::open(disk.clone(), log_dir.join("snapshots"))?;
+    let mut backend = engine.open(&**disk, &log_dir)?;
+    for dir in [log_dir.as_path(), dir] {
+        // Both: without its own name the whole directory of the log is gone after a loss of power.
+        disk.sync_dir(dir).map_err(|source| Error::File { path: dir.into(), source })?;
+    }
     let loaded = backend.load()?;
     let (identity, log) = decode(&loaded).map_err(|source| Error::Content { path: dir.into(), source })?;
     if let Some(missing) = hole(&log) {
@@ -294,8 +324,12 @@ fn open_log(dir: &Path) -> Result<OpenLog, Error> {
             Identity { domain: None, epoch: MembershipEpoch(0), raft_id, gate_passed: None }
         }
     };
+    if let Some(pointer) = &log.snapshot {
+        // Before anything is deleted: a person may yet make something of the others.
+        shelf.open_data(pointer)?;
+    }
     shelf.keep_only(log.snapshot.as_ref())?;
-    Ok((Box::new(backend), shelf, identity, log))
+    Ok((backend, shelf, identity, log))
 }
 
 /// Random, and not 0, which is nobody's.

@@ -5,6 +5,8 @@
 
 use super::types::{Node, SnapshotMeta, Vote};
 use kaa_core::domain::command::Outcome;
+use kaa_core::domain::ids::ServerId;
+use kaa_core::domain::version::TooNew;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
@@ -22,7 +24,10 @@ pub enum Error {
         what: String,
     },
     /// The format is of the future.
-    #[error("{what} was written by a newer agent: its format is {found}, and this agent knows formats up to {VERSION}")]
+    #[error(
+        "{what} was written by a newer agent: its format is {found}, and this agent knows formats \
+             up to {VERSION}. Run the newer version here too; nothing was changed"
+    )]
     NewerFormat {
         /// What was read.
         what: String,
@@ -30,7 +35,10 @@ pub enum Error {
         found: u8,
     },
     /// It is whole, but holds something that this agent does not know, for instance a command.
-    #[error("{what} was written by a newer agent: it holds something that this agent does not know")]
+    #[error(
+        "{what} was written by a newer agent: it holds something that this agent does not know. Run \
+             the newer version here too; nothing was changed"
+    )]
     NotUnderstood {
         /// What was read.
         what: String,
@@ -111,6 +119,10 @@ pub(super) enum ProposeReply {
     Unknown { why: String },
     /// Certainly not proposed: too large.
     TooLarge { bytes: u64 },
+    /// Certainly not proposed: the leader's volume is nearly full.
+    NoRoom { server: ServerId, why: String },
+    /// Certainly not proposed: a member would not understand it.
+    TooNew(TooNew),
 }
 
 /// The answer to the question how far one must have applied for a read to be linearizable.

@@ -4,6 +4,7 @@ use super::{Agent, anchor, blank, found, node, options, start, until, value};
 use crate::net::Tls;
 use crate::proto::raft::JoinRequest;
 use crate::raft::backend::{Backend, Op, Redb};
+use crate::raft::disk::Local;
 use crate::raft::transport::{Connector, Method};
 use crate::raft::volume::Parts;
 use crate::raft::{ChangeError, Handle, Host, Peers, ProposeError, ReadError, Role, Service, Volume};
@@ -37,7 +38,7 @@ fn join_request(agent: &Agent) -> JoinRequest {
         server: agent.handle.status().server.to_string(),
         address: agent.address.clone(),
         cluster: "c1".to_owned(),
-        version: "test".to_owned(),
+        version: crate::VERSION.to_owned(),
     }
 }
 
@@ -214,6 +215,57 @@ async fn a_late_joiner_gets_a_snapshot() {
     stop(vec![second, first]).await;
 }
 
+/// What is beyond the largest domain that is expected, by way of files, checksums and gRPC.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_domain_of_50_megabytes_reaches_a_new_member() {
+    let dirs = [tempdir().unwrap(), tempdir().unwrap()];
+    let first = found(dirs[0].path(), "admin-0", None).await;
+    let large = "x".repeat(900_000);
+    for i in 0..56 {
+        first.handle.propose(value(&format!("k{i}"), &large)).await.unwrap();
+    }
+    first.handle.raft().trigger().snapshot().await.unwrap();
+    until("there is a snapshot", || first.handle.metrics().snapshot.is_some()).await;
+    let upto = first.handle.status().applied_index;
+    first.handle.raft().trigger().purge_log(upto).await.unwrap();
+    until("the log is purged", || first.handle.metrics().purged.is_some_and(|purged| purged.index == upto)).await;
+
+    let second = blank(dirs[1].path(), "admin-1", 1, None).await;
+    join(&first, &second).await;
+    until("the joiner has it all", || second.has("k55")).await;
+    let domain = first.handle.read(Clone::clone);
+    assert!(domain.values.values().map(String::len).sum::<usize>() > 50_000_000);
+    assert!(second.handle.metrics().snapshot.is_some_and(|snapshot| snapshot.index >= upto), "it came as a snapshot");
+    settle(&first.handle, &BTreeSet::from([first.id(), second.id()])).await;
+    second.set("k").await;
+    assert_eq!(second.handle.read(|domain| domain.values.clone()), first.handle.read(|domain| domain.values.clone()));
+    stop(vec![second, first]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_newer_is_proposed_while_an_older_member_lives() {
+    let dirs = [tempdir().unwrap(), tempdir().unwrap()];
+    let first = found(dirs[0].path(), "admin-0", None).await;
+    let second = blank(dirs[1].path(), "admin-1", 1, None).await;
+    let mut request = join_request(&second);
+    request.version = "0.0.9".to_owned();
+    let to = [first.address.clone()];
+    assert!(second.handle.peers().join(&to, &request).await.unwrap().accepted);
+    until("it is replicated to", || second.handle.read(|domain| !domain.servers.is_empty())).await;
+    let before = first.handle.status().last_log_index;
+    for agent in [&first, &second] {
+        let refused = agent.handle.propose(value("k", "v")).await.unwrap_err();
+        assert!(matches!(refused, ProposeError::TooNew(_)), "{refused:?}");
+        assert!(refused.to_string().starts_with("server admin-1 runs version '0.0.9'"), "{refused}");
+    }
+    assert_eq!(first.handle.status().last_log_index, before);
+
+    // It was upgraded and says so.
+    join(&first, &second).await;
+    assert_eq!(first.set("k").await, Outcome::Changed);
+    stop(vec![second, first]).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_that_was_replaced_is_forgotten() {
     let dirs = [tempdir().unwrap(), tempdir().unwrap(), tempdir().unwrap()];
@@ -334,7 +386,7 @@ async fn a_change_that_was_begun_is_finished_forward() {
     let nodes = members.nodes().map(|(id, node)| (*id, node.clone())).collect::<BTreeMap<_, _>>();
     last.payload = openraft::EntryPayload::Membership(openraft::Membership::new(halves, nodes).unwrap());
     let put = Op::Put(last.log_id.index, crate::raft::wire::encode(&last).unwrap());
-    Redb::open(&file).unwrap().commit(&[put]).unwrap();
+    Redb::open(&Local, &file).unwrap().commit(&[put]).unwrap();
 
     let first = start(Volume::open(dirs[0].path()).unwrap(), "admin-0", &addresses[0], None).await;
     let second = start(Volume::open(dirs[1].path()).unwrap(), "admin-1", &addresses[1], None).await;

@@ -1,14 +1,21 @@
 //! What happens to a volume between two runs of Raft.
 
+use super::recorder::Recorder;
+use super::seed::{Chance, number};
 use super::{Agent, anchor, found, free_address, node, start};
 use crate::raft::backend::{Backend, Op, Redb};
+use crate::raft::disk::Local;
+use crate::raft::snapshot::Pointer;
+use crate::raft::types::{Entry, LogId, SnapshotMeta};
 use crate::raft::volume::{Error, Parts, Volume, names};
 use crate::raft::{Role, wire};
+use kaa_core::domain::Domain;
 use kaa_core::domain::ids::{MembershipEpoch, RaftId};
 use openraft::EntryPayload::Blank;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error as _;
 use std::path::Path;
+use std::sync::Arc;
 use tempfile::tempdir;
 
 fn file(dir: &Path) -> std::path::PathBuf {
@@ -69,11 +76,99 @@ fn a_database_of_something_else_is_refused() {
     assert!(error.contains("accounts"), "{error}");
 }
 
+/// A volume whose log goes on from a snapshot, as it lies there after an orderly end; and what it holds.
+fn with_a_snapshot(dir: &Path) -> (Pointer, BTreeMap<u64, Entry>) {
+    let mut volume = Volume::open_on(Arc::new(Recorder::new(dir)), dir).unwrap();
+    volume.found(&anchor(1, volume.local_log().raft_id), &node("a", "a:1")).unwrap();
+    let Parts { mut backend, shelf, lock, log, .. } = volume.into_parts();
+    let founding = log.entries[&0].clone();
+    for index in 1..40 {
+        let entry = Entry { log_id: LogId { index, ..founding.log_id }, payload: Blank };
+        backend.commit(&[Op::Put(index, wire::encode(&entry).unwrap())]).unwrap();
+    }
+    let meta = SnapshotMeta { last_log_id: Some(LogId { index: 20, ..founding.log_id }), ..SnapshotMeta::default() };
+    let pointer = shelf.write(&meta, &Domain::default()).unwrap();
+    backend.commit(&[Op::Set(names::SNAPSHOT, wire::encode(&pointer).unwrap())]).unwrap();
+    drop((lock, backend));
+    (pointer, Volume::open(dir).unwrap().into_parts().log.entries)
+}
+
+fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let files = entries.filter(|path| path.is_file());
+    files.map(|path| (path.display().to_string(), std::fs::read(&path).unwrap())).collect()
+}
+
+#[test]
+fn a_snapshot_that_is_missing_or_cut_off_is_refused_and_nothing_is_deleted() {
+    let dir = tempdir().unwrap();
+    let (pointer, _) = with_a_snapshot(dir.path());
+    let shelf = dir.path().join("log/snapshots");
+    let path = shelf.join(&pointer.file);
+    std::fs::write(shelf.join("7-ff.snapshot"), "of another time").unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    let make: [&dyn Fn(); 3] = [
+        &|| std::fs::write(&path, &whole[..whole.len() - 1]).unwrap(),
+        &|| std::fs::remove_file(&path).unwrap(),
+        &|| std::os::unix::fs::symlink("elsewhere", &path).unwrap(),
+    ];
+    for make in make {
+        make();
+        let before = files(&shelf);
+        let error = Volume::open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(&pointer.file) && error.contains("the directory 'log' away"), "{error}");
+        assert_eq!(files(&shelf), before);
+    }
+}
+
+#[test]
+fn a_file_that_is_no_file_is_refused_with_its_name() {
+    let dir = tempdir().unwrap();
+    std::fs::create_dir_all(file(dir.path())).unwrap();
+    let error = Volume::open(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("raft.redb cannot be read") && error.contains("Take it away"), "{error}");
+    assert!(file(dir.path()).is_dir());
+}
+
+/// What a disk altered or lost by itself. `KAA_SEED` replays, `KAA_DAMAGES` says how often.
+#[test]
+fn a_log_that_the_disk_altered_is_refused_or_whole() {
+    let mut chance = Chance::new("damage");
+    let dir = tempdir().unwrap();
+    let (_, entries) = with_a_snapshot(dir.path());
+    let whole = std::fs::read(file(dir.path())).unwrap();
+    let (mut refused, mut unharmed) = (0, 0);
+    for turn in 0..number("KAA_DAMAGES").unwrap_or(60) {
+        let mut bytes = whole.clone();
+        let at = chance.below(bytes.len());
+        match turn % 3 {
+            0 => bytes.truncate(at),
+            // Near the beginning, where there is more of what matters.
+            1 => bytes[at % 8192] ^= 1 << chance.below(8),
+            _ => bytes[at] ^= 1 << chance.below(8),
+        }
+        std::fs::write(file(dir.path()), &bytes).unwrap();
+        match Volume::open_on(Arc::new(Recorder::new(dir.path())), dir.path()) {
+            Ok(volume) => {
+                assert!(volume.into_parts().log.entries == entries, "damage at {at}: another log is taken for it");
+                unharmed += 1;
+            }
+            Err(error) => {
+                assert!(error.to_string().contains("raft.redb cannot be read"), "damage at {at}: {error}");
+                assert!(std::fs::read(file(dir.path())).unwrap() == bytes, "damage at {at}: the file was changed");
+                refused += 1;
+            }
+        }
+    }
+    eprintln!("{refused} refused, {unharmed} unharmed");
+    assert!(refused > 0);
+}
+
 #[test]
 fn an_entry_of_a_newer_agent_is_refused_with_a_sentence() {
     let dir = tempdir().unwrap();
     drop(Volume::open(dir.path()).unwrap());
-    let mut redb = Redb::open(&file(dir.path())).unwrap();
+    let mut redb = Redb::open(&Local, &file(dir.path())).unwrap();
     redb.commit(&[Op::Put(0, vec![wire::VERSION + 1, 0xc0])]).unwrap();
     drop(redb);
     let error = Volume::open(dir.path()).unwrap_err();
@@ -167,7 +262,7 @@ async fn raft_does_not_start_on_a_volume_without_a_domain() {
 /// The process ended between noting a snapshot that it was sent and purging the log, whose tail was of another leader.
 #[tokio::test]
 async fn a_founding_goes_on_where_an_installed_snapshot_ends() {
-    use crate::raft::types::{Entry, LogId, SnapshotMeta, TypeConfig};
+    use crate::raft::types::TypeConfig;
     use openraft::vote::RaftLeaderId;
     let id = |term: u64, index: u64| {
         LogId::new(openraft::alias::LeaderIdOf::<TypeConfig>::new((1 << 32) + term, 9).to_committed(), index)
