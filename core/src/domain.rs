@@ -212,8 +212,9 @@ impl Domain {
             return Err(Refusal::SessionLost { process: id, session });
         }
         let durable = match (process.durable, engine) {
-            (DurableState::RequestedShutdown, _) | (_, EngineState::ShuttingDown) => DurableState::RequestedShutdown,
             (DurableState::Requested, EngineState::Running) => DurableState::Monitored,
+            (DurableState::Monitored, EngineState::ShuttingDown) => DurableState::RequestedShutdown,
+            // One that never ran keeps its state whatever it says: its database would be taken to run.
             (durable, _) => durable,
         };
         if (process.durable, process.engine, process.about.pid) == (durable, engine, pid) {
