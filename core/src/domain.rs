@@ -11,6 +11,7 @@ pub mod database;
 pub mod evidence;
 pub mod ids;
 pub mod invariants;
+mod pause;
 mod person;
 pub mod process;
 mod registration;
@@ -23,6 +24,7 @@ use command::{Actor, Command, Entry, Outcome, Refusal};
 use database::{Database, DatabaseState, Incarnation};
 use evidence::Evidence;
 use ids::{ArchiveId, ClusterName, DatabaseName, DomainId, Millis, ResyncEpoch, ServerId, SessionNumber, StartId, Uid};
+pub use pause::Pause;
 use process::{DurableState, EngineKind, EngineState, ExitReason, Process, SessionState, Stop, Tombstone};
 use serde::{Deserialize, Serialize};
 use server::Server;
@@ -61,6 +63,9 @@ pub struct Domain {
     pub values: BTreeMap<String, String>,
     /// Each cluster's resync leader.
     pub resync: BTreeMap<ClusterName, ResyncLeader>,
+    /// Set while a person has paused the resync.
+    #[serde(default)]
+    pub paused: Option<Pause>,
     /// Who changed what, why, and on what evidence.
     pub audit: Audit,
     /// The archive id given last.
@@ -121,6 +126,17 @@ impl Domain {
             }
             Command::PurgeArchive { fence, archive, claim, evidence } => {
                 self.purge_archive(&actor, &fence, archive, &claim, evidence)
+            }
+            Command::NoteClaimGone { fence, archive, claim, evidence } => {
+                self.note_claim_gone(&actor, &fence, archive, &claim, evidence)
+            }
+            Command::DeleteDatabase { fence, database, evidence } => {
+                self.delete_database(&actor, &fence, &database, evidence)
+            }
+            Command::PauseResync { why } => self.pause(&actor, why),
+            Command::ResumeResync => self.resume(&actor),
+            Command::AdoptAnchor { known, anchor, why, evidence } => {
+                self.adopt_anchor(&actor, &known, anchor, &why, evidence)
             }
             Command::SetValue { key, value, expected } => self.set_value(&actor, key, value, &expected),
             Command::StopProcess { process, how } => self.stop_process(&actor, process, how),
@@ -324,7 +340,7 @@ impl Domain {
         });
         let Some(database) = self.databases.get_mut(name) else { return };
         let state = if runs { DatabaseState::Running } else { DatabaseState::NotRunning };
-        if database.state == state {
+        if database.state == state || (database.state == DatabaseState::Tombstone && !runs) {
             return;
         }
         database.state = state;
