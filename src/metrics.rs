@@ -247,6 +247,7 @@ pub fn command_name(command: &Command) -> &'static str {
         Command::RegisterProcess(_) => "register_process",
         Command::LoseSession { .. } => "lose_session",
         Command::ReportState { .. } => "report_state",
+        Command::ReportHistory { .. } => "report_history",
         Command::LearnContainer { .. } => "learn_container",
         Command::ReportExit { .. } => "report_exit",
         Command::RemoveProcess { .. } => "remove_process",
@@ -264,7 +265,9 @@ pub fn command_name(command: &Command) -> &'static str {
 }
 
 /// Every answer of [`reason`].
-const REASONS: [&str; 22] = [
+const REASONS: [&str; 24] = [
+    "start_held",
+    "ordered_ready",
     "kind_unknown",
     "session_live",
     "session_lost",
@@ -300,6 +303,8 @@ fn resident_memory_bytes() -> i64 {
 /// A reason to wait as one word.
 pub fn reason(reason: &WaitingReason) -> &'static str {
     match reason {
+        WaitingReason::StartHeld(_) => "start_held",
+        WaitingReason::OrderedReady { .. } => "ordered_ready",
         WaitingReason::KindUnknown { .. } => "kind_unknown",
         WaitingReason::SessionLive => "session_live",
         WaitingReason::SessionLost => "session_lost",

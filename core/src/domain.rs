@@ -9,6 +9,7 @@ pub mod audit;
 pub mod command;
 pub mod database;
 pub mod evidence;
+pub mod gate;
 pub mod ids;
 pub mod invariants;
 mod pause;
@@ -111,6 +112,9 @@ impl Domain {
             Command::LoseSession { process, session, why } => self.lose_session(&actor, process, session, &why),
             Command::ReportState { process, session, engine, pid } => {
                 self.report_state(&actor, process, session, engine, pid)
+            }
+            Command::ReportHistory { process, session, history } => {
+                self.report_history(&actor, process, session, history)
             }
             Command::LearnContainer { process, pod, container } => {
                 self.learn_container(&actor, process, &pod, container)
@@ -248,6 +252,19 @@ impl Domain {
         }
         self.note(actor, subjects, format!("{durable}:{engine}"), None);
         self.refresh_database(actor, &database);
+        Ok(Outcome::Changed)
+    }
+
+    fn report_history(&mut self, actor: &Actor, id: StartId, session: SessionNumber, history: u64) -> Applied {
+        let process = self.in_session(id, session)?;
+        if process.session.state != SessionState::Live {
+            return Err(Refusal::SessionLost { process: id, session });
+        }
+        if process.history == Some(history) {
+            return Ok(Outcome::Unchanged);
+        }
+        process.history = Some(history);
+        self.note(actor, [Subject::Process(id)], format!("the history of its archive is {history}"), None);
         Ok(Outcome::Changed)
     }
 

@@ -148,6 +148,15 @@ pub enum Command {
         /// The engine's process id; 0 if it has none.
         pid: u32,
     },
+    /// Notes how new a storage manager's data is: the higher, the newer.
+    ReportHistory {
+        /// The process.
+        process: StartId,
+        /// The session by which it was said.
+        session: SessionNumber,
+        /// A number that grows with the database.
+        history: u64,
+    },
     /// Notes which container a process is.
     LearnContainer {
         /// The process.

@@ -67,6 +67,7 @@ impl Domain {
             about: asked.about,
             registered: self.time,
             stop: None,
+            history: None,
         };
         let mut subjects = vec![Subject::Process(id), Subject::Database(process.database.clone())];
         subjects.extend(archive.map(Subject::Archive));

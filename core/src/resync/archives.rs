@@ -28,6 +28,7 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
         View::known(plan, Kind::StatefulSets, view.observed.stateful_sets.known());
     }
     let vanished = vanished(view);
+    ordered(view, plan);
     let mut on_claims = Vec::new();
     // The highest first, so that of a database that is scaled to nothing its first archive stays.
     for archive in view.domain.archives.values().rev().filter(ours) {
@@ -162,6 +163,22 @@ fn judge_ordinal(
         }
     };
     wait(plan, archive, reason);
+}
+
+/// Says which StatefulSets start the storage managers one after the other that have to start together.
+fn ordered(view: &View, plan: &mut Plan) {
+    let Ok(sets) = view.observed.stateful_sets.known() else { return };
+    for set in sets.values().filter(|set| set.ordered) {
+        let of_it = |archive: &&Archive| {
+            let owner = archive.claim.as_ref().and_then(|claim| claim.owner.as_ref());
+            archive.removed.is_none() && archive.ever_ran && owner.is_some_and(|owner| owner.uid == set.uid)
+        };
+        let mut archives = view.domain.archives.values().filter(of_it);
+        if let (Some(first), Some(_)) = (archives.next(), archives.next()) {
+            let reason = WaitingReason::OrderedReady { stateful_set: set.name.clone() };
+            plan.waiting.push(Waiting { subject: Subject::Database(first.database.clone()), reason });
+        }
+    }
 }
 
 /// The databases whose claims are all gone while a StatefulSet still wants one of them, with that StatefulSet.

@@ -3,6 +3,7 @@
 use crate::domain::archive::{Claim, Ordinal, RemovalReason};
 use crate::domain::audit::Subject;
 use crate::domain::evidence::Evidence;
+use crate::domain::gate::Held;
 use crate::domain::ids::{ArchiveId, ClusterName, ContainerId, DatabaseName, Millis, SessionNumber, StartId, Uid};
 use crate::domain::process::ExitReason;
 use crate::observed::Unknown;
@@ -190,6 +191,13 @@ impl fmt::Display for Kind {
 /// Why something is not proposed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitingReason {
+    /// An engine is not started yet.
+    StartHeld(Held),
+    /// At a cold start the storage managers of a StatefulSet wait for each other, and it starts them one after the other.
+    OrderedReady {
+        /// The StatefulSet.
+        stateful_set: String,
+    },
     /// A kind of object is not known.
     KindUnknown {
         /// The kind.
@@ -281,6 +289,12 @@ impl fmt::Display for WaitingReason {
         match self {
             Self::KindUnknown { kind, why: Unknown::Syncing } => write!(f, "{kind} are not listed completely yet"),
             Self::KindUnknown { kind, why: Unknown::Forbidden(why) } => write!(f, "{kind} may not be listed: {why}"),
+            Self::StartHeld(held) => write!(f, "its engine is not started yet: {held}"),
+            Self::OrderedReady { stateful_set } => write!(
+                f,
+                "statefulset {stateful_set} starts its pods one after the other, so its storage managers would wait for each \
+                 other for ever at a cold start: it needs podManagementPolicy Parallel"
+            ),
             Self::SessionLive => f.write_str("its pod seems to be gone, but its session is live"),
             Self::SessionLost => f.write_str("its session is lost, but its container is not known to have ended"),
             Self::ContainerUnknown => f.write_str("its session is lost, and its container id was never learned"),

@@ -8,7 +8,7 @@ use super::plan::{Finding, Kind, Plan, Proposal, WaitingReason};
 use super::{View, process_waits, remove_process};
 use crate::domain::audit::Subject;
 use crate::domain::ids::Millis;
-use crate::domain::process::{ExitReason, Process, SessionState};
+use crate::domain::process::{DurableState, ExitReason, Process, SessionState};
 use crate::observed::objects::{Container, Pod, Running};
 
 /// How long before the wrapper a container may claim to have started: its clock is cut to a second, and the runtime
@@ -27,7 +27,10 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
         match (pod, process.session.state) {
             (None, SessionState::Live) => process_waits(plan, process.id, WaitingReason::SessionLive),
             (None, SessionState::Lost(_)) => take_away(view, plan, process, ExitReason::PodGone),
-            (Some(pod), SessionState::Live) => learn(view, plan, process, pod),
+            (Some(pod), SessionState::Live) => {
+                learn(view, plan, process, pod);
+                started(view, plan, process);
+            }
             (Some(pod), SessionState::Lost(_)) => judge(view, plan, process, pod),
         }
     }
@@ -54,6 +57,15 @@ fn take_away(view: &View, plan: &mut Plan, process: &Process, reason: ExitReason
     match view.paused_process(process) {
         Some(paused) => process_waits(plan, process.id, paused),
         None => plan.findings.push(remove_process(process, reason)),
+    }
+}
+
+/// Says why an engine is held, as long as it is.
+fn started(view: &View, plan: &mut Plan, process: &Process) {
+    if process.durable == DurableState::Requested
+        && let Err(held) = view.domain.may_start(process.id)
+    {
+        process_waits(plan, process.id, WaitingReason::StartHeld(held));
     }
 }
 

@@ -165,6 +165,19 @@ impl World {
             "lead" => self.lead(&line),
             "register" => self.register(&line),
             "state" => self.state(&line),
+            "history" => {
+                let (process, session) = self.process(&line);
+                let history = line.words[2].parse().unwrap();
+                self.propose(Role::Agent, Command::ReportHistory { process, session, history })
+            }
+            // Which engines may start.
+            "gate" => {
+                let gates = self.domain.processes.keys().map(|id| match self.domain.may_start(*id) {
+                    Ok(()) => format!("process {id} may start\n"),
+                    Err(held) => format!("process {id} is held: {held}\n"),
+                });
+                gates.collect()
+            }
             "lose" => self.lose(&line),
             "exit" => self.exit(&line),
             "set" => self.set(&line),
@@ -575,6 +588,7 @@ impl Objects {
                 set.uid = get("uid").map_or(set.uid.clone(), Into::into);
                 set.templates = vec![get("template").unwrap_or("archive-volume".to_owned())];
                 set.database = get("database").map(|name| name.as_str().into());
+                set.ordered = words.contains(&"ordered");
                 (set.holds_purge, set.paused) = (words.contains(&"hold-purge"), words.contains(&"pause-resync"));
                 set.deletes_claims_when_scaled = get("when-scaled").is_some_and(|policy| policy == "Delete");
             }

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Every command by name: a new one fails to compile in `name`, and then the test until it has its line.
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 20] = [
     "FoundDomain",
     "AdmitServer",
     "BeginResync",
@@ -37,6 +37,7 @@ const NAMES: [&str; 19] = [
     "PauseResync",
     "ResumeResync",
     "AdoptAnchor",
+    "ReportHistory",
 ];
 
 fn name(command: &Command) -> &'static str {
@@ -60,6 +61,7 @@ fn name(command: &Command) -> &'static str {
         Command::PauseResync { .. } => 16,
         Command::ResumeResync => 17,
         Command::AdoptAnchor { .. } => 18,
+        Command::ReportHistory { .. } => 19,
     }]
 }
 
@@ -188,6 +190,7 @@ fn commands() -> Vec<Command> {
             why: "restored".to_owned(),
             evidence: Evidence::default(),
         },
+        Command::ReportHistory { process, session, history: 1 << 40 },
     ]
 }
 
