@@ -129,6 +129,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let (stopper, stop) = watch::channel(false);
     let ended = tokio::spawn(wait_for_signal(stopper));
     let kubernetes = kubernetes::connect(config.namespace.clone()).await.context("no way to Kubernetes")?;
+    let kubernetes = kubernetes.with_annotation_prefix(config.annotation_prefix.clone());
     let tls = Tls::load(&config.tls_dir)?;
     if let Some(warning) = config.store.warning() {
         warn!("{warning}");
@@ -156,7 +157,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let settings = Settings::default();
     let (candidacy, released) = lease::run(&kubernetes, config.resync_name(), &config.server, settings, stop.clone());
     let shared = Arc::new(Shared {
-        policy: Policy { cluster: config.cluster.clone(), namespace: kubernetes.namespace().to_owned() },
+        policy: config.policy(kubernetes.namespace()),
         tokens: TokenVerifier::new(kubernetes.clone().with_timeout(IDENTIFY_TIMEOUT), config.token_audience.clone()),
         config,
         kubernetes,

@@ -2,12 +2,14 @@
 //!
 //! 0: done. 1: `'<verb> <noun>' failed: <reason>` on stderr (the noun where there is one). 2: the arguments were not understood. One file per verb.
 
+mod adopt;
 mod api;
 mod certificates;
 mod daemon;
 #[cfg(feature = "demo")]
 mod demo;
 mod explain;
+mod pause;
 mod plan;
 mod show;
 #[cfg(test)]
@@ -39,6 +41,13 @@ enum Command {
     Plan(plan::Plan),
     /// Shows what a thing is and how it came to be so: who changed it, when, and on what evidence
     Explain(explain::Explain),
+    /// Has the resync take nothing away until `kaa resume`; engines, sessions and the admin servers go on
+    Pause(pause::Pause),
+    /// Ends a pause
+    Resume(pause::Resume),
+    /// Says that the domain belongs to this Kubernetes from now on, after it was restored into another than it was founded in:
+    /// the resync takes things away again. Makes the anchor Lease if it is missing
+    Adopt(adopt::Adopt),
     /// Makes a CA and one certificate for all agents, for clusters without cert-manager
     Certificates(certificates::Certificates),
     #[cfg(feature = "demo")]
@@ -62,6 +71,14 @@ struct Agent {
     /// How to print what it answers
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
+}
+
+/// Who asks for a change.
+#[derive(Clone, Debug, Args)]
+struct Writing {
+    /// Name and password, where the agent has a --credentials-file; from the agent's own pod none are needed
+    #[arg(long, env = "KAA_BASIC_CREDS", hide_env_values = true, value_name = "USER:PASSWORD")]
+    basic_creds: Option<String>,
 }
 
 /// How to print an answer.
@@ -98,6 +115,9 @@ impl Cli {
             Command::Show(noun) => (noun.name(), asking(noun.run())),
             Command::Plan(plan) => ("plan", asking(plan.run())),
             Command::Explain(explain) => ("explain", asking(explain.run())),
+            Command::Pause(pause) => ("pause", asking(pause.run())),
+            Command::Resume(resume) => ("resume", asking(resume.run())),
+            Command::Adopt(adopt) => ("adopt", asking(adopt.run())),
             Command::Certificates(certificates) => ("certificates", certificates.run().map_err(Error::from)),
             #[cfg(feature = "demo")]
             Command::Demo(demo) => return demo::main(demo),
@@ -127,6 +147,8 @@ impl Cli {
             Command::Show(noun) => Ok(noun.run().await?),
             Command::Plan(plan) => Ok(plan.run().await?),
             Command::Explain(explain) => Ok(explain.run().await?),
+            Command::Pause(pause) => Ok(pause.run().await?),
+            Command::Resume(resume) => Ok(resume.run().await?),
             other => Err(Error::NoQuestion(format!("{other:?}"))),
         }
     }

@@ -1,8 +1,10 @@
 //! What the agent is told, and what it means. Every default and limit of the agent is here, with its reason.
 
 use crate::raft::backend::Engine;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use kaa_core::domain::ids::{ClusterName, ServerId, Uid};
+use kaa_core::observed::objects::ANNOTATION_PREFIX;
+use kaa_core::resync::{DatabaseDeletion, Policy};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -99,9 +101,42 @@ pub struct AgentArgs {
     /// done from the agent's own pod only.
     #[arg(long, env = "KAA_CREDENTIALS_FILE")]
     pub credentials_file: Option<PathBuf>,
+    /// How long an archive is kept, removed, once its claim is gone, before it is purged: a number with s, m, h or d
+    #[arg(long, env = "KAA_PURGE_DELAY", default_value = "0s", value_name = "TIME", value_parser = duration)]
+    pub purge_delay: Duration,
+    /// Whether a database is deleted when no archive of it is left and nothing wants it
+    #[arg(long, env = "KAA_DATABASE_DELETION", value_enum, default_value_t = Deletion::Auto)]
+    pub database_deletion: Deletion,
+    /// What stands before the names of the annotations that the agents look at
+    #[arg(long, env = "KAA_ANNOTATION_PREFIX", default_value = ANNOTATION_PREFIX)]
+    pub annotation_prefix: String,
     /// The audience that an engine's ServiceAccount token must have; default: the domain's name.
     #[arg(long, env = "KAA_TOKEN_AUDIENCE")]
     pub token_audience: Option<String>,
+}
+
+/// `--database-deletion`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Deletion {
+    /// By the resync, once nothing wants the database
+    Auto,
+    /// Never
+    Never,
+}
+
+/// `90s`, `15m`, `2h`, `7d`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is not a number with s, m, h or d behind it, such as 15m");
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        _ => return Err(wrong()),
+    };
+    let number: u32 = text.trim_end_matches(unit).parse().map_err(|_| wrong())?;
+    Ok(Duration::from_secs(u64::from(number) * seconds))
 }
 
 /// What the arguments mean.
@@ -141,6 +176,12 @@ pub struct Config {
     pub credentials_file: Option<PathBuf>,
     /// The audience of engines' tokens.
     pub token_audience: String,
+    /// How long an archive is kept once its claim is gone.
+    pub purge_delay: Duration,
+    /// Whether databases that nothing wants are deleted.
+    pub database_deletion: DatabaseDeletion,
+    /// What stands before the names of annotations.
+    pub annotation_prefix: String,
 }
 
 /// Arguments that mean nothing.
@@ -177,6 +218,12 @@ impl Config {
             listen_engines: args.listen_engines,
             listen_http: args.listen_http,
             credentials_file: args.credentials_file,
+            purge_delay: args.purge_delay,
+            database_deletion: match args.database_deletion {
+                Deletion::Auto => DatabaseDeletion::Auto,
+                Deletion::Never => DatabaseDeletion::Never,
+            },
+            annotation_prefix: args.annotation_prefix,
         })
     }
 
@@ -184,6 +231,15 @@ impl Config {
     pub fn peer_address(&self, namespace: &str, ordinal: u32) -> String {
         let suffix = self.address_suffix.clone().unwrap_or_else(|| format!(".{namespace}.svc"));
         format!("{}-{ordinal}.{}{suffix}:{}", self.stateful_set, self.service, self.listen_peers.port())
+    }
+
+    /// What the resync is planned for.
+    pub fn policy(&self, namespace: &str) -> Policy {
+        Policy {
+            purge_delay_ms: u64::try_from(self.purge_delay.as_millis()).unwrap_or(u64::MAX),
+            database_deletion: self.database_deletion,
+            ..Policy::new(self.cluster.clone(), namespace.to_owned())
+        }
     }
 
     /// The name of the Lease that anchors the domain.
@@ -214,7 +270,8 @@ pub fn ordinal_of(server: &ServerId, stateful_set: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::bytes;
+    use super::{bytes, duration};
+    use std::time::Duration;
 
     #[test]
     fn sizes_are_written_as_kubernetes_writes_them() {
@@ -223,5 +280,16 @@ mod tests {
             [0, 7, 2048, 134_217_728, 1 << 30]
         );
         assert!(["", "Mi", "-1", "1M", "1.5Gi", "99999999999999Gi"].iter().all(|text| bytes(text).is_err()));
+    }
+
+    #[test]
+    fn a_time_has_a_unit() {
+        let seconds = [("0s", 0), ("90s", 90), ("15m", 900), ("2h", 7200), ("7d", 604_800)];
+        for (text, seconds) in seconds {
+            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "15", "m", "-1h", "1.5h", "1w", "99999999999d"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
     }
 }

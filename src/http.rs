@@ -11,6 +11,7 @@ mod explain;
 mod health;
 mod own;
 mod page;
+mod pause;
 pub mod rows;
 mod serve;
 pub mod source;
@@ -22,6 +23,7 @@ pub use error::Error;
 pub use explain::{Change, Explanation};
 pub use own::{PlanAnswer, WaitingRow};
 pub use page::{MAX_LIMIT, Page};
+pub use pause::{AdoptAnswer, PauseAnswer};
 pub use serve::serve;
 pub use whatif::{StepRow, WhatIfAnswer};
 pub use writer::From;
@@ -84,6 +86,8 @@ pub fn router(face: Face) -> Router {
         .route("/api/1/databases/loadBalancerConfigs", any(unknown))
         .route("/api/1/databases/hotCopyStatus", any(unknown))
         .route("/api/1/kaa/plan", get(own::plan))
+        .route("/api/1/kaa/pause", get(pause::shown).put(pause::pause).delete(pause::resume))
+        .route("/api/1/kaa/adopt", post(pause::adopt))
         .route("/api/1/kaa/explain/{*subject}", get(explain::explain))
         .fallback(unknown)
         .method_not_allowed_fallback(unknown)

@@ -13,6 +13,7 @@ pub mod lease;
 pub mod watch;
 
 use k8s_openapi::NamespaceResourceScope;
+use kaa_core::observed::objects::ANNOTATION_PREFIX;
 use kube::api::GetParams;
 use kube::core::Status;
 use kube::{Api, Client, Resource};
@@ -39,6 +40,8 @@ pub struct Kubernetes {
     namespace: String,
     /// How long a single request may take.
     timeout: Duration,
+    /// What stands before the names of the annotations that are looked at.
+    annotation_prefix: String,
 }
 
 /// What was asked for, in the words of a Role.
@@ -179,13 +182,20 @@ pub async fn connect(namespace: Option<String>) -> Result<Kubernetes, Error> {
 impl Kubernetes {
     /// Wraps a client, which may as well be a simulated one.
     pub fn new(client: Client, namespace: impl Into<String>) -> Self {
-        Self { client, namespace: namespace.into(), timeout: REQUEST_TIMEOUT }
+        let annotation_prefix = ANNOTATION_PREFIX.to_owned();
+        Self { client, namespace: namespace.into(), timeout: REQUEST_TIMEOUT, annotation_prefix }
     }
 
     /// The same with another limit on how long a single request may take.
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
+    }
+
+    /// The same, looking at annotations with another prefix.
+    #[must_use]
+    pub fn with_annotation_prefix(self, annotation_prefix: String) -> Self {
+        Self { annotation_prefix, ..self }
     }
 
     /// The namespace that everything here is about.

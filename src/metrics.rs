@@ -247,11 +247,17 @@ pub fn command_name(command: &Command) -> &'static str {
         Command::RegisterProcess(_) => "register_process",
         Command::LoseSession { .. } => "lose_session",
         Command::ReportState { .. } => "report_state",
+        Command::ReportHistory { .. } => "report_history",
         Command::LearnContainer { .. } => "learn_container",
         Command::ReportExit { .. } => "report_exit",
         Command::RemoveProcess { .. } => "remove_process",
         Command::RemoveArchive { .. } => "remove_archive",
         Command::PurgeArchive { .. } => "purge_archive",
+        Command::NoteClaimGone { .. } => "note_claim_gone",
+        Command::DeleteDatabase { .. } => "delete_database",
+        Command::PauseResync { .. } => "pause_resync",
+        Command::ResumeResync => "resume_resync",
+        Command::AdoptAnchor { .. } => "adopt_anchor",
         Command::SetValue { .. } => "set_value",
         Command::StopProcess { .. } => "stop_process",
         Command::EvictProcess { .. } => "evict_process",
@@ -259,7 +265,9 @@ pub fn command_name(command: &Command) -> &'static str {
 }
 
 /// Every answer of [`reason`].
-const REASONS: [&str; 14] = [
+const REASONS: [&str; 24] = [
+    "start_held",
+    "ordered_ready",
     "kind_unknown",
     "session_live",
     "session_lost",
@@ -271,6 +279,14 @@ const REASONS: [&str; 14] = [
     "stateful_set_replaced",
     "last_archive",
     "unbound",
+    "purge_delayed",
+    "purge_held",
+    "workload_paused",
+    "paused",
+    "database_wanted",
+    "database_in_use",
+    "database_deletion_off",
+    "other_cluster",
     "ambiguous_domain",
     "restored_elsewhere",
     "not_proven",
@@ -287,6 +303,8 @@ fn resident_memory_bytes() -> i64 {
 /// A reason to wait as one word.
 pub fn reason(reason: &WaitingReason) -> &'static str {
     match reason {
+        WaitingReason::StartHeld(_) => "start_held",
+        WaitingReason::OrderedReady { .. } => "ordered_ready",
         WaitingReason::KindUnknown { .. } => "kind_unknown",
         WaitingReason::SessionLive => "session_live",
         WaitingReason::SessionLost => "session_lost",
@@ -298,6 +316,14 @@ pub fn reason(reason: &WaitingReason) -> &'static str {
         WaitingReason::StatefulSetReplaced(_) => "stateful_set_replaced",
         WaitingReason::LastArchive => "last_archive",
         WaitingReason::Unbound => "unbound",
+        WaitingReason::PurgeDelayed { .. } => "purge_delayed",
+        WaitingReason::PurgeHeld { .. } => "purge_held",
+        WaitingReason::WorkloadPaused { .. } => "workload_paused",
+        WaitingReason::Paused { .. } => "paused",
+        WaitingReason::DatabaseWanted { .. } => "database_wanted",
+        WaitingReason::DatabaseInUse(_) => "database_in_use",
+        WaitingReason::DatabaseDeletionOff => "database_deletion_off",
+        WaitingReason::OtherCluster(_) => "other_cluster",
         WaitingReason::AmbiguousDomain(_) => "ambiguous_domain",
         WaitingReason::RestoredElsewhere => "restored_elsewhere",
         WaitingReason::Unread { .. } | WaitingReason::NotConfirmed { .. } => "not_proven",

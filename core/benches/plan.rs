@@ -20,11 +20,11 @@ fn main() {
     println!("{:>7} pods {:>6} archives  {:>12} {:>12} {:>14}", "", "", "median", "max", "per pod");
     for pods in [1_000, 2_000, 5_000, 10_000, 20_000] {
         let (domain, observed) = cluster(pods);
-        let policy = Policy { cluster: "c1".into(), namespace: "default".to_owned() };
+        let policy = Policy::new("c1".into(), "default".to_owned());
         let mut took: Vec<Duration> = (0..ROUNDS)
             .map(|_| {
                 let began = Instant::now();
-                let plan = black_box(plan(&domain, &observed, &policy));
+                let plan = black_box(plan(&domain, &observed, &policy, domain.time));
                 let took = began.elapsed();
                 assert!(plan.findings.is_empty() && plan.waiting.is_empty(), "{plan}");
                 took

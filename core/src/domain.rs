@@ -9,8 +9,10 @@ pub mod audit;
 pub mod command;
 pub mod database;
 pub mod evidence;
+pub mod gate;
 pub mod ids;
 pub mod invariants;
+mod pause;
 mod person;
 pub mod process;
 mod registration;
@@ -24,6 +26,7 @@ use command::{Actor, Command, Entry, Outcome, Refusal};
 use database::{Database, DatabaseState, Incarnation};
 use evidence::Evidence;
 use ids::{ArchiveId, ClusterName, DatabaseName, DomainId, Millis, ResyncEpoch, ServerId, SessionNumber, StartId, Uid};
+pub use pause::Pause;
 use process::{DurableState, EngineKind, EngineState, ExitReason, Process, SessionState, Stop, Tombstone};
 use serde::{Deserialize, Serialize};
 use server::Server;
@@ -62,6 +65,9 @@ pub struct Domain {
     pub values: BTreeMap<String, String>,
     /// Each cluster's resync leader.
     pub resync: BTreeMap<ClusterName, ResyncLeader>,
+    /// Set while a person has paused the resync.
+    #[serde(default)]
+    pub paused: Option<Pause>,
     /// Who changed what, why, and on what evidence.
     pub audit: Audit,
     /// The archive id given last.
@@ -108,6 +114,9 @@ impl Domain {
             Command::ReportState { process, session, engine, pid } => {
                 self.report_state(&actor, process, session, engine, pid)
             }
+            Command::ReportHistory { process, session, history } => {
+                self.report_history(&actor, process, session, history)
+            }
             Command::LearnContainer { process, pod, container } => {
                 self.learn_container(&actor, process, &pod, container)
             }
@@ -122,6 +131,17 @@ impl Domain {
             }
             Command::PurgeArchive { fence, archive, claim, evidence } => {
                 self.purge_archive(&actor, &fence, archive, &claim, evidence)
+            }
+            Command::NoteClaimGone { fence, archive, claim, evidence } => {
+                self.note_claim_gone(&actor, &fence, archive, &claim, evidence)
+            }
+            Command::DeleteDatabase { fence, database, evidence } => {
+                self.delete_database(&actor, &fence, &database, evidence)
+            }
+            Command::PauseResync { why } => self.pause(&actor, why),
+            Command::ResumeResync => self.resume(&actor),
+            Command::AdoptAnchor { known, anchor, why, evidence } => {
+                self.adopt_anchor(&actor, &known, anchor, &why, evidence)
             }
             Command::SetValue { key, value, expected } => self.set_value(&actor, key, value, &expected),
             Command::StopProcess { process, how } => self.stop_process(&actor, process, how),
@@ -213,8 +233,9 @@ impl Domain {
             return Err(Refusal::SessionLost { process: id, session });
         }
         let durable = match (process.durable, engine) {
-            (DurableState::RequestedShutdown, _) | (_, EngineState::ShuttingDown) => DurableState::RequestedShutdown,
             (DurableState::Requested, EngineState::Running) => DurableState::Monitored,
+            (DurableState::Monitored, EngineState::ShuttingDown) => DurableState::RequestedShutdown,
+            // One that never ran keeps its state whatever it says: its database would be taken to run.
             (durable, _) => durable,
         };
         if (process.durable, process.engine, process.about.pid) == (durable, engine, pid) {
@@ -232,6 +253,19 @@ impl Domain {
         }
         self.note(actor, subjects, format!("{durable}:{engine}"), None);
         self.refresh_database(actor, &database);
+        Ok(Outcome::Changed)
+    }
+
+    fn report_history(&mut self, actor: &Actor, id: StartId, session: SessionNumber, history: u64) -> Applied {
+        let process = self.in_session(id, session)?;
+        if process.session.state != SessionState::Live {
+            return Err(Refusal::SessionLost { process: id, session });
+        }
+        if process.history == Some(history) {
+            return Ok(Outcome::Unchanged);
+        }
+        process.history = Some(history);
+        self.note(actor, [Subject::Process(id)], format!("the history of its archive is {history}"), None);
         Ok(Outcome::Changed)
     }
 
@@ -324,7 +358,7 @@ impl Domain {
         });
         let Some(database) = self.databases.get_mut(name) else { return };
         let state = if runs { DatabaseState::Running } else { DatabaseState::NotRunning };
-        if database.state == state {
+        if database.state == state || (database.state == DatabaseState::Tombstone && !runs) {
             return;
         }
         database.state = state;

@@ -5,18 +5,19 @@
 //! the domain checks expectation, fence and evidence once more. Nothing is retried within a pass.
 
 mod archives;
+pub mod databases;
 pub mod leadership;
 pub mod plan;
 mod processes;
 pub mod whatif;
 
-use crate::domain::Domain;
-use crate::domain::archive::RemovalReason;
+use crate::domain::archive::{Ordinal, RemovalReason};
 use crate::domain::audit::Subject;
 use crate::domain::command::{Command, Fence};
 use crate::domain::evidence::{Evidence, Fact};
 use crate::domain::ids::{ArchiveId, ClusterName, Millis, StartId, Uid};
 use crate::domain::process::{ExitReason, Process, Tombstone};
+use crate::domain::{Domain, Pause};
 use crate::observed::objects::RAFT_LOG_TEMPLATE;
 use crate::observed::{Observed, Unknown};
 use plan::{Finding, Kind, Need, Plan, Proposal, Waiting, WaitingReason};
@@ -29,12 +30,33 @@ pub struct Policy {
     pub cluster: ClusterName,
     /// The namespace that is watched; objects of others are not ours to judge.
     pub namespace: String,
+    /// How long an archive is kept, removed, once its claim is known to be gone.
+    pub purge_delay_ms: u64,
+    /// Whether databases are deleted that nothing wants any more.
+    pub database_deletion: DatabaseDeletion,
+}
+
+impl Policy {
+    /// The policy of an agent that was told nothing else: purge at once, and delete what nothing wants.
+    pub fn new(cluster: ClusterName, namespace: String) -> Self {
+        Self { cluster, namespace, purge_delay_ms: 0, database_deletion: DatabaseDeletion::Auto }
+    }
+}
+
+/// Whether databases are deleted that have no archive left and that nothing wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DatabaseDeletion {
+    /// By the resync, on evidence.
+    Auto,
+    /// By nobody.
+    Never,
 }
 
 /// Every subreconciler, in the order in which its findings are carried out.
-const SUBRECONCILERS: [fn(&View, &mut Plan); 2] = [
+const SUBRECONCILERS: [fn(&View, &mut Plan); 3] = [
     processes::plan, // first, since an archive can be judged only when no process is on it
     archives::plan,
+    databases::plan, // last, since a database goes after its archives
 ];
 
 /// What a subreconciler sees.
@@ -42,17 +64,24 @@ struct View<'a> {
     domain: &'a Domain,
     observed: &'a Observed,
     policy: &'a Policy,
+    now: Millis,
     /// The living process on each archive.
     on_archive: BTreeMap<ArchiveId, &'a Process>,
 }
 
-/// Compares the domain with what Kubernetes shows.
-pub fn plan(domain: &Domain, observed: &Observed, policy: &Policy) -> Plan {
+/// Compares the domain with what Kubernetes shows. `now` is the wall clock, by which delays end; the domain's own time
+/// counts if it is later.
+pub fn plan(domain: &Domain, observed: &Observed, policy: &Policy, now: Millis) -> Plan {
     let on_archive = domain.processes.values().filter_map(|process| Some((process.archive?, process))).collect();
-    let view = View { domain, observed, policy, on_archive };
+    let view = View { domain, observed, policy, now: now.max(domain.time), on_archive };
     let mut plan = Plan::default();
     for subreconciler in SUBRECONCILERS {
         subreconciler(&view, &mut plan);
+    }
+    if let Some(Pause { by, why, .. }) = &domain.paused {
+        plan.hold_takeaways(&WaitingReason::Paused { by: by.clone(), why: why.clone() });
+        let waiting = WaitingReason::Paused { by: by.clone(), why: why.clone() };
+        plan.waiting.push(Waiting { subject: Subject::Domain, reason: waiting });
     }
     if let Some(several) = several_domains(observed) {
         plan.hold_takeaways(&WaitingReason::AmbiguousDomain(several));
@@ -87,6 +116,31 @@ impl View<'_> {
         }
     }
 
+    /// The StatefulSet of this name, if an annotation on it pauses what would be taken away of it. Another of the same
+    /// name counts too: whoever wrote the annotation knows of names only.
+    fn paused_set(&self, owner: Option<&Ordinal>) -> Option<WaitingReason> {
+        let set = self.observed.stateful_sets.known().ok()?.get(&owner?.stateful_set)?;
+        set.paused.then(|| WaitingReason::WorkloadPaused { workload: format!("statefulset {}", set.name) })
+    }
+
+    /// What pauses the taking-away of a process: the StatefulSet of its archive. Whose pod another one was is not known
+    /// once the pod is gone, so any workload of its database counts.
+    fn paused_process(&self, process: &Process) -> Option<WaitingReason> {
+        let archive = process.archive.and_then(|archive| self.domain.archives.get(&archive));
+        let owner = archive.and_then(|archive| archive.claim.as_ref()).and_then(|claim| claim.owner.as_ref());
+        if owner.is_some() {
+            return self.paused_set(owner);
+        }
+        let database = Some(&process.database);
+        let sets = self.observed.stateful_sets.known().ok().into_iter().flat_map(BTreeMap::values);
+        let deployments = self.observed.deployments.known().ok().into_iter().flat_map(BTreeMap::values);
+        let set = sets.filter(|set| set.paused && set.database.as_ref() == database);
+        let set = set.map(|set| format!("statefulset {}", set.name));
+        let deployment = deployments.filter(|deployment| deployment.paused && deployment.database.as_ref() == database);
+        let deployment = deployment.map(|deployment| format!("deployment {}", deployment.name));
+        set.chain(deployment).next().map(|workload| WaitingReason::WorkloadPaused { workload })
+    }
+
     fn tombstone_of_container(&self, id: &crate::domain::ids::ContainerId) -> Option<&Tombstone> {
         self.domain.tombstones.values().find(|tombstone| tombstone.process.container_id.as_ref() == Some(id))
     }
@@ -112,7 +166,12 @@ pub fn confirm(
     let mut evidence = Evidence { read_at: readings.at, facts: Vec::new() };
     for need in &finding.needs {
         match readings.answers.get(need) {
-            Some(Ok(facts)) => evidence.facts.extend(facts.iter().cloned()),
+            Some(Ok(facts)) => {
+                if let Some(held) = facts.iter().find_map(|fact| stands_against(&finding.proposal, fact)) {
+                    return Err(held);
+                }
+                evidence.facts.extend(facts.iter().filter(|fact| bears_on(&finding.proposal, fact)).cloned());
+            }
             Some(Err(why)) => return Err(WaitingReason::Unread { need: need.clone(), why: why.clone() }),
             None => return Err(WaitingReason::Unread { need: need.clone(), why: "it was not read".to_owned() }),
         }
@@ -142,12 +201,44 @@ pub fn confirm(
             let claim = claim.uid;
             (proven, Command::RemoveArchive { fence, archive, claim, reason, evidence: evidence.clone() })
         }
+        Proposal::NoteClaimGone { archive, claim } => {
+            let proven = evidence.claim_is_gone(&claim.name);
+            (proven, Command::NoteClaimGone { fence, archive, claim: claim.uid, evidence: evidence.clone() })
+        }
+        Proposal::DeleteDatabase(database) => {
+            let proven = evidence.database_unwanted(&database);
+            (proven, Command::DeleteDatabase { fence, database, evidence: evidence.clone() })
+        }
         Proposal::PurgeArchive { archive, claim } => {
             let proven = evidence.claim_is_gone(&claim.name);
             (proven, Command::PurgeArchive { fence, archive, claim: claim.uid, evidence: evidence.clone() })
         }
     };
     if proven { Ok(command) } else { Err(WaitingReason::NotConfirmed { read: evidence }) }
+}
+
+/// What a fresh read showed that a person has asked to be held back.
+fn stands_against(proposal: &Proposal, fact: &Fact) -> Option<WaitingReason> {
+    match (proposal, fact) {
+        (_, Fact::WorkloadPaused { stateful_set }) => {
+            Some(WaitingReason::WorkloadPaused { workload: format!("statefulset {stateful_set}") })
+        }
+        (Proposal::PurgeArchive { .. }, Fact::PurgeHeld { stateful_set }) => {
+            Some(WaitingReason::PurgeHeld { stateful_set: stateful_set.clone() })
+        }
+        _ => None,
+    }
+}
+
+/// Whether a command keeps what was read. A StatefulSet that was read only for what it holds back proves nothing.
+fn bears_on(proposal: &Proposal, fact: &Fact) -> bool {
+    match fact {
+        Fact::PurgeHeld { .. } | Fact::WorkloadPaused { .. } => false,
+        Fact::StatefulSetIs { .. } => {
+            matches!(proposal, Proposal::RemoveArchive { reason: RemovalReason::ScaledDown, .. })
+        }
+        _ => true,
+    }
 }
 
 /// A finding about a process that takes it away.

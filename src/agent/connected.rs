@@ -8,6 +8,7 @@ use super::Shared;
 use crate::config::BACKOFF;
 use crate::proto::engine as wire;
 use kaa_core::domain::Domain;
+use kaa_core::domain::gate::Held;
 use kaa_core::domain::ids::StartId;
 use kaa_core::domain::process::Stop;
 use std::collections::BTreeMap;
@@ -40,6 +41,10 @@ struct Stream {
 struct Line {
     process: StartId,
     answers: Answers,
+    /// Whether it was told to start.
+    started: bool,
+    /// Why it was told that it may not start yet.
+    held: Option<Held>,
     told: Option<Stop>,
 }
 
@@ -68,7 +73,7 @@ impl Connected {
     /// Notes whose stream it is.
     pub fn registered(&self, connection: u64, process: StartId, answers: Answers) {
         if let Some(stream) = self.streams().get_mut(&connection) {
-            stream.line = Some(Line { process, answers, told: None });
+            stream.line = Some(Line { process, answers, started: false, held: None, told: None });
         }
     }
 
@@ -91,9 +96,10 @@ impl Connected {
     }
 
     /// Tells every engine what the domain asks of it and it was not told yet.
-    fn tell(&self, domain: &Domain) {
+    pub fn tell(&self, domain: &Domain) {
         for stream in self.streams().values_mut() {
             let Some(line) = &mut stream.line else { continue };
+            line.tell_start(domain);
             let Some(wanted) = wanted(domain, line.process).filter(|wanted| line.told < Some(*wanted)) else {
                 continue;
             };
@@ -104,6 +110,35 @@ impl Connected {
             }
         }
     }
+}
+
+impl Line {
+    /// Says Start when the gate is open, and until then why it is not. A wrapper whose engine runs leaves it alone.
+    fn tell_start(&mut self, domain: &Domain) {
+        if self.started {
+            return;
+        }
+        match domain.may_start(self.process) {
+            // One whose queue is full is told the next time.
+            Ok(()) => self.started = self.answers.try_send(Ok(start())).is_ok(),
+            Err(Held::Unknown) => {}
+            Err(held) if self.held.as_ref() == Some(&held) => {}
+            Err(held) => {
+                let reason = held.to_string();
+                let message = wire::ToEngine { message: Some(wire::to_engine::Message::Held(wire::Held { reason })) };
+                if self.answers.try_send(Ok(message)).is_ok() {
+                    info!("process {}: held: {held}", self.process);
+                    self.held = Some(held);
+                }
+            }
+        }
+    }
+}
+
+fn start() -> wire::ToEngine {
+    let action = Some(wire::directive::Action::Start(wire::Start {}));
+    let directive = wire::Directive { id: 1, deadline_ms: 0, action };
+    wire::ToEngine { message: Some(wire::to_engine::Message::Directive(directive)) }
 }
 
 /// How the engine of a process shall end, if it shall: because somebody asked for it, or because the domain has no such
@@ -154,6 +189,50 @@ mod tests {
         assert_eq!(outcome, Outcome::Changed);
     }
 
+    fn started() -> wire::Directive {
+        match start().message {
+            Some(wire::to_engine::Message::Directive(directive)) => directive,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What an engine was told of its start: why not, or `start`.
+    fn said(engine: &mut Receiver<Result<wire::ToEngine, Status>>) -> Vec<String> {
+        let mut said = Vec::new();
+        while let Ok(message) = engine.try_recv() {
+            said.push(match message.unwrap().message {
+                Some(wire::to_engine::Message::Directive(directive)) if directive == started() => "start".to_owned(),
+                Some(wire::to_engine::Message::Held(held)) => held.reason,
+                other => panic!("{other:?}"),
+            });
+        }
+        said
+    }
+
+    #[test]
+    fn an_engine_starts_when_the_gate_opens_and_hears_why_not_until_then() {
+        let (mut domain, connected) = (fake::domain(), Connected::default());
+        for process in [StartId(1), StartId(5)] {
+            apply(&mut domain, Command::EvictProcess { process });
+        }
+        let mut engine = connect(&connected, StartId(4), 4);
+        connected.tell(&domain);
+        connected.tell(&domain);
+        assert_eq!(said(&mut engine), ["waiting for a storage manager that runs"], "once");
+        let mut unknown = connect(&connected, StartId(9), 4);
+        connected.tell(&domain);
+        assert_eq!(said(&mut unknown), [""; 0], "this agent has not applied its registration yet");
+        let mut running = fake::domain();
+        running.index = domain.index;
+        connected.tell(&running);
+        connected.tell(&running);
+        assert_eq!(said(&mut engine), ["start"]);
+        connected.remove(4);
+        let mut engine = connect(&connected, StartId(4), 4);
+        connected.tell(&running);
+        assert_eq!(said(&mut engine), ["start"], "on every new stream");
+    }
+
     fn connect(connected: &Connected, process: StartId, queue: usize) -> Receiver<Result<wire::ToEngine, Status>> {
         let (answers, receiver) = mpsc::channel(queue);
         connected.hear(process.0);
@@ -166,6 +245,7 @@ mod tests {
         let mut deadlines = Vec::new();
         while let Ok(message) = engine.try_recv() {
             match message.unwrap().message {
+                Some(wire::to_engine::Message::Directive(directive)) if directive == started() => {}
                 Some(wire::to_engine::Message::Directive(wire::Directive { deadline_ms, action, .. })) => {
                     assert!(matches!(action, Some(wire::directive::Action::Exit(_))), "{action:?}");
                     deadlines.push(deadline_ms);
@@ -212,6 +292,8 @@ mod tests {
     fn one_that_takes_no_message_now_is_told_later() {
         let (mut domain, connected, process) = (fake::domain(), Connected::default(), StartId(4));
         let mut engine = connect(&connected, process, 1);
+        connected.tell(&domain);
+        assert!(told(&mut engine).is_empty(), "it is told to start");
         apply(&mut domain, Command::StopProcess { process, how: Stop::Gracefully });
         connected.tell(&domain);
         apply(&mut domain, Command::StopProcess { process, how: Stop::Kill });

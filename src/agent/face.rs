@@ -3,16 +3,19 @@
 use super::{LINEARIZE, Shared};
 use crate::config::{Config, ordinal_of};
 use crate::http::source::{
-    Check, Health, LastPass, Membership, NoQuorum, NotWritten, Peer, PlanReport, Source, Status, Written,
+    Check, Health, LastPass, Membership, NoQuorum, NotWritten, Peer, PlanReport, ReadAnchor, Source, Status, Written,
 };
+use crate::kubernetes::anchor;
 use crate::kubernetes::lease::Leadership;
 use crate::raft::ProposeError;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
 use kaa_core::domain::command::{Actor, Command};
+use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{Millis, RaftId, ServerId, StartId};
 use kaa_core::domain::process::SessionState;
+use kaa_core::membership::Anchor;
 use kaa_core::observed::Unknown;
 use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::outcome::WhatIf;
@@ -90,6 +93,16 @@ impl Source for Door {
         .boxed()
     }
 
+    fn read_anchor(&self) -> BoxFuture<'_, Result<ReadAnchor, String>> {
+        async {
+            match self.shared.get() {
+                Some(shared) => read_anchor(shared).await,
+                None => Err(self.why_not()),
+            }
+        }
+        .boxed()
+    }
+
     fn plan(&self) -> PlanReport {
         self.shared.get().map(|shared| plan_report(shared)).unwrap_or_default()
     }
@@ -112,6 +125,27 @@ impl Source for Door {
     fn now(&self) -> Millis {
         crate::clock::now()
     }
+}
+
+/// A missing anchor is made, so that a domain that was restored without it can be adopted. It names no log as founder: none
+/// has the id 0, so nobody founds anything on its ground.
+async fn read_anchor(shared: &Shared) -> Result<ReadAnchor, String> {
+    let (kubernetes, name) = (&shared.kubernetes, shared.config.anchor_name());
+    let read = async || anchor::read(kubernetes, &name).await.map_err(|error| error.to_string());
+    let found = match read().await? {
+        Some(found) => Some(found),
+        None => {
+            let status = shared.raft.status();
+            let anchor = Anchor { domain: status.domain, epoch: status.epoch, founder: RaftId(0) };
+            let made = anchor::create(kubernetes, &name, &anchor, &shared.config.server).await;
+            made.map_err(|error| error.to_string())?;
+            read().await?
+        }
+    };
+    let (anchor, uid) = found.ok_or_else(|| format!("lease {name} was made, and is gone again"))?;
+    let facts = vec![Fact::AnchorIs { uid: uid.clone() }];
+    let evidence = Evidence { read_at: crate::clock::now(), facts };
+    Ok(ReadAnchor { name, uid, domain: anchor.domain, evidence })
 }
 
 async fn write(shared: &Shared, actor: Actor, command: Command) -> Result<Written, NotWritten> {
@@ -209,7 +243,7 @@ fn plan_report(shared: &Shared) -> PlanReport {
     let observed = shared.observed.read().unwrap_or_else(PoisonError::into_inner);
     let (mut plan, epoch) = shared.raft.read(|domain| {
         let epoch = domain.resync.get(&shared.config.cluster).map(|leader| leader.epoch);
-        (plan(domain, &observed, &shared.policy), epoch)
+        (plan(domain, &observed, &shared.policy, crate::clock::now()), epoch)
     });
     let last = shared.last_pass.lock().unwrap_or_else(PoisonError::into_inner).clone();
     if let Some(last) = &last {

@@ -85,7 +85,7 @@ async fn pass(shared: &Shared, term: &Term) -> Result<LastPass, String> {
     let fence = Fence { cluster: shared.config.cluster.clone(), epoch };
     let (Plan { findings, mut waiting }, anchor) = {
         let observed = shared.observed.read().map_err(|_| "the watches have failed")?;
-        shared.raft.read(|domain| (plan(domain, &observed, &shared.policy), domain.anchor.clone()))
+        shared.raft.read(|domain| (plan(domain, &observed, &shared.policy, at), domain.anchor.clone()))
     };
     let mut lines = Vec::new();
     if !findings.is_empty() {

@@ -159,9 +159,8 @@ async fn serve(
     };
     info!("{pod}: process {}, session {}", registered.process, registered.session);
     send(answers, To::Registered(registered_message(shared, &registered))).await?;
-    let start = wire::directive::Action::Start(wire::Start {});
-    send(answers, To::Directive(wire::Directive { id: 1, deadline_ms: 0, action: Some(start) })).await?;
     shared.connected.registered(entry.connection, registered.process, answers.clone());
+    shared.raft.read(|domain| shared.connected.tell(domain));
     while let Some(message) = next(incoming).await? {
         shared.connected.hear(entry.connection);
         if shared.vouches_for_nobody() {
@@ -171,6 +170,7 @@ async fn serve(
             From::Register(_) => return Err(Status::invalid_argument("Register comes once for each stream")),
             From::Heartbeat(heartbeat) => send(answers, To::Heartbeat(heartbeat)).await?,
             From::State(state) => report_state(shared, &registered, &state).await?,
+            From::History(history) => report_history(shared, &registered, history.value).await?,
             From::Result(result) if result.ok => {}
             From::Result(result) => warn!("process {}: could not do it: {}", registered.process, result.message),
             From::Exit(exit) => {
@@ -250,6 +250,11 @@ async fn report_state(shared: &Shared, registered: &Registered, state: &wire::St
     };
     let (process, session) = (registered.process, registered.session);
     report(shared, Command::ReportState { process, session, engine, pid: state.pid }).await
+}
+
+async fn report_history(shared: &Shared, registered: &Registered, history: u64) -> Result<(), Status> {
+    let (process, session) = (registered.process, registered.session);
+    report(shared, Command::ReportHistory { process, session, history }).await
 }
 
 async fn report_exit(shared: &Shared, registered: &Registered, exit: wire::Exit) -> Result<(), Status> {

@@ -1,6 +1,6 @@
 //! Asks an agent, and says in plain words why there is no answer.
 
-use super::{Agent, Format};
+use super::{Agent, Format, Writing};
 use crate::http::{MAX_LIMIT, Page};
 use reqwest::{Client, Method, Url};
 use serde::Serialize;
@@ -35,6 +35,8 @@ pub(super) enum Error {
 pub(super) struct Api {
     client: Client,
     base: Url,
+    /// `USER:PASSWORD`.
+    credentials: Option<String>,
 }
 
 impl Api {
@@ -49,7 +51,23 @@ impl Api {
         // Agents are asked directly: a proxy outside the cluster does not know them.
         let client = Client::builder().no_proxy().timeout(TIMEOUT).connect_timeout(CONNECT_TIMEOUT).build();
         let client = client.map_err(|source| no_answer(&base, source))?;
-        Ok(Self { client, base })
+        Ok(Self { client, base, credentials: None })
+    }
+
+    /// The same, saying who asks.
+    pub(super) fn by(self, writing: &Writing) -> Self {
+        Self { credentials: writing.basic_creds.clone(), ..self }
+    }
+
+    /// Asks for a change.
+    pub(super) async fn change<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &[&str],
+        body: Option<Value>,
+    ) -> Result<T, Error> {
+        let answer = self.send(method, path, &[], body).await?;
+        self.understood(answer)
     }
 
     /// Asks for one thing.
@@ -92,6 +110,9 @@ impl Api {
             url.query_pairs_mut().extend_pairs(query);
         }
         let mut request = self.client.request(method, url);
+        if let Some((name, password)) = self.credentials.as_ref().map(|c| c.split_once(':').unwrap_or((c, ""))) {
+            request = request.basic_auth(name, Some(password));
+        }
         if let Some(body) = body {
             request = request.json(&body);
         }

@@ -1,9 +1,9 @@
 //! `kaa show`: the domain and its archives, line by line in the shape that users of such systems know.
 
-use super::Agent;
 use super::api::{Api, Error};
-use crate::http::Page;
+use super::{Agent, pause};
 use crate::http::rows::{ArchiveRow, DatabaseRow, ExitedRow, PeerRow, ProcessRow};
+use crate::http::{Page, PauseAnswer};
 use clap::{Args, Subcommand};
 use kaa_core::domain::ids::Millis;
 use serde::{Deserialize, Serialize};
@@ -70,6 +70,7 @@ pub(super) struct Shown {
     pub(super) peers: Vec<PeerRow>,
     pub(super) databases: Vec<DatabaseRow>,
     pub(super) processes: Vec<ProcessRow>,
+    pub(super) resync: PauseAnswer,
 }
 
 impl Domain {
@@ -82,6 +83,7 @@ impl Domain {
         for (name, order) in [("peers", "id"), ("databases", "name"), ("processes", "startId")] {
             shown[name] = Value::Array(api.all(&[name], &[("orderBy", order)]).await?.data);
         }
+        shown["resync"] = api.get(&["kaa", "pause"], &[]).await?;
         let rows: Shown = api.understood(shown.clone())?;
         Ok(self.agent.print(&shown, |_| domain(&rows)))
     }
@@ -96,10 +98,14 @@ pub(super) fn domain(shown: &Shown) -> String {
         "Servers:".to_owned(),
     ];
     lines.extend(shown.peers.iter().map(|peer| format!("  {}", server(peer))));
+    if shown.resync.paused {
+        lines.insert(2, pause::text(&shown.resync).trim_end().to_owned());
+    }
     lines.push("Databases:".to_owned());
     let gone = shown.peers.iter().filter(|peer| peer.connected_state.state != "Connected");
     let gone: BTreeSet<&str> = gone.map(|peer| peer.id.as_str()).collect();
-    for database in &shown.databases {
+    // One that was deleted is of no interest unless it is asked for by name (`kaa explain`).
+    for database in shown.databases.iter().filter(|database| database.state != "TOMBSTONE") {
         lines.push(format!("  {} [state = {}]", database.name, database.state));
         let processes = shown.processes.iter().filter(|process| process.db_name == database.name);
         lines.extend(processes.map(|row| format!("    {}", process(row, shown_state(row, &gone)))));

@@ -34,6 +34,9 @@ async fn run(line: &str, server: &str) -> Result<String, api::Error> {
         Command::Show(noun) => noun.run().await,
         Command::Plan(plan) => plan.run().await,
         Command::Explain(explain) => explain.run().await,
+        Command::Pause(pause) => pause.run().await,
+        Command::Resume(resume) => resume.run().await,
+        Command::Adopt(adopt) => adopt.run().await,
         _ => unreachable!("the others ask no server"),
     }
 }
@@ -130,6 +133,57 @@ async fn explain() {
     check("explain-value", fake::source(), "explain value/nuodb/nuosm/readiness").await;
     let error = run_on(fake::source(), "explain archive/77").await.unwrap_err();
     assert_eq!(error.to_string(), "nothing is known of archive/77");
+}
+
+/// The loopback address that these tests ask from is the agent's own pod's.
+#[tokio::test]
+async fn a_pause_says_who_and_why_wherever_it_is_looked_at() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let face = Face { source: Arc::new(fake::source()), metrics: Arc::new(Metrics::new()), credentials: None };
+    let server = tokio::spawn(serve(listener, router(face), std::future::pending()));
+    let mut text = String::new();
+    for line in ["resume", "pause --because moving-the-storage", "show domain", "explain domain", "resume"] {
+        text += &format!("$ kaa {line}\n{}", run(line, &address).await.unwrap());
+    }
+    let ready = reqwest::get(format!("http://{address}/readyz?verbose")).await.unwrap();
+    assert!(!ready.text().await.unwrap().contains("paused"));
+    run("pause --because again", &address).await.unwrap();
+    let ready = reqwest::get(format!("http://{address}/readyz?verbose")).await.unwrap();
+    assert_eq!(ready.status(), 200, "a pause does not make an agent unready");
+    text += &ready.text().await.unwrap();
+    server.abort();
+    golden("pause", &text);
+    let error = Cli::try_parse_from(["kaa", "pause"]).unwrap_err().to_string();
+    assert!(error.contains("--because <WHY>"), "{error}");
+}
+
+#[tokio::test]
+async fn adopt_tells_from_which_kubernetes_to_which() {
+    let line = "adopt --because restored";
+    let text = run_on(fake::source(), line).await.unwrap();
+    assert_eq!(text, "The domain belongs to this Kubernetes now (anchor anchor-2 instead of anchor-1).\n");
+    let fake = fake::source();
+    fake.domain.lock().unwrap().anchor = Some("anchor-2".into());
+    let text = run_on(fake, line).await.unwrap();
+    assert_eq!(text, "The domain belongs to this Kubernetes already (anchor anchor-2).\n");
+    let mut fake = fake::source();
+    fake.anchor = Ok(fake::anchor("d-2"));
+    let error = run_on(fake, line).await.unwrap_err();
+    assert_eq!(error.to_string(), "lease nuodb-main-anchor names domain d-2, and this is domain d-1");
+    let mut fake = fake::source();
+    fake.anchor = Err("no right to get leases".to_owned());
+    assert_eq!(run_on(fake, line).await.unwrap_err().to_string(), "no right to get leases");
+}
+
+#[tokio::test]
+async fn a_database_that_was_deleted_is_not_shown() {
+    let fake = fake::source();
+    let demo: kaa_core::domain::ids::DatabaseName = "demo".into();
+    fake.domain.lock().unwrap().databases.get_mut(&demo).unwrap().state =
+        kaa_core::domain::database::DatabaseState::Tombstone;
+    let text = run_on(fake, "show domain").await.unwrap();
+    assert!(!text.contains("demo [state"), "{text}");
 }
 
 #[tokio::test]

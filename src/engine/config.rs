@@ -44,7 +44,7 @@ impl fmt::Display for Kind {
 /// fares. SIGTERM stops the engine. With no agent in reach a running engine runs on.
 ///
 /// The exit code is the command's own, or 128 + n if signal n ended it. Before the command runs: 64 wrong use, 69 the
-/// archive's directory cannot be used, 70 an internal error, 75 another wrapper holds the archive's directory, 77 the
+/// archive's directory cannot be used, 70 an internal error, 75 another wrapper holds the archive's directory, 76 the domain has not let the engine start in time, 77 the
 /// domain refuses the engine until a person acts, 126 the command cannot be executed, 127 it is not found.
 #[derive(Clone, Debug, clap::Args)]
 pub struct EngineArgs {
@@ -107,6 +107,10 @@ pub struct EngineArgs {
     /// How long the engine may take to stop after SIGTERM before SIGKILL.
     #[arg(long, value_name = "SECONDS", env = "KAA_GRACE", default_value_t = 20)]
     pub grace: u64,
+    /// How long the wrapper waits for the domain to let the engine start, once it has heard why that is not yet so. Then it
+    /// ends, and its container starts anew: time never lets an engine start.
+    #[arg(long, value_name = "SECONDS", env = "KAA_START_WITHIN", default_value_t = 900)]
+    pub start_within: u64,
     /// The engine's command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
@@ -211,6 +215,8 @@ pub(super) struct Config {
     pub version: String,
     pub running_when: RunningWhen,
     pub grace: Duration,
+    /// How long it waits to be let start.
+    pub start_within: Duration,
     pub command: Vec<OsString>,
     pub dial: Dial,
 }
@@ -264,6 +270,7 @@ impl TryFrom<EngineArgs> for Config {
             version: args.version_of_engine,
             running_when: args.running_when,
             grace: Duration::from_secs(args.grace),
+            start_within: Duration::from_secs(args.start_within),
             command: args.command,
             dial: Dial { agents: args.agents, ca: args.ca, server_name: args.server_name, token_file: args.token_file },
         })

@@ -6,8 +6,8 @@
 use super::config::Dial;
 use super::dial::{self, Target};
 use crate::proto::engine::{
-    Directive, DirectiveResult, Exit, FromEngine, Heartbeat, Marker, Refused, Register, Registered, State, ToEngine,
-    from_engine, to_engine,
+    Directive, DirectiveResult, Exit, FromEngine, Heartbeat, History, Marker, Refused, Register, Registered, State,
+    ToEngine, from_engine, to_engine,
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -38,6 +38,8 @@ pub(super) struct Report {
     pub marker: Option<Marker>,
     /// How the engine fares; its process id is 0 until it is first started.
     pub state: State,
+    /// How new the archive's data is, once it is known which archive it is.
+    pub history: Option<History>,
     /// Set once the engine has ended, or never will start.
     pub exit: Option<Exit>,
 }
@@ -48,6 +50,8 @@ pub(super) enum Told {
     Registered(Registered),
     Refused(Refused),
     Directive(Directive, Answers),
+    /// Why the engine may not start yet.
+    Held(String),
     ExitNoted,
 }
 
@@ -264,6 +268,7 @@ impl Session {
             Some(to_engine::Message::Directive(directive)) => {
                 self.tell(Told::Directive(directive, Answers(outbound.clone()))).await
             }
+            Some(to_engine::Message::Held(held)) => self.tell(Told::Held(held.reason)).await,
             Some(to_engine::Message::ExitNoted(_)) => self.tell(Told::ExitNoted).await,
             Some(to_engine::Message::Refused(refused)) => {
                 let why = Lost::Refused(refused.reason.clone());
@@ -282,6 +287,9 @@ fn news(said: Option<&Report>, now: &Report) -> Vec<from_engine::Message> {
     let mut new = Vec::new();
     if said.is_none_or(|said| said.state != now.state) {
         new.push(from_engine::Message::State(now.state));
+    }
+    if said.is_none_or(|said| said.history != now.history) {
+        new.extend(now.history.map(from_engine::Message::History));
     }
     if said.is_none_or(|said| said.exit != now.exit) {
         new.extend(now.exit.clone().map(from_engine::Message::Exit));
@@ -312,6 +320,7 @@ mod tests {
         let name = |message: &from_engine::Message| match message {
             from_engine::Message::State(state) => state.engine().as_str_name().to_owned(),
             from_engine::Message::Exit(exit) => format!("exit {:?}", exit.code),
+            from_engine::Message::History(history) => format!("history {}", history.value),
             other => format!("{other:?}"),
         };
         news(said, now).iter().map(name).collect::<Vec<_>>().join(", ")
@@ -324,6 +333,9 @@ mod tests {
         let stopping = Report { state: State { engine: EngineState::ShuttingDown.into(), pid: 5 }, ..marked.clone() };
         let ended = Report { exit: Some(Exit { code: Some(0), ..Exit::default() }), ..stopping.clone() };
         assert_eq!("UNKNOWN", kinds(None, &Report::default()));
+        let known = Report { history: Some(History { value: 4 }), ..Report::default() };
+        assert_eq!("history 4", kinds(Some(&Report::default()), &known));
+        assert_eq!("UNKNOWN, history 4", kinds(None, &known), "on every new stream");
         assert_eq!("", kinds(Some(&running), &marked));
         assert_eq!("SHUTTING_DOWN", kinds(Some(&marked), &stopping));
         assert_eq!("exit Some(0)", kinds(Some(&stopping), &ended));

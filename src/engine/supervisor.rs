@@ -22,6 +22,9 @@ use tokio::time::{Instant, sleep_until};
 /// How long the end of the engine is offered to agents: a pod must be able to end when none is reachable.
 const EXIT_REPORT_LIMIT: Duration = Duration::from_secs(5);
 
+/// The exit code of a wrapper whose engine was not let start in time.
+const HELD_TOO_LONG: i32 = 76;
+
 /// Where the engine is in its one life.
 #[derive(Debug)]
 enum Phase {
@@ -68,6 +71,8 @@ pub(super) struct Supervisor {
     signals: Signals,
     member: Option<Member>,
     phase: Phase,
+    /// Why the engine may not start yet, and until when the wrapper waits for it.
+    held: Option<(String, Instant)>,
     /// Those who wait for the engine to have stopped.
     awaiting_stop: Vec<(u64, Answers)>,
 }
@@ -81,7 +86,7 @@ impl Supervisor {
         signals: Signals,
     ) -> Self {
         let (member, phase, awaiting_stop) = (None, Phase::Waiting, Vec::new());
-        Self { config, archive, report, told, signals, member, phase, awaiting_stop }
+        Self { config, archive, report, told, signals, member, phase, held: None, awaiting_stop }
     }
 
     /// Runs until the wrapper may end, and gives its exit code.
@@ -96,7 +101,7 @@ impl Supervisor {
 
     async fn next(&mut self) -> Action {
         let (due, look) = match &self.phase {
-            Phase::Waiting => (None, None),
+            Phase::Waiting => (self.held.as_ref().map(|(_, until)| *until), None),
             Phase::Running { since, look_at, .. } => (None, look_at.map(|at| (at, *since))),
             Phase::Stopping { kill_at, .. } => (*kill_at, None),
             Phase::Ended { until, .. } => (Some(*until), None),
@@ -121,6 +126,7 @@ impl Supervisor {
             Action::Signal(signal) => self.signalled(signal),
             Action::Told(Told::Registered(registered)) => self.registered(registered)?,
             Action::Told(Told::Refused(refused)) => return self.refused(refused),
+            Action::Told(Told::Held(why)) => self.held(why),
             Action::Told(Told::Directive(directive, answers)) => self.directed(directive, answers),
             Action::Told(Told::ExitNoted) => {
                 if let Phase::Ended { code, .. } = self.phase {
@@ -172,9 +178,18 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Notes why Start does not come. The time counts from the first word of it, whatever the reasons become.
+    fn held(&mut self, why: String) {
+        tracing::info!(why, "the engine is not started yet");
+        let until = self.held.take().map_or_else(|| Instant::now() + self.config.start_within, |(_, until)| until);
+        self.held = Some((why, until));
+    }
+
     /// Makes the volume say whose it is, before Start can come.
     fn mark(&self, registered: &Registered) -> Result<(), Error> {
         let Some(archive) = &self.archive else { return Ok(()) };
+        // The same for every engine until an engine can be asked: then the lowest ordinal goes first.
+        self.report.send_modify(|report| report.history = Some(engine::History { value: 0 }));
         let marker = engine::Marker { domain: registered.domain.clone(), archive: registered.archive };
         let before = self.report.borrow().marker.clone();
         if before.as_ref() == Some(&marker) {
@@ -308,7 +323,15 @@ impl Supervisor {
                 tracing::warn!("no agent has taken note of the engine's end");
                 Some(*code)
             }
-            Phase::Waiting | Phase::Running { .. } => None,
+            Phase::Waiting => {
+                let (why, within) =
+                    (self.held.take().map(|(why, _)| why).unwrap_or_default(), self.config.start_within);
+                let reason = format!("Not started within {} s: {why}", within.as_secs());
+                tracing::error!(reason, "the wrapper ends, to be started anew");
+                self.end(HELD_TOO_LONG, Exit { code: None, graceful: false, reason });
+                None
+            }
+            Phase::Running { .. } => None,
         }
     }
 

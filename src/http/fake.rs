@@ -1,7 +1,7 @@
 //! A source for tests: a domain made by real commands, and peers made up.
 
 use super::source::{
-    Check, Health, LastPass, Membership, NoQuorum, NotWritten, Peer, PlanReport, Source, Status, Written,
+    Check, Health, LastPass, Membership, NoQuorum, NotWritten, Peer, PlanReport, ReadAnchor, Source, Status, Written,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -34,6 +34,7 @@ pub(crate) struct Fake {
     pub(crate) quorum: bool,
     pub(crate) plan: PlanReport,
     pub(crate) health: Health,
+    pub(crate) anchor: Result<ReadAnchor, String>,
 }
 
 impl Source for Fake {
@@ -65,12 +66,17 @@ impl Source for Fake {
         async move { Ok(Written { index, outcome }) }.boxed()
     }
 
+    fn read_anchor(&self) -> BoxFuture<'_, Result<ReadAnchor, String>> {
+        let read = self.anchor.clone();
+        async { read }.boxed()
+    }
+
     fn plan(&self) -> PlanReport {
         self.plan.clone()
     }
 
     fn what_if(&self, changes: &[Change]) -> Result<WhatIf, whatif::Error> {
-        let policy = Policy { cluster: "main".into(), namespace: "default".to_owned() };
+        let policy = Policy::new("main".into(), "default".to_owned());
         whatif::what_if(&self.domain.lock().unwrap(), &self.observed, &policy, changes)
     }
 
@@ -298,6 +304,12 @@ fn observed() -> Observed {
     observed
 }
 
+/// Another anchor than the one that the domain was founded with.
+pub(crate) fn anchor(domain: &str) -> ReadAnchor {
+    let evidence = Evidence { read_at: Millis(START), facts: vec![Fact::AnchorIs { uid: "anchor-2".into() }] };
+    ReadAnchor { name: "nuodb-main-anchor".to_owned(), uid: "anchor-2".into(), domain: domain.into(), evidence }
+}
+
 /// The fixture.
 pub(crate) fn source() -> Fake {
     use Membership::{Evicted, Voter};
@@ -308,6 +320,7 @@ pub(crate) fn source() -> Fake {
         peers: vec![peer(0, Voter, true), peer(1, Voter, true), peer(2, Evicted, false)],
         quorum: true,
         plan: plan(),
+        anchor: Ok(anchor("d-1")),
         health: Health { live: vec![check("loop")], ready: vec![check("raft"), check("disk")] },
     }
 }

@@ -12,15 +12,18 @@ use std::fmt::Write as _;
 type Asked = Result<Query<Parameters>, QueryRejection>;
 
 pub(super) async fn live(State(face): State<Face>, asked: Asked) -> Response {
-    probe("livez", &face.source.health().live, asked)
+    probe("livez", &face.source.health().live, None, asked)
 }
 
 pub(super) async fn ready(State(face): State<Face>, asked: Asked) -> Response {
-    probe("readyz", &face.source.health().ready, asked)
+    let paused = face.source.read(|domain| domain.paused.clone());
+    let note = paused.map(|pause| format!("the resync is paused by {}: {}", pause.by, pause.why));
+    probe("readyz", &face.source.health().ready, note, asked)
 }
 
-/// Answers in the shape of Kubernetes' own probes. A probe is answered even if its parameters are not understood.
-fn probe(name: &str, checks: &[Check], asked: Asked) -> Response {
+/// Answers in the shape of Kubernetes' own probes. A probe is answered even if its parameters are not understood. The note
+/// says what is no failure and yet worth to be known.
+fn probe(name: &str, checks: &[Check], note: Option<String>, asked: Asked) -> Response {
     let failed = checks.iter().any(|check| check.failure.is_some());
     let verbose = asked.is_ok_and(|Query(asked)| parameter(&asked, "verbose").is_some());
     if !failed && !verbose {
@@ -33,6 +36,9 @@ fn probe(name: &str, checks: &[Check], asked: Asked) -> Response {
             Some(why) => writeln!(text, "[-]{name} failed: {why}"),
         };
         line.expect("a string can be written to");
+    }
+    if let Some(note) = note {
+        writeln!(text, "[i] {note}").expect("a string can be written to");
     }
     text.push_str(name);
     text.push_str(if failed { " check failed\n" } else { " check passed\n" });

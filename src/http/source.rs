@@ -4,7 +4,8 @@ use crate::proto::raft::StatusReply;
 use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
 use kaa_core::domain::command::{Actor, Command, Outcome};
-use kaa_core::domain::ids::{Millis, ResyncEpoch, ServerId, StartId};
+use kaa_core::domain::evidence::Evidence;
+use kaa_core::domain::ids::{DomainId, Millis, ResyncEpoch, ServerId, StartId, Uid};
 use kaa_core::resync::plan::Plan;
 use kaa_core::resync::whatif;
 use kaa_core::resync::whatif::change::Change;
@@ -26,6 +27,8 @@ pub trait Source: Send + Sync + 'static {
     fn linearize(&self) -> BoxFuture<'_, Result<(), NoQuorum>>;
     /// Changes the domain on somebody's behalf: waits, not for long, until it is committed, and applied here.
     fn write(&self, actor: Actor, command: Command) -> BoxFuture<'_, Result<Written, NotWritten>>;
+    /// Reads the anchor of the domain afresh; makes it, for this domain, if there is none. A failure is a sentence.
+    fn read_anchor(&self) -> BoxFuture<'_, Result<ReadAnchor, String>>;
     /// What the next resync pass would propose.
     fn plan(&self) -> PlanReport;
     /// What would be taken away if these changes were made in Kubernetes. It takes its time: not for an async thread.
@@ -49,6 +52,19 @@ impl dyn Source {
 #[derive(Debug, thiserror::Error)]
 #[error("no quorum of the servers answers: {0}")]
 pub struct NoQuorum(pub String);
+
+/// The anchor, as it was read afresh.
+#[derive(Clone, Debug)]
+pub struct ReadAnchor {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: Uid,
+    /// The domain that it names.
+    pub domain: DomainId,
+    /// What was read.
+    pub evidence: Evidence,
+}
 
 /// What became of a change.
 #[derive(Debug)]

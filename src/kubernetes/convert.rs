@@ -5,11 +5,12 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kaa_core::domain::ids::{ContainerId, DatabaseName, Millis, Uid};
 use kaa_core::observed::objects::{
-    ARCHIVE_TEMPLATE, Claim, Container, DATABASE_LABEL, Deployment, Ended, Owner, Pod, Running, StatefulSet,
+    ARCHIVE_TEMPLATE, Claim, Container, DATABASE_LABEL, Deployment, Ended, HOLD_PURGE, Owner, PAUSE_RESYNC, Pod,
+    Running, StatefulSet, asks_to_hold,
 };
 
-/// What is kept of a StatefulSet.
-pub fn stateful_set(object: &apps::StatefulSet) -> StatefulSet {
+/// What is kept of a StatefulSet. `prefix` stands before the names of the annotations that are looked at.
+pub fn stateful_set(object: &apps::StatefulSet, prefix: &str) -> StatefulSet {
     let spec = &object.spec;
     let first = spec.ordinals.as_ref().and_then(|ordinals| ordinals.start);
     let templates = spec.volume_claim_templates.as_deref().unwrap_or_default();
@@ -20,19 +21,25 @@ pub fn stateful_set(object: &apps::StatefulSet) -> StatefulSet {
         generation: object.metadata.generation.unwrap_or_default(),
         replicas: replicas(spec.replicas),
         first_ordinal: first.and_then(|first| u32::try_from(first).ok()).unwrap_or_default(),
-        database: database(&object.metadata),
+        // Pods that are wanted later count as much as the object itself.
+        database: database(&object.metadata).or_else(|| database(spec.template.metadata.as_ref()?)),
         templates: templates.iter().map(|template| name(&template.metadata)).collect(),
         deletes_claims_when_scaled: retention.and_then(|policy| policy.when_scaled.as_deref()) == Some("Delete"),
+        ordered: spec.pod_management_policy.as_deref() != Some("Parallel"),
+        holds_purge: asks_to_hold(annotation(&object.metadata, prefix, HOLD_PURGE)),
+        paused: asks_to_hold(annotation(&object.metadata, prefix, PAUSE_RESYNC)),
     }
 }
 
-/// What is kept of a Deployment.
-pub fn deployment(object: &apps::Deployment) -> Deployment {
+/// What is kept of a Deployment. `prefix` as above.
+pub fn deployment(object: &apps::Deployment, prefix: &str) -> Deployment {
+    let template = object.spec.template.metadata.as_ref();
     Deployment {
         name: name(&object.metadata),
         uid: uid(&object.metadata),
         replicas: replicas(object.spec.replicas),
-        database: database(&object.metadata),
+        database: database(&object.metadata).or_else(|| database(template?)),
+        paused: asks_to_hold(annotation(&object.metadata, prefix, PAUSE_RESYNC)),
     }
 }
 
@@ -72,6 +79,11 @@ fn uid(metadata: &ObjectMeta) -> Uid {
 
 fn database(metadata: &ObjectMeta) -> Option<DatabaseName> {
     metadata.labels.as_ref()?.get(DATABASE_LABEL).map(|name| DatabaseName::new(name.clone()))
+}
+
+fn annotation<'a>(metadata: &'a ObjectMeta, prefix: &str, name: &str) -> Option<&'a str> {
+    let annotations = metadata.annotations.as_ref()?;
+    annotations.iter().find(|(key, _)| key.strip_prefix(prefix) == Some(name)).map(|(_, value)| value.as_str())
 }
 
 fn owner(metadata: &ObjectMeta) -> Option<Owner> {
@@ -146,14 +158,37 @@ mod tests {
             database: Some("hockey".into()),
             templates: vec!["archive-volume".into()],
             deletes_claims_when_scaled: true,
+            ordered: true,
+            holds_purge: false,
+            paused: false,
         };
-        assert_eq!(stateful_set(&parse(object)), expected);
+        assert_eq!(stateful_set(&parse(object), "nuodb.com/"), expected);
+    }
+
+    #[test]
+    fn annotations_are_looked_for_under_the_prefix_only() {
+        let set = |key: &str, value: &str| {
+            let object = json!({"metadata": {"name": "sm", "uid": "u", "annotations": {key: value}},
+                "spec": {"podManagementPolicy": "Parallel", "selector": {}, "template": {}}});
+            let set = stateful_set(&parse(object), "db.example/");
+            (set.holds_purge, set.paused, set.ordered)
+        };
+        assert_eq!(set("db.example/hold-purge", "true"), (true, false, false));
+        assert_eq!(set("db.example/pause-resync", "until monday"), (false, true, false));
+        assert_eq!(set("db.example/hold-purge", "false"), (false, false, false));
+        assert_eq!(set("nuodb.com/hold-purge", "true"), (false, false, false));
+        let object = json!({"metadata": {"name": "te", "uid": "u", "annotations": {"nuodb.com/pause-resync": "true"}},
+            "spec": {"selector": {}, "template": {"metadata": {"labels": {"database": "hockey"}}}}});
+        let deployment = deployment(&parse(object), "nuodb.com/");
+        assert!(deployment.paused);
+        assert_eq!(deployment.database, Some("hockey".into()), "its pods are what it wants");
     }
 
     #[test]
     fn missing_replicas_are_one_and_zero_is_zero() {
-        let replicas =
-            |spec: Value| deployment(&parse(json!({"metadata": {"name": "te", "uid": "u"}, "spec": spec}))).replicas;
+        let replicas = |spec: Value| {
+            deployment(&parse(json!({"metadata": {"name": "te", "uid": "u"}, "spec": spec})), "").replicas
+        };
         assert_eq!(replicas(json!({"selector": {}, "template": {}})), 1);
         assert_eq!(replicas(json!({"replicas": 0, "selector": {}, "template": {}})), 0);
     }

@@ -11,9 +11,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1 as core;
 use kaa_core::domain::archive::{Claim, Ordinal};
 use kaa_core::domain::evidence::{Evidence, Fact};
-use kaa_core::domain::ids::Uid;
+use kaa_core::domain::ids::{DatabaseName, Uid};
+use kaa_core::observed::Observed;
 use kaa_core::observed::objects::{Pod, StatefulSet};
 use kaa_core::resync::Readings;
+use kaa_core::resync::databases::wanted_by;
 use kaa_core::resync::plan::Need;
 use kube::Resource;
 use kube::api::ListParams;
@@ -54,7 +56,8 @@ pub async fn gather(kubernetes: &Kubernetes, anchor: &str, needs: &BTreeSet<Need
     }));
     // A StatefulSet that is missing is not one with zero replicas.
     readings.answers.extend(answers(sets, Need::StatefulSet, |_, set| {
-        set.as_ref().map(convert::stateful_set).as_ref().map(StatefulSet::facts).unwrap_or_default()
+        let set = set.map(|set| convert::stateful_set(&set, &kubernetes.annotation_prefix));
+        set.as_ref().map(StatefulSet::facts).unwrap_or_default()
     }));
     readings.answers.extend(answers(
         anchors,
@@ -64,8 +67,38 @@ pub async fn gather(kubernetes: &Kubernetes, anchor: &str, needs: &BTreeSet<Need
             uid.map(|uid| Fact::AnchorIs { uid: Uid::new(uid) }).into_iter().collect()
         },
     ));
+    for need in needs {
+        if let Need::WantersOf(database) = need {
+            readings.answers.insert(need.clone(), wanters(kubernetes, database).await);
+        }
+    }
     readings.at = crate::clock::now();
     readings
+}
+
+/// Whether anything wants a database, by complete lists of all that may: there is no name to ask for.
+async fn wanters(kubernetes: &Kubernetes, database: &DatabaseName) -> Result<Vec<Fact>, String> {
+    let mut observed = Observed::default();
+    let line = |error: Error| error.to_line();
+    let prefix = &kubernetes.annotation_prefix;
+    let sets = list::<apps::StatefulSet>(kubernetes).await.map_err(line)?;
+    sets.values().for_each(|set| observed.stateful_sets.list(convert::stateful_set(set, prefix)));
+    let deployments = list::<apps::Deployment>(kubernetes).await.map_err(line)?;
+    deployments.values().for_each(|object| observed.deployments.list(convert::deployment(object, prefix)));
+    let claims = list::<core::PersistentVolumeClaim>(kubernetes).await.map_err(line)?;
+    claims.values().for_each(|claim| observed.claims.list(convert::claim(claim)));
+    let pods = list::<core::Pod>(kubernetes).await.map_err(line)?;
+    pods.values().for_each(|pod| observed.pods.list(convert::pod(pod)));
+    observed.stateful_sets.complete();
+    observed.deployments.complete();
+    observed.claims.complete();
+    observed.pods.complete();
+    let by = wanted_by(&observed, database).map_err(|_| "not everything was listed".to_owned())?;
+    let database = database.clone();
+    Ok(vec![match by {
+        Some(by) => Fact::DatabaseWanted { database, by },
+        None => Fact::DatabaseUnwanted { database },
+    }])
 }
 
 fn answers<T>(
@@ -312,6 +345,43 @@ mod tests {
         assert_eq!(readings.answers[&Need::Claim("c-1".into())], Ok(vec![]));
         let absent = Fact::ClaimAbsent { name: "c-2".into() };
         assert_eq!(readings.answers[&Need::Claim("c-2".into())], Ok(vec![absent]));
+    }
+
+    /// An API server with these objects of each kind, by path; a kind that is not named is forbidden.
+    fn lists(kinds: Vec<(&'static str, Vec<Value>)>) -> Router {
+        kinds.into_iter().fold(Router::new(), |router, (kind, items)| {
+            let group = if kind.ends_with('s') && ["pods", "persistentvolumeclaims"].contains(&kind) {
+                "/api/v1"
+            } else {
+                "/apis/apps/v1"
+            };
+            let answer =
+                json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": items});
+            router.route(&format!("{group}/namespaces/ns/{kind}"), get(move || async move { axum::Json(answer) }))
+        })
+    }
+
+    async fn wanted(kinds: Vec<(&'static str, Vec<Value>)>) -> Result<Vec<Fact>, String> {
+        let need = Need::WantersOf("demo".into());
+        let kubernetes = fake::kubernetes(lists(kinds));
+        let mut readings = gather(&kubernetes, "anchor", &BTreeSet::from([need.clone()])).await;
+        readings.answers.remove(&need).expect("an answer to every need")
+    }
+
+    #[tokio::test]
+    async fn a_database_is_unwanted_only_by_complete_lists_of_everything() {
+        let labelled = |name: &str, database: &str| json!({"metadata": {"name": name, "uid": "u", "labels": {"database": database}}});
+        let kinds = |claims: Vec<Value>| {
+            vec![("pods", vec![labelled("te", "other")]), ("persistentvolumeclaims", claims), ("statefulsets", vec![])]
+        };
+        let with_deployments = |claims| [kinds(claims), vec![("deployments", vec![])]].concat();
+        let unwanted = Fact::DatabaseUnwanted { database: "demo".into() };
+        assert_eq!(wanted(with_deployments(vec![])).await, Ok(vec![unwanted]));
+        let by = "persistentvolumeclaim data".to_owned();
+        let claimed = Fact::DatabaseWanted { database: "demo".into(), by };
+        assert_eq!(wanted(with_deployments(vec![labelled("data", "demo")])).await, Ok(vec![claimed]));
+        let why = wanted(kinds(vec![])).await.expect_err("deployments cannot be listed");
+        assert!(why.starts_with("cannot list deployments.apps"), "{why}");
     }
 
     fn engine_pod() -> Value {

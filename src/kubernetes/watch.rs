@@ -49,11 +49,14 @@ impl Drop for Watching {
 pub fn start(kubernetes: &Kubernetes, observed: Shared) -> Watching {
     let (bump, changed) = watch::channel(0);
     let sink = Sink { observed, bump: Arc::new(bump) };
+    let (prefix, again) = (kubernetes.annotation_prefix.clone(), kubernetes.annotation_prefix.clone());
+    let sets = Kind::new(stateful_sets, move |object| convert::stateful_set(object, &prefix));
+    let deployments = Kind::new(deployments, move |object| convert::deployment(object, &again));
     let handles = vec![
-        tokio::spawn(Kind { pick: stateful_sets, convert: convert::stateful_set }.follow(kubernetes, &sink)),
-        tokio::spawn(Kind { pick: deployments, convert: convert::deployment }.follow(kubernetes, &sink)),
-        tokio::spawn(Kind { pick: pods, convert: convert::pod }.follow(kubernetes, &sink)),
-        tokio::spawn(Kind { pick: claims, convert: convert::claim }.follow(kubernetes, &sink)),
+        tokio::spawn(sets.follow(kubernetes, &sink)),
+        tokio::spawn(deployments.follow(kubernetes, &sink)),
+        tokio::spawn(Kind::new(pods, convert::pod).follow(kubernetes, &sink)),
+        tokio::spawn(Kind::new(claims, convert::claim).follow(kubernetes, &sink)),
     ];
     Watching { changed, handles }
 }
@@ -84,7 +87,7 @@ struct Sink {
 /// How a kind of object becomes what is kept of it.
 struct Kind<K, T> {
     pick: fn(&mut Observed) -> &mut Listing<T>,
-    convert: fn(&K) -> T,
+    convert: Box<dyn Fn(&K) -> T + Send + Sync>,
 }
 
 impl<K, T> Kind<K, T>
@@ -93,6 +96,10 @@ where
     K: 'static,
     T: Named + PartialEq + 'static,
 {
+    fn new(pick: fn(&mut Observed) -> &mut Listing<T>, convert: impl Fn(&K) -> T + Send + Sync + 'static) -> Self {
+        Self { pick, convert: Box::new(convert) }
+    }
+
     /// Feeds the events of this kind to the sink, for ever.
     fn follow(self, kubernetes: &Kubernetes, sink: &Sink) -> impl Future<Output = ()> + Send + use<K, T> {
         let (api, sink) = (kubernetes.api::<K>(), sink.clone());
@@ -204,7 +211,9 @@ mod tests {
     use kaa_core::observed::Unknown;
     use watcher::Event;
 
-    const CLAIMS: Kind<PersistentVolumeClaim, Claim> = Kind { pick: claims, convert: convert::claim };
+    fn kind() -> Kind<PersistentVolumeClaim, Claim> {
+        Kind::new(claims, convert::claim)
+    }
 
     fn sink() -> (Sink, watch::Receiver<u64>) {
         let (bump, changed) = watch::channel(0);
@@ -225,15 +234,15 @@ mod tests {
     #[test]
     fn only_what_is_kept_wakes_those_who_wait() {
         let (sink, changed) = sink();
-        CLAIMS.apply(&sink, Event::Init);
-        CLAIMS.apply(&sink, Event::InitApply(claim("a", "")));
+        kind().apply(&sink, Event::Init);
+        kind().apply(&sink, Event::InitApply(claim("a", "")));
         assert_eq!((names(&sink), *changed.borrow()), (Err(Unknown::Syncing), 0));
-        CLAIMS.apply(&sink, Event::InitDone);
+        kind().apply(&sink, Event::InitDone);
         assert_eq!((names(&sink), *changed.borrow()), (Ok(vec!["a".to_owned()]), 1));
-        CLAIMS.apply(&sink, Event::Apply(claim("a", "an annotation is not kept")));
+        kind().apply(&sink, Event::Apply(claim("a", "an annotation is not kept")));
         assert_eq!(*changed.borrow(), 1);
-        CLAIMS.apply(&sink, Event::Apply(claim("b", "")));
-        CLAIMS.apply(&sink, Event::Delete(claim("a", "")));
+        kind().apply(&sink, Event::Apply(claim("b", "")));
+        kind().apply(&sink, Event::Delete(claim("a", "")));
         assert_eq!((names(&sink), *changed.borrow()), (Ok(vec!["b".to_owned()]), 3));
     }
 
@@ -241,20 +250,20 @@ mod tests {
     fn a_missing_right_makes_a_kind_unknown_and_other_trouble_does_not() {
         let (sink, changed) = sink();
         let mut last_error = String::new();
-        CLAIMS.apply(&sink, Event::Init);
-        CLAIMS.apply(&sink, Event::InitDone);
+        kind().apply(&sink, Event::Init);
+        kind().apply(&sink, Event::InitDone);
         let broken = watcher::Error::WatchError(Status::failure("etcd is slow", "").with_code(500).boxed());
-        assert!(!CLAIMS.fail(&sink, &broken, &mut last_error));
+        assert!(!kind().fail(&sink, &broken, &mut last_error));
         assert_eq!((names(&sink), *changed.borrow()), (Ok(vec![]), 1));
         let forbidden = Status::failure("claims are forbidden", "Forbidden").with_code(403).boxed();
         let forbidden = watcher::Error::InitialListFailed(kube::Error::Api(forbidden));
-        assert!(CLAIMS.fail(&sink, &forbidden, &mut last_error));
+        assert!(kind().fail(&sink, &forbidden, &mut last_error));
         let why = "no right to list persistentvolumeclaims: claims are forbidden".to_owned();
         assert_eq!((names(&sink), *changed.borrow()), (Err(Unknown::Forbidden(why)), 2));
-        assert!(CLAIMS.fail(&sink, &forbidden, &mut last_error));
+        assert!(kind().fail(&sink, &forbidden, &mut last_error));
         assert_eq!(*changed.borrow(), 2, "said once");
-        CLAIMS.apply(&sink, Event::Init);
-        CLAIMS.apply(&sink, Event::InitDone);
+        kind().apply(&sink, Event::Init);
+        kind().apply(&sink, Event::InitDone);
         assert_eq!((names(&sink), *changed.borrow()), (Ok(vec![]), 3));
     }
 }

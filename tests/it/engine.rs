@@ -241,6 +241,50 @@ async fn an_engine_is_never_taken_for_another_process() {
 }
 
 #[tokio::test]
+async fn a_storage_manager_says_how_new_its_data_is_on_every_stream_and_waits() {
+    let (mut agent, archive) = (FakeAgent::start().await, tempfile::tempdir().unwrap());
+    let started = archive.path().join("started");
+    let mut wrapper = Wrapper::sm(&[&agent], archive.path(), &["touch", started.to_str().unwrap()]);
+    for _ in 0..2 {
+        let mut stream = agent.opened().await;
+        stream.admit().await;
+        assert_eq!(0, stream.history().await);
+        stream.hold("archive 4 goes first").await;
+    }
+    sleep(A_WHILE).await;
+    assert!(wrapper.is_running() && !started.exists());
+}
+
+#[tokio::test]
+async fn time_starts_no_engine_that_is_held() {
+    let mut agent = FakeAgent::start().await;
+    let wrapper = Wrapper::te(&[&agent], &["--start-within", "1"], &["sleep", "60"]);
+    let mut stream = agent.opened().await;
+    stream.admit().await;
+    stream.hold("an old reason").await;
+    stream.hold("waiting for a storage manager that runs").await;
+    let exit = stream.exit().await;
+    let reason = "Not started within 1 s: waiting for a storage manager that runs";
+    assert_eq!((None, false, reason), (exit.code, exit.graceful, &*exit.reason));
+    stream.say(NOTED).await;
+    assert_eq!(76, wrapper.code().await);
+}
+
+#[tokio::test]
+async fn an_engine_that_was_held_and_started_runs_on() {
+    let mut agent = FakeAgent::start().await;
+    let mut wrapper = Wrapper::te(&[&agent], &["--start-within", "1"], &["sleep", "60"]);
+    let mut stream = agent.opened().await;
+    stream.admit().await;
+    stream.hold("waiting for a storage manager that runs").await;
+    stream.start(1).await;
+    let state = stream.state(EngineState::Running).await;
+    stream.hold("a late word").await;
+    sleep(Duration::from_secs(1) + A_WHILE).await;
+    assert!(is_alive(state.pid) && wrapper.is_running());
+}
+
+#[tokio::test]
 async fn the_exit_code_is_reported_until_it_is_noted() {
     let mut agent = FakeAgent::start().await;
     let wrapper = Wrapper::te(&[&agent], &[], &["sh", "-c", "sleep 0.5; exit 3"]);

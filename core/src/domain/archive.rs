@@ -64,6 +64,19 @@ pub struct Removal {
     pub at: Millis,
     /// The reason.
     pub because: RemovalReason,
+    /// Since when its claim is known to be gone, if it was removed for another reason before.
+    #[serde(default)]
+    pub claim_gone: Option<Millis>,
+}
+
+impl Removal {
+    /// Since when the archive's claim is known to be gone.
+    pub fn claim_gone_since(&self) -> Option<Millis> {
+        match self.because {
+            RemovalReason::ClaimDeleted => Some(self.at),
+            RemovalReason::ScaledDown => self.claim_gone,
+        }
+    }
 }
 
 /// Why an archive is removed.

@@ -8,7 +8,8 @@
 
 use super::evidence::Evidence;
 use super::ids::{
-    ArchiveId, ClusterName, ContainerId, DomainId, Millis, NodeId, ResyncEpoch, ServerId, SessionNumber, StartId, Uid,
+    ArchiveId, ClusterName, ContainerId, DatabaseName, DomainId, Millis, NodeId, ResyncEpoch, ServerId, SessionNumber,
+    StartId, Uid,
 };
 use super::process::{EngineState, ExitReason, Registration, Stop};
 use super::server::Server;
@@ -147,6 +148,15 @@ pub enum Command {
         /// The engine's process id; 0 if it has none.
         pid: u32,
     },
+    /// Notes how new a storage manager's data is: the higher, the newer.
+    ReportHistory {
+        /// The process.
+        process: StartId,
+        /// The session by which it was said.
+        session: SessionNumber,
+        /// A number that grows with the database.
+        history: u64,
+    },
     /// Notes which container a process is.
     LearnContainer {
         /// The process.
@@ -202,6 +212,45 @@ pub enum Command {
         /// The UID of its claim.
         claim: Uid,
         /// The proof that the claim is gone.
+        evidence: Evidence,
+    },
+    /// Notes since when the claim of a removed archive is gone, where its removal had another reason: it is not purged at
+    /// once.
+    NoteClaimGone {
+        /// Binds it to its resync leader.
+        fence: Fence,
+        /// The archive.
+        archive: ArchiveId,
+        /// The UID of its claim.
+        claim: Uid,
+        /// The proof that the claim is gone.
+        evidence: Evidence,
+    },
+    /// Deletes a database that has no archive left and that nothing wants.
+    DeleteDatabase {
+        /// Binds it to its resync leader.
+        fence: Fence,
+        /// The database.
+        database: DatabaseName,
+        /// The proof that nothing wants it.
+        evidence: Evidence,
+    },
+    /// Has nothing taken away by the resync until `ResumeResync`.
+    PauseResync {
+        /// Why, in the words of the person who asks.
+        why: String,
+    },
+    /// Ends a pause.
+    ResumeResync,
+    /// Takes another Kubernetes for the one that the domain was founded in.
+    AdoptAnchor {
+        /// The UID of the anchor that is known.
+        known: Uid,
+        /// The UID of the anchor that is there now.
+        anchor: Uid,
+        /// Why, in the words of the person who asks.
+        why: String,
+        /// The anchor as it was read.
         evidence: Evidence,
     },
     /// Sets or deletes a value.
@@ -347,6 +396,33 @@ pub enum Refusal {
     /// Purge comes after removal.
     #[error("archive {0} is not removed")]
     NotRemoved(ArchiveId),
+    /// A person has paused the resync.
+    #[error("the resync is paused by {by}: {why}")]
+    Paused {
+        /// Who.
+        by: String,
+        /// Why.
+        why: String,
+    },
+    /// The database still has an archive, be it removed.
+    #[error("database {database} still has archive {archive}")]
+    HasArchive {
+        /// The database.
+        database: DatabaseName,
+        /// One of its archives.
+        archive: ArchiveId,
+    },
+    /// The database still has a process.
+    #[error("database {database} still has process {process}")]
+    HasProcess {
+        /// The database.
+        database: DatabaseName,
+        /// One of its processes.
+        process: StartId,
+    },
+    /// The domain is anchored by another Lease than the one meant.
+    #[error("the domain is anchored by the lease with uid {0}")]
+    AnotherAnchor(Uid),
     /// A database keeps its last archive.
     #[error("archive {0} is the last of its database")]
     LastArchive(ArchiveId),
@@ -358,7 +434,7 @@ pub enum Refusal {
     ForeignVolume(DomainId),
     /// A transaction engine came before any storage manager.
     #[error("there is no database {0} yet: a storage manager has to come first")]
-    NoDatabase(super::ids::DatabaseName),
+    NoDatabase(DatabaseName),
     /// The evidence does not prove what the command rests on.
     #[error("nothing read proves that {0}")]
     Unproven(String),

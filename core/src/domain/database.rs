@@ -26,6 +26,8 @@ pub enum DatabaseState {
     NotRunning,
     /// At least one storage manager runs.
     Running,
+    /// It was deleted. Its name may be used again; its node ids and incarnations go on then.
+    Tombstone,
 }
 
 impl fmt::Display for DatabaseState {
@@ -33,6 +35,7 @@ impl fmt::Display for DatabaseState {
         f.write_str(match self {
             Self::NotRunning => "NOT_RUNNING",
             Self::Running => "RUNNING",
+            Self::Tombstone => "TOMBSTONE",
         })
     }
 }

@@ -3,7 +3,7 @@
 //! A fact is positive: "the API server answered that there is no such claim" is one, "no answer" and "forbidden" are
 //! none. Who gathers them is not this module's business; what they prove is.
 
-use super::ids::{ContainerId, Millis, Uid};
+use super::ids::{ContainerId, DatabaseName, Millis, Uid};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -85,6 +85,28 @@ pub enum Fact {
         /// Its `spec.ordinals.start`.
         first_ordinal: u32,
     },
+    /// Complete lists held no StatefulSet, Deployment, claim or pod of this database.
+    DatabaseUnwanted {
+        /// The database.
+        database: DatabaseName,
+    },
+    /// Something is there that wants this database.
+    DatabaseWanted {
+        /// The database.
+        database: DatabaseName,
+        /// What, as `kubectl` names it.
+        by: String,
+    },
+    /// An annotation on a StatefulSet holds the purge of its archives. Never in a command: it stands against one.
+    PurgeHeld {
+        /// The StatefulSet.
+        stateful_set: String,
+    },
+    /// An annotation on a StatefulSet pauses what the resync takes away of it. Never in a command either.
+    WorkloadPaused {
+        /// The StatefulSet.
+        stateful_set: String,
+    },
 }
 
 impl fmt::Display for Fact {
@@ -102,6 +124,10 @@ impl fmt::Display for Fact {
                 write!(f, "container {container} {id} ended")
             }
             Self::ContainerRuns { container, id, .. } => write!(f, "container {container} runs as {id}"),
+            Self::DatabaseUnwanted { database } => write!(f, "nothing is labelled database={database}"),
+            Self::DatabaseWanted { database, by } => write!(f, "{by} is labelled database={database}"),
+            Self::PurgeHeld { stateful_set } => write!(f, "statefulset {stateful_set} holds purges"),
+            Self::WorkloadPaused { stateful_set } => write!(f, "statefulset {stateful_set} pauses the resync"),
             Self::StatefulSetIs { name, uid, generation, replicas, first_ordinal } => write!(
                 f,
                 "statefulset {name} (uid {uid}, generation {generation}) wants {replicas} replicas from ordinal {first_ordinal}"
@@ -163,6 +189,13 @@ impl Evidence {
             matches!(fact, Fact::ContainerRuns { pod_uid, container, id, .. }
                 if pod_uid == pod && container == name && id != expected)
         })
+    }
+
+    /// Whether complete lists showed that nothing wants the database.
+    pub fn database_unwanted(&self, wanted: &DatabaseName) -> bool {
+        let of_it = |fact: &Fact| matches!(fact, Fact::DatabaseUnwanted { database } if database == wanted);
+        let against = |fact: &Fact| matches!(fact, Fact::DatabaseWanted { database, .. } if database == wanted);
+        self.facts.iter().any(of_it) && !self.facts.iter().any(against)
     }
 
     /// Whether the StatefulSet with this UID does not want this ordinal.

@@ -57,6 +57,11 @@ pub fn violations(domain: &Domain) -> Vec<String> {
         });
         check(runs == (database.state == DatabaseState::Running), format!("database {name} is {}", database.state));
     }
+    for (name, database) in domain.databases.iter().filter(|(_, d)| d.state == DatabaseState::Tombstone) {
+        let left = domain.archives.values().any(|archive| archive.database == *name)
+            || domain.processes.values().any(|process| process.database == *name);
+        check(!left, format!("database {name} is {} and something of it is left", database.state));
+    }
     for (id, exited) in &domain.tombstones {
         check(*id <= domain.last_start, format!("tombstone {id} has an id that was never given"));
         if let ExitReason::Restarted(by) = exited.reason {

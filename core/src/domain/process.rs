@@ -41,6 +41,9 @@ pub struct Process {
     /// How a person asked it to end, if one did.
     #[serde(default)]
     pub stop: Option<Stop>,
+    /// How new a storage manager said that its data is, before its engine was started.
+    #[serde(default)]
+    pub history: Option<u64>,
 }
 
 /// How a process is asked to end; the later one is the harder.

@@ -26,7 +26,8 @@ impl Domain {
         if let Some(known) = self.known(&asked)? {
             return self.take_up(actor, known, &asked);
         }
-        if asked.kind == EngineKind::Te && !self.databases.contains_key(&asked.database) {
+        let there = |database: &Database| database.state != DatabaseState::Tombstone;
+        if asked.kind == EngineKind::Te && !self.databases.get(&asked.database).is_some_and(there) {
             return Err(Refusal::NoDatabase(asked.database));
         }
         // A later start of the same container: the one before it has ended, whoever noticed.
@@ -66,6 +67,7 @@ impl Domain {
             about: asked.about,
             registered: self.time,
             stop: None,
+            history: None,
         };
         let mut subjects = vec![Subject::Process(id), Subject::Database(process.database.clone())];
         subjects.extend(archive.map(Subject::Archive));
@@ -205,6 +207,11 @@ impl Domain {
         });
         let node = database.next_node;
         database.next_node = node.next();
+        if database.state == DatabaseState::Tombstone {
+            database.state = DatabaseState::NotRunning;
+            let what = format!("database {} created anew", asked.database);
+            self.note(actor, [Subject::Database(asked.database.clone())], what, None);
+        }
         node
     }
 

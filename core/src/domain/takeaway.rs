@@ -2,8 +2,10 @@
 
 use super::archive::{Archive, Removal, RemovalReason};
 use super::command::{Actor, Fence, Outcome, Refusal};
+use super::database::DatabaseState;
 use super::evidence::Evidence;
-use super::ids::{ArchiveId, ResyncEpoch, SessionNumber, StartId, Uid};
+use super::ids::{ArchiveId, ClusterName, DatabaseName, ResyncEpoch, SessionNumber, StartId, Uid};
+use super::pause::Pause;
 use super::process::{ExitReason, SessionState};
 use super::{Applied, CLAIMS_PREFIX, Domain, Subject};
 
@@ -87,11 +89,77 @@ impl Domain {
         let database = archive.database.clone();
         let at = self.time;
         if let Some(archive) = self.archives.get_mut(&id) {
-            archive.removed = Some(Removal { at, because: reason });
+            archive.removed = Some(Removal { at, because: reason, claim_gone: None });
         }
         let subjects = [Subject::Archive(id), Subject::Database(database)];
         self.note(actor, subjects, format!("archive {id} removed: {reason}"), Some(evidence));
         Ok(Outcome::Changed)
+    }
+
+    pub(super) fn note_claim_gone(
+        &mut self,
+        actor: &Actor,
+        fence: &Fence,
+        id: ArchiveId,
+        claim: &Uid,
+        evidence: Evidence,
+    ) -> Applied {
+        self.fenced(fence)?;
+        let archive = self.idle_archive(fence, id, claim)?;
+        let removal = archive.removed.as_ref().ok_or(Refusal::NotRemoved(id))?;
+        if removal.claim_gone_since().is_some() {
+            return Ok(Outcome::Unchanged);
+        }
+        let name = archive.claim.as_ref().map(|claim| claim.name.clone()).unwrap_or_default();
+        self.anchored(&evidence)?;
+        if !evidence.claim_is_gone(&name) {
+            return Err(Refusal::Unproven(format!("claim {name} of archive {id} is gone")));
+        }
+        let now = self.time;
+        if let Some(removal) = self.archives.get_mut(&id).and_then(|archive| archive.removed.as_mut()) {
+            removal.claim_gone = Some(now);
+        }
+        self.note(actor, [Subject::Archive(id)], format!("claim {name} of archive {id} is gone"), Some(evidence));
+        Ok(Outcome::Changed)
+    }
+
+    pub(super) fn delete_database(
+        &mut self,
+        actor: &Actor,
+        fence: &Fence,
+        name: &DatabaseName,
+        evidence: Evidence,
+    ) -> Applied {
+        self.fenced(fence)?;
+        let Some(database) = self.databases.get(name) else { return Err(Refusal::NoDatabase(name.clone())) };
+        if database.state == DatabaseState::Tombstone {
+            return Ok(Outcome::Unchanged);
+        }
+        if let Some(archive) = self.archives.values().find(|archive| archive.database == *name) {
+            return Err(Refusal::HasArchive { database: name.clone(), archive: archive.id });
+        }
+        if let Some(process) = self.processes.values().find(|process| process.database == *name) {
+            return Err(Refusal::HasProcess { database: name.clone(), process: process.id });
+        }
+        if let Some(other) = self.other_cluster(&fence.cluster) {
+            return Err(Refusal::AnotherCluster(other.clone()));
+        }
+        self.anchored(&evidence)?;
+        if !evidence.database_unwanted(name) {
+            return Err(Refusal::Unproven(format!("nothing wants database {name}")));
+        }
+        if let Some(database) = self.databases.get_mut(name) {
+            database.state = DatabaseState::Tombstone;
+        }
+        let what = format!("database {name} deleted: no archive of it is left, and nothing wants it");
+        self.note(actor, [Subject::Database(name.clone())], what, Some(evidence));
+        Ok(Outcome::Changed)
+    }
+
+    /// Another cluster that takes part in the domain, where something may want what nothing wants here.
+    pub fn other_cluster(&self, cluster: &ClusterName) -> Option<&ClusterName> {
+        let servers = self.servers.values().map(|server| &server.cluster);
+        self.resync.keys().chain(servers).find(|known| *known != cluster)
     }
 
     pub(super) fn purge_archive(
@@ -126,11 +194,15 @@ impl Domain {
         Ok(Outcome::Changed)
     }
 
-    /// Refuses a proposal of any but the current resync leader.
+    /// Refuses a proposal of any but the current resync leader, and of that one too while a person has paused it.
     fn fenced(&self, fence: &Fence) -> Result<(), Refusal> {
         let current = self.resync.get(&fence.cluster).map_or(ResyncEpoch(0), |leader| leader.epoch);
         if fence.epoch == current && current != ResyncEpoch(0) {
-            return Ok(());
+            // A pass that was planned before the pause is not let through either.
+            return match &self.paused {
+                Some(Pause { by, why, .. }) => Err(Refusal::Paused { by: by.clone(), why: why.clone() }),
+                None => Ok(()),
+            };
         }
         Err(Refusal::StaleResync { cluster: fence.cluster.clone(), proposed: fence.epoch, current })
     }

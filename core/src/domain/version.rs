@@ -58,7 +58,13 @@ impl Command {
             | Self::PurgeArchive { .. }
             | Self::SetValue { .. }
             | Self::StopProcess { .. }
-            | Self::EvictProcess { .. } => Version(0, 1, 0),
+            | Self::EvictProcess { .. }
+            | Self::ReportHistory { .. }
+            | Self::NoteClaimGone { .. }
+            | Self::DeleteDatabase { .. }
+            | Self::PauseResync { .. }
+            | Self::ResumeResync
+            | Self::AdoptAnchor { .. } => Version(0, 1, 0),
         }
     }
 }

@@ -10,6 +10,19 @@ pub const ARCHIVE_TEMPLATE: &str = "archive-volume";
 /// The volume claim template of an admin server's Raft log: it also marks a StatefulSet as one of admin servers.
 pub const RAFT_LOG_TEMPLATE: &str = "raftlog";
 
+/// The prefix of the annotations that are looked at, unless the agent was told another.
+pub const ANNOTATION_PREFIX: &str = "nuodb.com/";
+/// The annotation, behind the prefix, that holds the purge of the archives of a StatefulSet.
+pub const HOLD_PURGE: &str = "hold-purge";
+/// The annotation, behind the prefix, that pauses what the resync takes away of a StatefulSet or Deployment.
+pub const PAUSE_RESYNC: &str = "pause-resync";
+
+/// Whether an annotation asks for something to be held back. Whatever it says that is not plainly "no" does: a slip of the
+/// pen shall not have anything taken away.
+pub fn asks_to_hold(value: Option<&str>) -> bool {
+    value.is_some_and(|value| !value.trim().eq_ignore_ascii_case("false"))
+}
+
 /// Something with a name that is unique in its namespace.
 pub trait Named {
     /// The name.
@@ -41,13 +54,19 @@ pub struct StatefulSet {
     pub replicas: u32,
     /// Its `spec.ordinals.start`.
     pub first_ordinal: u32,
-    /// Its label `database`.
+    /// Its label `database`, or that of its pods.
     pub database: Option<DatabaseName>,
     /// The names of its volume claim templates.
     pub templates: Vec<String>,
     /// Whether it deletes the claims of the pods that it is scaled down by: its `persistentVolumeClaimRetentionPolicy`
     /// says `whenScaled: Delete`.
     pub deletes_claims_when_scaled: bool,
+    /// Whether it starts its pods one after the other, as `podManagementPolicy: OrderedReady` has it.
+    pub ordered: bool,
+    /// Whether an annotation holds the purge of its archives.
+    pub holds_purge: bool,
+    /// Whether an annotation pauses what the resync takes away of it.
+    pub paused: bool,
 }
 
 /// A Deployment.
@@ -59,8 +78,10 @@ pub struct Deployment {
     pub uid: Uid,
     /// Its `spec.replicas`.
     pub replicas: u32,
-    /// Its label `database`.
+    /// Its label `database`, or that of its pods.
     pub database: Option<DatabaseName>,
+    /// Whether an annotation pauses what the resync takes away of it.
+    pub paused: bool,
 }
 
 /// A Pod.
@@ -179,19 +200,29 @@ impl StatefulSet {
 
     /// What a fresh read of this StatefulSet proves.
     pub fn facts(&self) -> Vec<Fact> {
-        vec![Fact::StatefulSetIs {
+        let mut facts = vec![Fact::StatefulSetIs {
             name: self.name.clone(),
             uid: self.uid.clone(),
             generation: self.generation,
             replicas: self.replicas,
             first_ordinal: self.first_ordinal,
-        }]
+        }];
+        let stateful_set = || self.name.clone();
+        facts.extend(self.holds_purge.then(|| Fact::PurgeHeld { stateful_set: stateful_set() }));
+        facts.extend(self.paused.then(|| Fact::WorkloadPaused { stateful_set: stateful_set() }));
+        facts
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Owner, Pod};
+    use super::{Owner, Pod, asks_to_hold};
+
+    #[test]
+    fn only_a_plain_no_lets_go() {
+        assert!(!asks_to_hold(None) && !asks_to_hold(Some("false")) && !asks_to_hold(Some("False ")));
+        assert!(asks_to_hold(Some("true")) && asks_to_hold(Some("")) && asks_to_hold(Some("until monday")));
+    }
 
     #[test]
     fn an_ordinal_is_an_integer_behind_the_owners_name() {

@@ -2,6 +2,8 @@
 //! removed and kept, so that scaling up again resurrects it; a database keeps its last archive. Neither is done while a
 //! process is on the archive.
 //!
+//! A person may hold it back: the purge for a time (`--purge-delay`) or by an annotation, both by pausing the workload.
+//!
 //! What is not absence: a claim that is being deleted, a claim of the same name with another UID, a StatefulSet that is
 //! gone or was replaced, all claims of a database gone at once while they are still wanted.
 
@@ -10,7 +12,7 @@ use super::plan::{Finding, Kind, Need, Plan, Proposal, Waiting, WaitingReason};
 use crate::domain::archive::{Archive, Claim, Ordinal, RemovalReason};
 use crate::domain::audit::Subject;
 use crate::domain::evidence::wants;
-use crate::domain::ids::DatabaseName;
+use crate::domain::ids::{DatabaseName, Millis};
 use crate::observed::objects::{Claim as ClaimObject, StatefulSet};
 use std::collections::BTreeMap;
 
@@ -26,6 +28,7 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
         View::known(plan, Kind::StatefulSets, view.observed.stateful_sets.known());
     }
     let vanished = vanished(view);
+    ordered(view, plan);
     let mut on_claims = Vec::new();
     // The highest first, so that of a database that is scaled to nothing its first archive stays.
     for archive in view.domain.archives.values().rev().filter(ours) {
@@ -65,19 +68,23 @@ fn judge_claim(
                 wait(plan, archive, WaitingReason::ArchiveInUse(process.id));
             } else if let Some(set) = vanished.get(&archive.database) {
                 wait(plan, archive, WaitingReason::ClaimsVanished { stateful_set: set.name.clone() });
+            } else if let Some(paused) = view.paused_set(claim.owner.as_ref()) {
+                wait(plan, archive, paused);
             } else {
                 if let Some(count) = active.get_mut(&archive.database).filter(|_| archive.removed.is_none()) {
                     *count -= 1;
                 }
-                take_away(plan, archive, claim);
+                take_away(view, plan, archive, claim);
             }
             true
         }
     }
 }
 
-fn take_away(plan: &mut Plan, archive: &Archive, claim: &Claim) {
-    let needs = vec![Need::Claim(claim.name.clone()), Need::Anchor];
+fn take_away(view: &View, plan: &mut Plan, archive: &Archive, claim: &Claim) {
+    let mut needs = vec![Need::Claim(claim.name.clone()), Need::Anchor];
+    // For what a person may have asked to be held back since the watches looked.
+    needs.extend(claim.owner.as_ref().map(|owner| Need::StatefulSet(owner.stateful_set.clone())));
     let mut propose = |proposal| {
         plan.findings.push(Finding { subject: Subject::Archive(archive.id), needs: needs.clone(), proposal });
     };
@@ -85,7 +92,34 @@ fn take_away(plan: &mut Plan, archive: &Archive, claim: &Claim) {
         let reason = RemovalReason::ClaimDeleted;
         propose(Proposal::RemoveArchive { archive: archive.id, claim: claim.clone(), owner: None, reason });
     }
-    propose(Proposal::PurgeArchive { archive: archive.id, claim: claim.clone() });
+    let Some(until) = kept_until(view, archive) else {
+        return propose(Proposal::NoteClaimGone { archive: archive.id, claim: claim.clone() });
+    };
+    if until > view.now {
+        wait(plan, archive, WaitingReason::PurgeDelayed { until });
+    } else if let Some(stateful_set) = purge_held(view, claim) {
+        wait(plan, archive, WaitingReason::PurgeHeld { stateful_set });
+    } else {
+        propose(Proposal::PurgeArchive { archive: archive.id, claim: claim.clone() });
+    }
+}
+
+/// When an archive whose claim is gone may be purged; `None` if the domain does not know yet that it is gone, and the time
+/// counts from there.
+fn kept_until(view: &View, archive: &Archive) -> Option<Millis> {
+    let delay = view.policy.purge_delay_ms;
+    let since = match &archive.removed {
+        _ if delay == 0 => view.now,
+        None => view.now,
+        Some(removal) => removal.claim_gone_since()?,
+    };
+    Some(Millis(since.0.saturating_add(delay)))
+}
+
+/// The StatefulSet whose annotation holds the purge of the archive on this claim.
+fn purge_held(view: &View, claim: &Claim) -> Option<String> {
+    let set = view.observed.stateful_sets.known().ok()?.get(&claim.owner.as_ref()?.stateful_set)?;
+    set.holds_purge.then(|| set.name.clone())
 }
 
 /// Judges an active archive by its place in its StatefulSet.
@@ -105,6 +139,9 @@ fn judge_ordinal(
         Some(set) if wants(set.first_ordinal, set.replicas, *ordinal) => return,
         Some(_) if view.on_archive.contains_key(&archive.id) => {
             WaitingReason::ArchiveInUse(view.on_archive[&archive.id].id)
+        }
+        Some(_) if view.paused_set(Some(owner)).is_some() => {
+            WaitingReason::WorkloadPaused { workload: format!("statefulset {stateful_set}") }
         }
         Some(_) => {
             let others = active.get_mut(&archive.database).filter(|count| **count > 1);
@@ -126,6 +163,22 @@ fn judge_ordinal(
         }
     };
     wait(plan, archive, reason);
+}
+
+/// Says which StatefulSets start the storage managers one after the other that have to start together.
+fn ordered(view: &View, plan: &mut Plan) {
+    let Ok(sets) = view.observed.stateful_sets.known() else { return };
+    for set in sets.values().filter(|set| set.ordered) {
+        let of_it = |archive: &&Archive| {
+            let owner = archive.claim.as_ref().and_then(|claim| claim.owner.as_ref());
+            archive.removed.is_none() && archive.ever_ran && owner.is_some_and(|owner| owner.uid == set.uid)
+        };
+        let mut archives = view.domain.archives.values().filter(of_it);
+        if let (Some(first), Some(_)) = (archives.next(), archives.next()) {
+            let reason = WaitingReason::OrderedReady { stateful_set: set.name.clone() };
+            plan.waiting.push(Waiting { subject: Subject::Database(first.database.clone()), reason });
+        }
+    }
 }
 
 /// The databases whose claims are all gone while a StatefulSet still wants one of them, with that StatefulSet.

@@ -3,7 +3,8 @@
 use crate::domain::archive::{Claim, Ordinal, RemovalReason};
 use crate::domain::audit::Subject;
 use crate::domain::evidence::Evidence;
-use crate::domain::ids::{ArchiveId, ContainerId, SessionNumber, StartId, Uid};
+use crate::domain::gate::Held;
+use crate::domain::ids::{ArchiveId, ClusterName, ContainerId, DatabaseName, Millis, SessionNumber, StartId, Uid};
 use crate::domain::process::ExitReason;
 use crate::observed::Unknown;
 use std::fmt;
@@ -67,6 +68,13 @@ pub enum Proposal {
         /// Why.
         reason: RemovalReason,
     },
+    /// Note since when the claim of a removed archive is gone.
+    NoteClaimGone {
+        /// The archive.
+        archive: ArchiveId,
+        /// Its claim.
+        claim: Claim,
+    },
     /// Purge an archive.
     PurgeArchive {
         /// The archive.
@@ -74,6 +82,8 @@ pub enum Proposal {
         /// Its claim.
         claim: Claim,
     },
+    /// Delete a database.
+    DeleteDatabase(DatabaseName),
 }
 
 impl Proposal {
@@ -81,7 +91,11 @@ impl Proposal {
     pub fn takes_away(&self) -> bool {
         match self {
             Self::LearnContainer { .. } => false,
-            Self::RemoveProcess { .. } | Self::RemoveArchive { .. } | Self::PurgeArchive { .. } => true,
+            Self::RemoveProcess { .. }
+            | Self::RemoveArchive { .. }
+            | Self::NoteClaimGone { .. }
+            | Self::PurgeArchive { .. }
+            | Self::DeleteDatabase(_) => true,
         }
     }
 }
@@ -101,6 +115,12 @@ impl fmt::Display for Proposal {
             Self::RemoveArchive { archive, claim, owner: None, reason } => {
                 write!(f, "remove archive {archive} on claim {}: {reason}", claim.name)
             }
+            Self::NoteClaimGone { archive, claim } => {
+                write!(f, "note that claim {} of archive {archive} is gone", claim.name)
+            }
+            Self::DeleteDatabase(name) => {
+                write!(f, "delete database {name}: no archive of it is left, and nothing wants it")
+            }
             Self::PurgeArchive { archive, claim } => {
                 write!(f, "purge archive {archive}: its claim {} was deleted", claim.name)
             }
@@ -117,6 +137,8 @@ pub enum Need {
     Pod(String),
     /// A StatefulSet.
     StatefulSet(String),
+    /// Everything that may want a database: complete lists of StatefulSets, Deployments, claims and pods.
+    WantersOf(DatabaseName),
     /// The Lease that anchors the domain.
     Anchor,
 }
@@ -127,6 +149,7 @@ impl fmt::Display for Need {
             Self::Claim(name) => write!(f, "persistentvolumeclaim {name}"),
             Self::Pod(name) => write!(f, "pod {name}"),
             Self::StatefulSet(name) => write!(f, "statefulset {name}"),
+            Self::WantersOf(name) => write!(f, "everything labelled database={name}"),
             Self::Anchor => f.write_str("the anchor lease"),
         }
     }
@@ -168,6 +191,13 @@ impl fmt::Display for Kind {
 /// Why something is not proposed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitingReason {
+    /// An engine is not started yet.
+    StartHeld(Held),
+    /// At a cold start the storage managers of a StatefulSet wait for each other, and it starts them one after the other.
+    OrderedReady {
+        /// The StatefulSet.
+        stateful_set: String,
+    },
     /// A kind of object is not known.
     KindUnknown {
         /// The kind.
@@ -203,6 +233,39 @@ pub enum WaitingReason {
     LastArchive,
     /// It is not known which claim the archive is on.
     Unbound,
+    /// The claim of an archive is gone, and it is purged after the delay that the agents were told.
+    PurgeDelayed {
+        /// When.
+        until: Millis,
+    },
+    /// An annotation on its StatefulSet holds the purge of an archive.
+    PurgeHeld {
+        /// The StatefulSet.
+        stateful_set: String,
+    },
+    /// An annotation on a workload pauses what would be taken away of it.
+    WorkloadPaused {
+        /// The workload, as `kubectl` names it.
+        workload: String,
+    },
+    /// A person has paused the resync.
+    Paused {
+        /// Who.
+        by: String,
+        /// Why.
+        why: String,
+    },
+    /// A database has no archive, but something wants it.
+    DatabaseWanted {
+        /// What, as `kubectl` names it.
+        by: String,
+    },
+    /// A database has no archive, but a process.
+    DatabaseInUse(StartId),
+    /// Nothing wants a database any more, and the agents were told to delete none.
+    DatabaseDeletionOff,
+    /// Nothing here wants a database any more, but nobody sees what other clusters want.
+    OtherCluster(ClusterName),
     /// More than one StatefulSet of admin servers in the namespace.
     AmbiguousDomain(Vec<String>),
     /// The anchor is missing or another one: this is not the Kubernetes that the domain was founded in.
@@ -226,6 +289,12 @@ impl fmt::Display for WaitingReason {
         match self {
             Self::KindUnknown { kind, why: Unknown::Syncing } => write!(f, "{kind} are not listed completely yet"),
             Self::KindUnknown { kind, why: Unknown::Forbidden(why) } => write!(f, "{kind} may not be listed: {why}"),
+            Self::StartHeld(held) => write!(f, "its engine is not started yet: {held}"),
+            Self::OrderedReady { stateful_set } => write!(
+                f,
+                "statefulset {stateful_set} starts its pods one after the other, so its storage managers would wait for each \
+                 other for ever at a cold start: it needs podManagementPolicy Parallel"
+            ),
             Self::SessionLive => f.write_str("its pod seems to be gone, but its session is live"),
             Self::SessionLost => f.write_str("its session is lost, but its container is not known to have ended"),
             Self::ContainerUnknown => f.write_str("its session is lost, and its container id was never learned"),
@@ -245,6 +314,20 @@ impl fmt::Display for WaitingReason {
             }
             Self::LastArchive => f.write_str("it is not wanted any more, but it is the last archive of its database"),
             Self::Unbound => f.write_str("its claim is not known"),
+            Self::PurgeDelayed { until } => write!(f, "its claim is gone; it is kept until {until} (--purge-delay)"),
+            Self::PurgeHeld { stateful_set } => {
+                write!(f, "its claim is gone; an annotation on statefulset {stateful_set} holds its purge")
+            }
+            Self::WorkloadPaused { workload } => write!(f, "an annotation on {workload} pauses the resync of it"),
+            Self::Paused { by, why } => write!(f, "the resync is paused by {by}: {why}"),
+            Self::DatabaseWanted { by } => write!(f, "it has no archive, but {by} wants it"),
+            Self::DatabaseInUse(process) => write!(f, "it has no archive, but process {process} serves it"),
+            Self::DatabaseDeletionOff => f.write_str(
+                "it has no archive and nothing wants it, but databases are never deleted here (--database-deletion)",
+            ),
+            Self::OtherCluster(cluster) => {
+                write!(f, "it has no archive and nothing here wants it, but cluster {cluster} may: nobody sees both")
+            }
             Self::AmbiguousDomain(names) => {
                 write!(f, "several admin statefulsets share the namespace: {}", names.join(", "))
             }

@@ -8,7 +8,7 @@ use super::plan::{Finding, Kind, Plan, Proposal, WaitingReason};
 use super::{View, process_waits, remove_process};
 use crate::domain::audit::Subject;
 use crate::domain::ids::Millis;
-use crate::domain::process::{ExitReason, Process, SessionState};
+use crate::domain::process::{DurableState, ExitReason, Process, SessionState};
 use crate::observed::objects::{Container, Pod, Running};
 
 /// How long before the wrapper a container may claim to have started: its clock is cut to a second, and the runtime
@@ -26,15 +26,18 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
         let pod = pods.get(&process.identity.pod).filter(|pod| pod.uid == process.identity.pod_uid);
         match (pod, process.session.state) {
             (None, SessionState::Live) => process_waits(plan, process.id, WaitingReason::SessionLive),
-            (None, SessionState::Lost(_)) => plan.findings.push(remove_process(process, ExitReason::PodGone)),
-            (Some(pod), SessionState::Live) => learn(view, plan, process, pod),
-            (Some(pod), SessionState::Lost(_)) => judge(plan, process, pod),
+            (None, SessionState::Lost(_)) => take_away(view, plan, process, ExitReason::PodGone),
+            (Some(pod), SessionState::Live) => {
+                learn(view, plan, process, pod);
+                started(view, plan, process);
+            }
+            (Some(pod), SessionState::Lost(_)) => judge(view, plan, process, pod),
         }
     }
 }
 
 /// The process is silent and its pod is there: has its container ended?
-fn judge(plan: &mut Plan, process: &Process, pod: &Pod) {
+fn judge(view: &View, plan: &mut Plan, process: &Process, pod: &Pod) {
     let Some(id) = &process.container_id else {
         return process_waits(plan, process.id, WaitingReason::ContainerUnknown);
     };
@@ -42,11 +45,27 @@ fn judge(plan: &mut Plan, process: &Process, pod: &Pod) {
     let ended = container.is_some_and(|container| container.ended.iter().any(|ended| ended.id == *id));
     let replaced = container.and_then(|c| c.running.as_ref()).is_some_and(|running| running.id != *id);
     if ended {
-        plan.findings.push(remove_process(process, ExitReason::ContainerEnded));
+        take_away(view, plan, process, ExitReason::ContainerEnded);
     } else if replaced {
-        plan.findings.push(remove_process(process, ExitReason::ContainerReplaced));
+        take_away(view, plan, process, ExitReason::ContainerReplaced);
     } else {
         process_waits(plan, process.id, WaitingReason::SessionLost);
+    }
+}
+
+fn take_away(view: &View, plan: &mut Plan, process: &Process, reason: ExitReason) {
+    match view.paused_process(process) {
+        Some(paused) => process_waits(plan, process.id, paused),
+        None => plan.findings.push(remove_process(process, reason)),
+    }
+}
+
+/// Says why an engine is held, as long as it is.
+fn started(view: &View, plan: &mut Plan, process: &Process) {
+    if process.durable == DurableState::Requested
+        && let Err(held) = view.domain.may_start(process.id)
+    {
+        process_waits(plan, process.id, WaitingReason::StartHeld(held));
     }
 }
 

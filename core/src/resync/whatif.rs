@@ -12,6 +12,7 @@ pub mod change;
 pub mod outcome;
 mod starts;
 
+use super::databases::wanted_by;
 use super::plan::{Finding, Kind, Need, Plan, Proposal, Waiting};
 use super::{Policy, Readings, confirm, plan};
 use crate::domain::Domain;
@@ -165,7 +166,7 @@ impl<'a> Hypothesis<'a> {
         let fence = Fence { cluster: self.policy.cluster.clone(), epoch: self.epoch() };
         let mut changed = true;
         while changed {
-            let Plan { findings, waiting } = plan(&self.domain, &self.after.observed, self.policy);
+            let Plan { findings, waiting } = plan(&self.domain, &self.after.observed, self.policy, self.domain.time);
             self.waiting = waiting;
             changed = false;
             for finding in findings {
@@ -274,6 +275,13 @@ fn answer(observed: &Observed, need: &Need, anchor: Option<&Uid>) -> Result<Vec<
             Some(pod) => pod.facts(),
             None => vec![Fact::PodAbsent { name: name.clone() }],
         },
+        Need::WantersOf(database) => {
+            let database = database.clone();
+            match wanted_by(observed, &database).map_err(unknown)? {
+                Some(by) => vec![Fact::DatabaseWanted { database, by }],
+                None => vec![Fact::DatabaseUnwanted { database }],
+            }
+        }
         Need::StatefulSet(name) => {
             let set = observed.stateful_sets.known().map_err(unknown)?.get(name);
             set.map(StatefulSet::facts).unwrap_or_default()

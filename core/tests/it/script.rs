@@ -9,7 +9,7 @@ use kaa_core::domain::archive::{Claim, Marker, Ordinal, RemovalReason};
 use kaa_core::domain::audit::Subject;
 use kaa_core::domain::command::{Actor, Command, Entry, Expected, Fence, Outcome, Request, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
-use kaa_core::domain::ids::{ArchiveId, Millis, RaftId, ResyncEpoch, SessionNumber, StartId};
+use kaa_core::domain::ids::{ArchiveId, Millis, RaftId, ResyncEpoch, SessionNumber, StartId, Uid};
 use kaa_core::domain::invariants::{step_violations, violations};
 use kaa_core::domain::process::{
     About, EngineKind, EngineState, ExitReason, Identity, Registration, SessionState, Stop,
@@ -17,10 +17,11 @@ use kaa_core::domain::process::{
 use kaa_core::domain::server::Server;
 use kaa_core::observed::Observed;
 use kaa_core::observed::objects::{self, Container, Deployment, Ended, Owner, Pod, Running, StatefulSet};
+use kaa_core::resync::databases::wanted_by;
 use kaa_core::resync::plan::Need;
 use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::what_if;
-use kaa_core::resync::{Policy, Readings, confirm, plan};
+use kaa_core::resync::{DatabaseDeletion, Policy, Readings, confirm, plan};
 use std::collections::BTreeMap;
 
 /// Runs a script and returns it with its answers.
@@ -60,6 +61,9 @@ pub struct World {
     lease: String,
     transitions: u64,
     unreadable: Option<String>,
+    policy: Policy,
+    /// How much later it is than the entries alone would make it.
+    later_ms: u64,
 }
 
 #[derive(Clone, Default)]
@@ -81,6 +85,8 @@ impl Default for World {
             lease: "L1".to_owned(),
             transitions: 0,
             unreadable: None,
+            policy: Policy::new("c1".into(), "default".to_owned()),
+            later_ms: 0,
         }
     }
 }
@@ -137,6 +143,20 @@ impl World {
                 (self.lease, self.transitions) = (line.words[1].to_owned(), line.number("transitions", 0));
                 String::new()
             }
+            "policy" => {
+                self.policy.purge_delay_ms = line.number("purge-delay", 0) * 1000;
+                let never = line.values.get("database-deletion") == Some(&"never");
+                self.policy.database_deletion = if never { DatabaseDeletion::Never } else { DatabaseDeletion::Auto };
+                String::new()
+            }
+            "later" => {
+                self.later_ms += line.words[1].parse::<u64>().unwrap() * 1000;
+                String::new()
+            }
+            // The rest of the line is why.
+            "pause" => self.propose(person(&line), Command::PauseResync { why: why(&line) }),
+            "resume" => self.propose(person(&line), Command::ResumeResync),
+            "adopt" => self.adopt(&line),
             "found" => {
                 let anchor = self.anchor.as_str().into();
                 self.propose(Role::RaftLeader, Command::FoundDomain { domain: "D1".into(), name: "kaa".into(), anchor })
@@ -145,6 +165,19 @@ impl World {
             "lead" => self.lead(&line),
             "register" => self.register(&line),
             "state" => self.state(&line),
+            "history" => {
+                let (process, session) = self.process(&line);
+                let history = line.words[2].parse().unwrap();
+                self.propose(Role::Agent, Command::ReportHistory { process, session, history })
+            }
+            // Which engines may start.
+            "gate" => {
+                let gates = self.domain.processes.keys().map(|id| match self.domain.may_start(*id) {
+                    Ok(()) => format!("process {id} may start\n"),
+                    Err(held) => format!("process {id} is held: {held}\n"),
+                });
+                gates.collect()
+            }
             "lose" => self.lose(&line),
             "exit" => self.exit(&line),
             "set" => self.set(&line),
@@ -163,7 +196,8 @@ impl World {
     }
 
     fn permit(&mut self, kind: &str, permitted: bool) -> String {
-        let kind = ["pods", "claims", "statefulsets"].into_iter().find(|known| *known == kind).expect("a kind");
+        let kind =
+            ["pods", "claims", "statefulsets", "deployments"].into_iter().find(|known| *known == kind).expect("a kind");
         self.forbidden.insert(kind, !permitted);
         String::new()
     }
@@ -177,8 +211,7 @@ impl World {
         let name = if role == Role::Person { "user ann" } else { "admin-0" };
         let request = Request { actor: Actor { role, name: name.to_owned() }, command };
         let index = before.index + 1;
-        let outcome =
-            self.domain.apply(Entry { index, time: Millis(1_000_000 + index * 1000), request: request.clone() });
+        let outcome = self.domain.apply(Entry { index, time: self.now(index), request: request.clone() });
         let wrong = [step_violations(&before, &self.domain), violations(&self.domain)].concat();
         assert!(wrong.is_empty(), "after {request:?}: {wrong:?}");
         if let Outcome::Refused(_) | Outcome::Unchanged = outcome {
@@ -197,10 +230,24 @@ impl World {
         }
     }
 
+    fn now(&self, index: u64) -> Millis {
+        Millis(1_000_000 + index * 1000 + self.later_ms)
+    }
+
+    /// `adopt UID [known=UID] [unread] [by-agent] WHY...`: the anchor UID was read to be this, unless `unread`.
+    fn adopt(&mut self, line: &Line) -> String {
+        let anchor: Uid = line.words[1].into();
+        let known = line.values.get("known").map_or(self.domain.anchor.clone().unwrap(), |uid| (*uid).into());
+        let read = (!line.has("unread")).then(|| Fact::AnchorIs { uid: anchor.clone() });
+        let evidence = Evidence { read_at: Millis(5), facts: read.into_iter().collect() };
+        let why = "restored from the backup of Monday".to_owned();
+        self.propose(person(line), Command::AdoptAnchor { known, anchor, why, evidence })
+    }
+
     fn admit(&mut self, line: &Line) -> String {
         let server = Server {
             id: line.words[1].into(),
-            cluster: "c1".into(),
+            cluster: line.values.get("cluster").copied().unwrap_or("c1").into(),
             address: format!("{}.kaa-admin:48005", line.words[1]),
             raft_id: RaftId(line.number("log", 1)),
             version: "0.1.0".to_owned(),
@@ -331,6 +378,9 @@ impl World {
         observed.deployments.complete();
         observed.pods.complete();
         observed.claims.complete();
+        if !may("deployments") {
+            observed.deployments.forbid("no list".to_owned());
+        }
         if !may("pods") {
             observed.pods.forbid("no list".to_owned());
         }
@@ -344,8 +394,7 @@ impl World {
     }
 
     pub fn plan(&self) -> plan::Plan {
-        let policy = Policy { cluster: "c1".into(), namespace: "default".to_owned() };
-        plan(&self.domain, &self.observed(), &policy)
+        plan(&self.domain, &self.observed(), &self.policy, self.now(self.domain.index))
     }
 
     /// `what-if [scale=KIND/NAME=N]... [delete=KIND/NAME]...`, as `kaa plan` takes them.
@@ -356,8 +405,7 @@ impl World {
                 ("delete", change) => Change::Delete(change.parse().unwrap()),
                 (other, _) => panic!("{other} is no change"),
             });
-        let policy = Policy { cluster: "c1".into(), namespace: "default".to_owned() };
-        match what_if(&self.domain, &self.observed(), &policy, &changes.collect::<Vec<_>>()) {
+        match what_if(&self.domain, &self.observed(), &self.policy, &changes.collect::<Vec<_>>()) {
             Ok(comes) => comes.to_string(),
             Err(why) => format!("cannot tell: {why}\n"),
         }
@@ -369,6 +417,14 @@ impl World {
         }
         Ok(match need {
             Need::Anchor => vec![Fact::AnchorIs { uid: self.anchor.as_str().into() }],
+            Need::WantersOf(database) => {
+                let real = Self { seen: self.api.clone(), ..Self::default() }.observed();
+                let database = database.clone();
+                match wanted_by(&real, &database).unwrap() {
+                    Some(by) => vec![Fact::DatabaseWanted { database, by }],
+                    None => vec![Fact::DatabaseUnwanted { database }],
+                }
+            }
             Need::Claim(name) if self.api.claims.contains_key(name) => Vec::new(),
             Need::Claim(name) => vec![Fact::ClaimAbsent { name: name.clone() }],
             Need::Pod(name) => match self.api.pods.get(name) {
@@ -397,7 +453,7 @@ impl World {
         if out.is_empty() { "nothing\n".to_owned() } else { out }
     }
 
-    /// `force remove-process|remove-archive|purge-archive ID [epoch=] FACT...`: a proposal that no plan made, with just the
+    /// `force remove-process|remove-archive|note-claim-gone|purge-archive|delete-database ID [epoch=] FACT...`: a proposal that no plan made, with just the
     /// facts named: `anchor`, `other-anchor`, `pod-absent`, `claim-absent`, `scaled`. What the domain itself lets through.
     fn force(&mut self, line: &Line) -> String {
         let fence = Fence { cluster: "c1".into(), epoch: ResyncEpoch(line.number("epoch", self.epoch())) };
@@ -412,6 +468,7 @@ impl World {
                 "anchor" => Fact::AnchorIs { uid: self.anchor.as_str().into() },
                 "other-anchor" => Fact::AnchorIs { uid: "A0".into() },
                 "pod-absent" => Fact::PodAbsent { name: pod.clone() },
+                "unwanted" => Fact::DatabaseUnwanted { database: "demo".into() },
                 "claim-absent" => Fact::ClaimAbsent { name: name.clone() },
                 "scaled" => {
                     let Ordinal { stateful_set, uid, ordinal } = owner.clone()?;
@@ -433,6 +490,9 @@ impl World {
                 let reason = if scaled { RemovalReason::ScaledDown } else { RemovalReason::ClaimDeleted };
                 Command::RemoveArchive { fence, archive, claim: uid, reason, evidence }
             }
+            "note-claim-gone" => Command::NoteClaimGone { fence, archive, claim: uid, evidence },
+            // Of the one database there is; the number is not looked at.
+            "delete-database" => Command::DeleteDatabase { fence, database: "demo".into(), evidence },
             "purge-archive" => Command::PurgeArchive { fence, archive, claim: uid, evidence },
             other => panic!("no proposal {other}"),
         };
@@ -494,6 +554,16 @@ impl World {
     }
 }
 
+/// A person, unless the line says that an agent asks.
+fn person(line: &Line) -> Role {
+    if line.has("by-agent") { Role::Agent } else { Role::Person }
+}
+
+/// What follows the command.
+fn why(line: &Line) -> String {
+    line.words[1..].iter().filter(|word| **word != "by-agent").copied().collect::<Vec<_>>().join(" ")
+}
+
 impl Objects {
     pub fn change(&mut self, words: &[&str], values: &BTreeMap<&str, &str>) {
         let (kind, name) = (words[0], words[1].to_owned());
@@ -518,18 +588,23 @@ impl Objects {
                 set.uid = get("uid").map_or(set.uid.clone(), Into::into);
                 set.templates = vec![get("template").unwrap_or("archive-volume".to_owned())];
                 set.database = get("database").map(|name| name.as_str().into());
+                set.ordered = words.contains(&"ordered");
+                (set.holds_purge, set.paused) = (words.contains(&"hold-purge"), words.contains(&"pause-resync"));
                 set.deletes_claims_when_scaled = get("when-scaled").is_some_and(|policy| policy == "Delete");
             }
             "deployment" => {
                 let uid = get("uid").unwrap_or_default().into();
-                let deployment =
-                    Deployment { name: name.clone(), uid, replicas: number("replicas", 1), database: None };
+                let database = get("database").map(|name| name.as_str().into());
+                let paused = words.contains(&"pause-resync");
+                let replicas = number("replicas", 1);
+                let deployment = Deployment { name: name.clone(), uid, replicas, database, paused };
                 self.deployments.insert(name, deployment);
             }
             "claim" => {
                 let deleting = words.contains(&"deleting");
                 let uid = get("uid").map(Into::into).or_else(|| self.claims.get(&name).map(|claim| claim.uid.clone()));
-                let claim = objects::Claim { name: name.clone(), uid: uid.expect("uid="), deleting, database: None };
+                let database = get("database").map(|name| name.as_str().into());
+                let claim = objects::Claim { name: name.clone(), uid: uid.expect("uid="), deleting, database };
                 self.claims.insert(name, claim);
             }
             "pod" => self.change_pod(name, words, &get),
@@ -543,6 +618,7 @@ impl Objects {
         let pod = self.pods.entry(name.clone()).or_default();
         pod.name = name;
         pod.deleting = words.contains(&"deleting");
+        pod.database = get("database").map(|name| name.as_str().into());
         if let Some(uid) = get("uid") {
             pod.uid = uid.into();
         }

@@ -61,6 +61,36 @@ fn body(new: &str, expected: Option<&str>, absent: bool) -> Value {
 }
 
 #[tokio::test]
+async fn only_who_may_write_pauses_or_adopts() {
+    let domain = Domain::new(fake::source());
+    let ask = |method: &str, path: &str| {
+        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        request.body(Body::from(json!({"why": "because"}).to_string())).unwrap()
+    };
+    let (index, asked) =
+        (domain.source.domain.lock().unwrap().index, [("PUT", "pause"), ("DELETE", "pause"), ("POST", "adopt")]);
+    for (method, path) in asked {
+        let path = format!("/api/1/kaa/{path}");
+        assert_eq!(domain.send(ELSEWHERE, ask(method, &path)).await.0, StatusCode::FORBIDDEN, "{method} {path}");
+    }
+    assert_eq!(domain.source.domain.lock().unwrap().index, index);
+    let blank = Request::put("/api/1/kaa/pause").header("content-type", "application/json");
+    let (status, answer) = domain.send(POD, blank.body(Body::from(r#"{"why": " "}"#)).unwrap()).await;
+    assert_eq!(
+        (status, &answer["messages"][0]),
+        (StatusCode::BAD_REQUEST, &json!("parameter 'why' has to say why, for whoever reads it later"))
+    );
+    for (method, path) in asked {
+        assert_eq!(
+            domain.send(POD, ask(method, &format!("/api/1/kaa/{path}"))).await.0,
+            StatusCode::OK,
+            "{method} {path}"
+        );
+    }
+    assert!(domain.last("domain").starts_with("loopback: adopted by the Kubernetes whose anchor has uid anchor-2"));
+}
+
+#[tokio::test]
 async fn a_value_is_set_if_it_is_what_was_expected() {
     let domain = Domain::new(fake::source());
     let (status, answer) = domain.put("a%2Fb", &body("one", None, true)).await;

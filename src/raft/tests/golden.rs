@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Every command by name: a new one fails to compile in `name`, and then the test until it has its line.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 20] = [
     "FoundDomain",
     "AdmitServer",
     "BeginResync",
@@ -32,6 +32,12 @@ const NAMES: [&str; 14] = [
     "SetValue",
     "StopProcess",
     "EvictProcess",
+    "NoteClaimGone",
+    "DeleteDatabase",
+    "PauseResync",
+    "ResumeResync",
+    "AdoptAnchor",
+    "ReportHistory",
 ];
 
 fn name(command: &Command) -> &'static str {
@@ -50,6 +56,12 @@ fn name(command: &Command) -> &'static str {
         Command::SetValue { .. } => 11,
         Command::StopProcess { .. } => 12,
         Command::EvictProcess { .. } => 13,
+        Command::NoteClaimGone { .. } => 14,
+        Command::DeleteDatabase { .. } => 15,
+        Command::PauseResync { .. } => 16,
+        Command::ResumeResync => 17,
+        Command::AdoptAnchor { .. } => 18,
+        Command::ReportHistory { .. } => 19,
     }]
 }
 
@@ -57,7 +69,19 @@ fn labels() -> BTreeMap<String, String> {
     BTreeMap::from([("zone".to_owned(), "a".to_owned())])
 }
 
-/// Every fact.
+/// The facts that a later version added.
+fn database_evidence() -> Evidence {
+    let (database, stateful_set) = (|| "demo".into(), || "sm".to_owned());
+    let facts = vec![
+        Fact::DatabaseUnwanted { database: database() },
+        Fact::DatabaseWanted { database: database(), by: "pod te".to_owned() },
+        Fact::PurgeHeld { stateful_set: stateful_set() },
+        Fact::WorkloadPaused { stateful_set: stateful_set() },
+    ];
+    Evidence { read_at: Millis(1), facts }
+}
+
+/// Every fact of the first version.
 fn evidence() -> Evidence {
     let (name, uid) = (|| "name".to_owned(), || "uid".into());
     let facts = vec![
@@ -156,6 +180,17 @@ fn commands() -> Vec<Command> {
         Command::SetValue { key: "k".to_owned(), value: None, expected: Expected::Value("v".to_owned()) },
         Command::StopProcess { process, how: Stop::Kill },
         Command::EvictProcess { process },
+        Command::NoteClaimGone { fence: fence(), archive, claim: claim(), evidence: Evidence::default() },
+        Command::DeleteDatabase { fence: fence(), database: "demo".into(), evidence: database_evidence() },
+        Command::PauseResync { why: "the storage is being moved".to_owned() },
+        Command::ResumeResync,
+        Command::AdoptAnchor {
+            known: "uid-lease".into(),
+            anchor: "uid-other".into(),
+            why: "restored".to_owned(),
+            evidence: Evidence::default(),
+        },
+        Command::ReportHistory { process, session, history: 1 << 40 },
     ]
 }
 

@@ -3,7 +3,7 @@
 use super::soon;
 use kaa::proto::engine::engine_server::{Engine, EngineServer};
 use kaa::proto::engine::{
-    Directive, EngineState, Exit, FromEngine, Heartbeat, Refused, Register, Registered, Start, State, ToEngine,
+    Directive, EngineState, Exit, FromEngine, Heartbeat, Held, Refused, Register, Registered, Start, State, ToEngine,
     directive, from_engine, to_engine,
 };
 use std::net::SocketAddr;
@@ -123,6 +123,18 @@ impl Opened {
     pub async fn state(&mut self, wanted: EngineState) -> State {
         self.hear(|message| match message {
             from_engine::Message::State(state) if state.engine() == wanted => Some(state),
+            _ => None,
+        })
+        .await
+    }
+
+    pub async fn hold(&self, reason: &str) {
+        self.say(to_engine::Message::Held(Held { reason: reason.to_owned() })).await;
+    }
+
+    pub async fn history(&mut self) -> u64 {
+        self.hear(|message| match message {
+            from_engine::Message::History(history) => Some(history.value),
             _ => None,
         })
         .await

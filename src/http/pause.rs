@@ -1,0 +1,131 @@
+//! What a person says of the resync as a whole: pause it, resume it, take this Kubernetes for the domain's.
+
+use super::domain::parameters;
+use super::error::Error;
+use super::page::Parameters;
+use super::source::Written;
+use super::writer::Writer;
+use super::{Answer, Face, own};
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{Query, State};
+use kaa_core::domain::Domain;
+use kaa_core::domain::command::{Command, Outcome};
+use kaa_core::domain::ids::{Millis, Uid};
+use serde::{Deserialize, Serialize};
+
+/// The longest reason: it goes into the audit trail.
+const MAX_WHY_BYTES: usize = 1024;
+
+/// Whether the resync is paused.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PauseAnswer {
+    /// Whether it is.
+    pub paused: bool,
+    /// Since when.
+    pub since: Option<Millis>,
+    /// Who paused it.
+    pub by: Option<String>,
+    /// Why.
+    pub why: Option<String>,
+}
+
+impl PauseAnswer {
+    fn new(domain: &Domain) -> Self {
+        let pause = domain.paused.as_ref();
+        Self {
+            paused: pause.is_some(),
+            since: pause.map(|pause| pause.at),
+            by: pause.map(|pause| pause.by.clone()),
+            why: pause.map(|pause| pause.why.clone()),
+        }
+    }
+}
+
+/// Which Kubernetes the domain belongs to now.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AdoptAnswer {
+    /// The UID of the anchor that was known.
+    pub before: String,
+    /// The UID of the anchor that is known from now on.
+    pub anchor: String,
+}
+
+/// Why somebody asks.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Reason {
+    why: String,
+}
+
+fn why(body: Result<Json<Reason>, JsonRejection>) -> Result<String, Error> {
+    let Json(Reason { why }) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
+    if why.trim().is_empty() {
+        return Err(Error::bad("why", "has to say why, for whoever reads it later"));
+    }
+    if why.len() > MAX_WHY_BYTES {
+        return Err(Error::bad("why", format!("has more than {MAX_WHY_BYTES} bytes")));
+    }
+    Ok(why)
+}
+
+pub(super) async fn shown(
+    State(face): State<Face>,
+    asked: Result<Query<Parameters>, QueryRejection>,
+) -> Result<Answer<PauseAnswer>, Error> {
+    own::consistent(&face, &parameters(asked)?).await?;
+    Ok(answer(&face))
+}
+
+fn answer(face: &Face) -> Answer<PauseAnswer> {
+    let (index, body) = face.source.read(|domain| (domain.index, PauseAnswer::new(domain)));
+    Answer { index, body }
+}
+
+fn done(written: Written) -> Result<(), Error> {
+    match written.outcome {
+        Outcome::Refused(refusal) => Err(Error::Conflict(refusal.to_string())),
+        _ => Ok(()),
+    }
+}
+
+pub(super) async fn pause(
+    State(face): State<Face>,
+    Writer(actor): Writer,
+    body: Result<Json<Reason>, JsonRejection>,
+) -> Result<Answer<PauseAnswer>, Error> {
+    done(face.source.write(actor, Command::PauseResync { why: why(body)? }).await?)?;
+    Ok(answer(&face))
+}
+
+pub(super) async fn resume(State(face): State<Face>, Writer(actor): Writer) -> Result<Answer<PauseAnswer>, Error> {
+    done(face.source.write(actor, Command::ResumeResync).await?)?;
+    Ok(answer(&face))
+}
+
+/// The anchor is read afresh. It has to name this domain: that it bears the right name is not enough.
+pub(super) async fn adopt(
+    State(face): State<Face>,
+    Writer(actor): Writer,
+    body: Result<Json<Reason>, JsonRejection>,
+) -> Result<Answer<AdoptAnswer>, Error> {
+    let why = why(body)?;
+    let (id, known) = face.source.read(|domain| (domain.id.clone(), domain.anchor.clone()));
+    let Some((id, known)) = id.zip(known) else {
+        return Err(Error::CannotTell("the domain is not founded yet".to_owned()));
+    };
+    let read = face.source.read_anchor().await.map_err(Error::CannotTell)?;
+    if read.domain != id {
+        let words = format!("lease {} names domain {}, and this is domain {id}", read.name, read.domain);
+        return Err(Error::Conflict(words));
+    }
+    let anchor: Uid = read.uid;
+    let body = AdoptAnswer { before: known.to_string(), anchor: anchor.to_string() };
+    let written =
+        face.source.write(actor, Command::AdoptAnchor { known, anchor, why, evidence: read.evidence }).await?;
+    let index = written.index;
+    done(written)?;
+    Ok(Answer { index, body })
+}
