@@ -131,10 +131,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let kubernetes = kubernetes::connect(config.namespace.clone()).await.context("no way to Kubernetes")?;
     let kubernetes = kubernetes.with_annotation_prefix(config.annotation_prefix.clone());
     let tls = Tls::load(&config.tls_dir)?;
-    if let Some(warning) = config.store.warning() {
-        warn!("{warning}");
-    }
-    let volume = Volume::open_in(&config.data_dir, config.store)?;
+    let volume = open_volume(&config)?;
     let address = config.peer_address(kubernetes.namespace(), config.ordinal);
     let host = Host::new(config.server.clone(), address, config.cluster.clone(), crate::VERSION.to_owned());
     host.set_local_log(volume.local_log());
@@ -195,6 +192,13 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     // Whoever asked has been told by now; the ports close with the process.
     drop(ended);
     Ok(())
+}
+
+fn open_volume(config: &Config) -> Result<Volume, raft::volume::Error> {
+    if let Some(warning) = config.store.warning() {
+        warn!("{warning}");
+    }
+    Volume::open_in(&config.data_dir, config.store)
 }
 
 /// Hands over what others can take, within bounds: engines to other agents, the Lease, Raft's leadership.

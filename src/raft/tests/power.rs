@@ -309,6 +309,24 @@ async fn a_loss_of_power_takes_nothing_that_was_acknowledged() {
     eprintln!("{cuts} cuts");
 }
 
+/// Each step of the very first start, which leaves a file that is half made behind.
+#[test]
+fn a_first_start_that_is_cut_off_anywhere_is_followed_by_another() {
+    let mut chance = Chance::new("first start");
+    let dir = tempdir().unwrap();
+    let disk = Recorder::new(dir.path());
+    drop(Volume::open_on(Arc::new(disk.clone()), dir.path()).unwrap());
+    for at in 0..disk.steps() {
+        for unsynced in [Unsynced::Lost, Unsynced::Torn, Unsynced::Kept] {
+            let image = tempdir().unwrap();
+            disk.cut(at, unsynced, &mut chance, image.path());
+            let opened = Volume::open_on(Arc::new(Recorder::new(image.path())), image.path());
+            let why = opened.err().map(|error| sentence(&error));
+            assert_eq!(why, None, "after {at} of {} steps, {unsynced:?}", disk.steps());
+        }
+    }
+}
+
 /// What shows that the test above can fail.
 #[tokio::test]
 async fn a_disk_that_only_says_that_it_synced_is_found_out() {
