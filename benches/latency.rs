@@ -343,7 +343,7 @@ impl Bench {
                     let answer = engine.hear.message().await.expect("an answer").and_then(|answer| answer.message);
                     match answer.expect("the stream is up") {
                         To::Heartbeat(_) => break,
-                        To::Directive(_) | To::Registered(_) | To::Refused(_) | To::ExitNoted(_) => {}
+                        To::Directive(_) | To::Registered(_) | To::Refused(_) | To::ExitNoted(_) | To::Held(_) => {}
                     }
                 }
             }

@@ -346,7 +346,13 @@ impl Plan {
         let (held, kept) = self.findings.drain(..).partition(|finding| finding.proposal.takes_away());
         self.findings = kept;
         let held: Vec<Finding> = held;
-        self.waiting.extend(held.into_iter().map(|f| Waiting { subject: f.subject, reason: reason.clone() }));
+        for Finding { subject, .. } in held {
+            let waiting = Waiting { subject, reason: reason.clone() };
+            // An archive that would be removed and purged waits once.
+            if !self.waiting.contains(&waiting) {
+                self.waiting.push(waiting);
+            }
+        }
     }
 }
 

@@ -293,7 +293,7 @@ impl World {
         let registration = Registration {
             database: line.values.get("database").copied().unwrap_or("demo").into(),
             kind,
-            cluster: "c1".into(),
+            cluster: line.values.get("cluster").copied().unwrap_or("c1").into(),
             identity: Identity {
                 namespace: "default".to_owned(),
                 pod: pod.name.clone(),
