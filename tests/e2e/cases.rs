@@ -16,8 +16,8 @@ pub fn storage_manager_scaled_down_and_up(cluster: &mut Cluster) {
     cluster.says("plan --scale statefulset/sm-demo=2", "pod/sm-demo-1: archive 2 comes back");
     cluster.scale("statefulsets", "sm-demo", 2);
     cluster.golden("scaled-up");
-    let plan = cluster.kaa("plan");
-    assert!(plan.contains("Nothing to propose"), "the next pass would still do something:\n{plan}");
+    // A resync leader that is new makes its first pass after some seconds, and may have a container to learn of.
+    cluster.says("plan", "Nothing to propose");
 }
 
 /// Use case 3.
