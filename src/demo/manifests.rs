@@ -90,7 +90,7 @@ pub fn objects(part: Part, namespace: &str) -> Result<Vec<Value>, Error> {
     }
     for object in &mut objects {
         object["metadata"]["namespace"] = json!(namespace);
-        for subject in object["subjects"].as_array_mut().into_iter().flatten() {
+        for subject in object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
             subject["namespace"] = json!(namespace);
         }
         for list in ["initContainers", "containers"] {
@@ -143,6 +143,7 @@ mod tests {
         );
         assert!(base.iter().all(|object| object["metadata"]["namespace"] == "here"));
         assert_eq!(base[2]["subjects"][0]["namespace"], "here");
+        assert!(base[0].get("subjects").is_none(), "nothing is added that a real API server would not know");
         assert_eq!(base[5]["spec"]["template"]["spec"]["containers"][0]["image"], image().unwrap());
         let example = objects(Part::Example, "here").unwrap();
         let sm = &example[1]["spec"]["template"]["spec"];

@@ -119,7 +119,7 @@ impl Cluster {
                 let pod = &mut workload["spec"]["template"]["spec"];
                 pod["securityContext"] = json!({"runAsUser": 0});
                 for list in ["initContainers", "containers"] {
-                    for container in pod[list].as_array_mut().into_iter().flatten() {
+                    for container in pod.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
                         container["image"] = json!(self.image);
                     }
                 }
