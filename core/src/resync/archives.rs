@@ -13,7 +13,7 @@ use crate::domain::archive::{Archive, Claim, Ordinal, RemovalReason};
 use crate::domain::audit::Subject;
 use crate::domain::evidence::wants;
 use crate::domain::ids::{DatabaseName, Millis};
-use crate::observed::objects::{Claim as ClaimObject, StatefulSet};
+use crate::observed::objects::Claim as ClaimObject;
 use std::collections::BTreeMap;
 
 pub(super) fn plan(view: &View, plan: &mut Plan) {
@@ -53,7 +53,7 @@ fn judge_claim(
     plan: &mut Plan,
     archive: &Archive,
     claim: &Claim,
-    vanished: &BTreeMap<&DatabaseName, &StatefulSet>,
+    vanished: &BTreeMap<&DatabaseName, WaitingReason>,
     active: &mut BTreeMap<&DatabaseName, usize>,
 ) -> bool {
     let Ok(claims) = view.observed.claims.known() else { return false };
@@ -66,8 +66,8 @@ fn judge_claim(
         None => {
             if let Some(process) = view.on_archive.get(&archive.id) {
                 wait(plan, archive, WaitingReason::ArchiveInUse(process.id));
-            } else if let Some(set) = vanished.get(&archive.database) {
-                wait(plan, archive, WaitingReason::ClaimsVanished { stateful_set: set.name.clone() });
+            } else if let Some(reason) = vanished.get(&archive.database) {
+                wait(plan, archive, reason.clone());
             } else if let Some(paused) = view.paused_set(claim.owner.as_ref()) {
                 wait(plan, archive, paused);
             } else {
@@ -181,23 +181,31 @@ fn ordered(view: &View, plan: &mut Plan) {
     }
 }
 
-/// The databases whose claims are all gone while a StatefulSet still wants one of them, with that StatefulSet.
-fn vanished<'a>(view: &View<'a>) -> BTreeMap<&'a DatabaseName, &'a StatefulSet> {
-    let (Ok(claims), Ok(sets)) = (view.observed.claims.known(), view.observed.stateful_sets.known()) else {
-        return BTreeMap::new();
-    };
+/// The databases whose claims are all gone while a StatefulSet still wants one of them, or while it is not known whether
+/// one does.
+fn vanished<'a>(view: &View<'a>) -> BTreeMap<&'a DatabaseName, WaitingReason> {
+    let Ok(claims) = view.observed.claims.known() else { return BTreeMap::new() };
     let mut all_gone: BTreeMap<&DatabaseName, bool> = BTreeMap::new();
     for archive in view.domain.archives.values().filter(|archive| archive.cluster == view.policy.cluster) {
         let gone = archive.claim.as_ref().is_some_and(|claim| !claims.contains_key(&claim.name));
         all_gone.entry(&archive.database).and_modify(|all| *all &= gone).or_insert(gone);
     }
+    let sets = match view.observed.stateful_sets.known() {
+        Ok(sets) => sets,
+        Err(why) => {
+            let gone = all_gone.into_iter().filter(|(_, gone)| *gone);
+            let unknown = WaitingReason::KindUnknown { kind: Kind::StatefulSets, why };
+            return gone.map(|(database, _)| (database, unknown.clone())).collect();
+        }
+    };
     let mut vanished = BTreeMap::new();
     for archive in view.domain.archives.values() {
         let owner = archive.claim.as_ref().and_then(|claim| claim.owner.as_ref());
         let set = owner.and_then(|owner| sets.get(&owner.stateful_set).filter(|set| set.uid == owner.uid));
         let Some((owner, set)) = owner.zip(set) else { continue };
         if all_gone.get(&archive.database) == Some(&true) && wants(set.first_ordinal, set.replicas, owner.ordinal) {
-            vanished.insert(&archive.database, set);
+            let stateful_set = set.name.clone();
+            vanished.insert(&archive.database, WaitingReason::ClaimsVanished { stateful_set });
         }
     }
     vanished
