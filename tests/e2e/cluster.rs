@@ -40,6 +40,20 @@ pub struct Cluster {
     passed: bool,
 }
 
+/// The wrapper in a pod, and how to come by it.
+pub struct Wrapper {
+    pod: String,
+    command: Command,
+}
+
+impl Wrapper {
+    /// SIGKILL.
+    pub fn kill(mut self) {
+        let killed = output(&mut self.command).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(killed.matches("killed").count(), 1, "one wrapper of {}: {killed}", self.pod);
+    }
+}
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -83,7 +97,7 @@ impl Cluster {
         cluster.prepare();
         cluster.apply(Part::Base, &[("StatefulSet", "kaa-admin", 3)]);
         cluster.wait("the admin servers to be ready", |c| c.addresses().len() == 3);
-        cluster.wait("three servers", |c| c.rest("peers").is_some_and(|peers| connected(&peers) == 3));
+        cluster.wait("three servers", |c| c.connected() == 3);
         cluster.apply(Part::Example, &[("StatefulSet", "sm-demo", 1), ("Deployment", "te-demo", 0)]);
         cluster.wait("the first storage manager", |c| c.running() == 1);
         cluster.scale("statefulsets", "sm-demo", 2);
@@ -194,7 +208,7 @@ impl Cluster {
         });
     }
 
-    fn wait(&self, what: &str, mut until: impl FnMut(&Self) -> bool) {
+    pub fn wait(&self, what: &str, mut until: impl FnMut(&Self) -> bool) {
         let began = Instant::now();
         while !until(self) {
             assert!(began.elapsed() < PATIENCE, "{}: waited in vain for {what}\n{}", self.namespace, self.state());
@@ -290,12 +304,18 @@ impl Cluster {
         self.runtime.block_on(async { tokio::time::timeout(Duration::from_secs(5), answer).await.ok()?.ok() })
     }
 
-    fn rows(&self, path: &str) -> Vec<Value> {
+    /// The rows of `GET /api/1/PATH`.
+    pub fn rows(&self, path: &str) -> Vec<Value> {
         rows(self.rest(path).unwrap_or_default())
     }
 
+    /// How many servers are connected, as one of them sees it.
+    pub fn connected(&self) -> usize {
+        self.rest("peers").map_or(0, |peers| connected(&peers))
+    }
+
     /// How many processes run.
-    fn running(&self) -> usize {
+    pub fn running(&self) -> usize {
         let runs = |p: &&Value| p["durableState"] == "MONITORED" && p["state"] == "RUNNING";
         self.rows("processes").iter().filter(runs).count()
     }
@@ -353,6 +373,11 @@ impl Cluster {
 
     /// SIGKILL to the wrapper in a pod, from its node.
     pub fn kill_wrapper(&self, pod: &str) {
+        self.wrapper_of(pod).kill();
+    }
+
+    /// The wrapper in a pod, which can be killed later without asking Kubernetes where it is.
+    pub fn wrapper_of(&self, pod: &str) -> Wrapper {
         let uid = self.pod_uid(pod);
         let script = format!(
             "for p in /proc/[0-9]*; do \
@@ -372,8 +397,8 @@ impl Cluster {
             command.args([&dir, "exec", node.trim_start_matches("node"), "sh"]);
             command
         };
-        let killed = output(command.args(["-c", &script])).unwrap_or_else(|why| panic!("{why}"));
-        assert_eq!(killed.matches("killed").count(), 1, "one wrapper of {pod}: {killed}");
+        command.args(["-c", &script]);
+        Wrapper { pod: pod.to_owned(), command }
     }
 
     /// The holder of the resync Lease, once there is one.
@@ -391,20 +416,23 @@ impl Cluster {
         panic!("{}: nobody holds the resync Lease", self.namespace);
     }
 
+    /// The server that leads Raft, once one does.
+    pub fn raft_leader(&self) -> String {
+        let leads = |peer: &&Value| peer["localRoleInfo"]["role"] == "LEADER";
+        let mut leader = None;
+        self.wait("a Raft leader", |c| {
+            leader = c.rows("peers").iter().find(leads).and_then(|p| Some(p["id"].as_str()?.to_owned()));
+            leader.is_some()
+        });
+        leader.unwrap()
+    }
+
     /// Deletes the pod that this run is to be disturbed by.
     pub fn disturb(&self) {
         let pod = match self.disturb {
             Disturb::Nobody => return,
             Disturb::LeaseHolder => self.runtime.block_on(self.lease_holder()),
-            Disturb::RaftLeader => {
-                let leads = |peer: &&Value| peer["localRoleInfo"]["role"] == "LEADER";
-                let mut leader = None;
-                self.wait("a Raft leader", |c| {
-                    leader = c.rows("peers").iter().find(leads).and_then(|p| Some(p["id"].as_str()?.to_owned()));
-                    leader.is_some()
-                });
-                leader.unwrap()
-            }
+            Disturb::RaftLeader => self.raft_leader(),
         };
         eprintln!("{}: deleting {pod}, {:?}", self.namespace, self.disturb);
         self.delete_pod(&pod);
@@ -459,7 +487,7 @@ impl Drop for Cluster {
     }
 }
 
-fn rows(value: Value) -> Vec<Value> {
+pub fn rows(value: Value) -> Vec<Value> {
     match value {
         Value::Array(rows) => rows,
         Value::Object(mut page) => page.remove("data").map(rows).unwrap_or_default(),
@@ -471,7 +499,7 @@ fn connected(peers: &Value) -> usize {
     rows(peers.clone()).iter().filter(|peer| peer["connectedState"]["state"] == "Connected").count()
 }
 
-fn start_id(process: &Value) -> u64 {
+pub fn start_id(process: &Value) -> u64 {
     let id = &process["startId"];
     id.as_u64().or_else(|| id.as_str()?.parse().ok()).expect("a start id")
 }

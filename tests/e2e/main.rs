@@ -13,8 +13,10 @@ mod cases;
 #[allow(dead_code, reason = "benches/latency.rs uses the rest")]
 mod cluster;
 mod masks;
+mod nodes;
 
 use cluster::{Cluster, Disturb};
+use nodes::Host;
 
 /// One test for each way to disturb a case.
 macro_rules! cases {
@@ -45,6 +47,37 @@ cases! {
     claim_deleted
     transaction_engine_deleted_and_killed
     admin_deleted_under_an_engine
+}
+
+#[test]
+fn claim_recreated_unseen() {
+    run("claim_recreated_unseen", Disturb::Nobody, nodes::claim_recreated_unseen);
+}
+
+/// One test for each thing that befalls a node or the API server.
+macro_rules! on_nodes {
+    ($($name:ident: $case:expr;)*) => {
+        mod node {
+            use super::*;
+            $(
+                #[test]
+                #[ignore = "needs the nodes of tests/cluster: tests/e2e/run DIR"]
+                fn $name() {
+                    let _mended = nodes::Mended::afterwards();
+                    run(concat!("node_", stringify!($name)), Disturb::Nobody, $case);
+                }
+            )*
+        }
+    };
+}
+
+on_nodes! {
+    cut_with_lease_holder: |cluster| nodes::cut(cluster, Host::LeaseHolder);
+    cut_with_storage_manager: |cluster| nodes::cut(cluster, Host::StorageManager);
+    killed_with_raft_leader: nodes::killed;
+    lost_with_storage_manager: nodes::lost;
+    drained_with_lease_holder: nodes::drained;
+    api_server_killed: nodes::api_server_killed;
 }
 
 fn run(name: &str, disturb: Disturb, case: fn(&mut Cluster)) {

@@ -269,9 +269,9 @@ impl Domain {
         let id = self.last_archive.next();
         self.last_archive = id;
         for old in superseded {
-            self.archives.remove(old);
-            let what =
-                format!("archive {old} removed and purged: its claim was replaced by an empty one, now archive {id}");
+            let before = self.archives.remove(old);
+            let fate = if before.is_some_and(|old| old.removed.is_some()) { "purged" } else { "removed and purged" };
+            let what = format!("archive {old} {fate}: its claim was replaced by an empty one, now archive {id}");
             self.note(actor, [Subject::Archive(*old), Subject::Archive(id)], what, None);
         }
         let claim =

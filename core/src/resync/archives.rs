@@ -61,7 +61,9 @@ fn judge_claim(
         Some(ClaimObject { uid, .. }) if *uid == claim.uid => false,
         Some(ClaimObject { uid, .. }) => {
             wait(plan, archive, WaitingReason::ClaimReplaced { claim: claim.name.clone(), uid: uid.clone() });
-            true
+            // What became of its data does not matter where its ordinal is no longer wanted: removed, it holds up no
+            // cold start, and is kept.
+            false
         }
         None => {
             if let Some(process) = view.on_archive.get(&archive.id) {
