@@ -48,12 +48,21 @@ impl Peers {
         self.heard().get(server).and_then(|heard| heard.at).unwrap_or(self.since).elapsed()
     }
 
-    fn note(&self, server: ServerId, latency: Duration, answer: Option<StatusReply>) {
+    /// Notes an answer, or why there is none. What changes is logged, once.
+    fn note(&self, server: ServerId, latency: Duration, answer: Result<StatusReply, String>) {
         let mut heard = self.heard();
-        let known = heard.entry(server).or_insert(Heard { status: None, at: None, latency: None, connected: false });
-        known.connected = answer.is_some();
-        if answer.is_some() {
-            (known.status, known.at, known.latency) = (answer, Some(Instant::now()), Some(latency));
+        let unknown = Heard { status: None, at: None, latency: None, connected: false };
+        let known = heard.entry(server.clone()).or_insert(unknown);
+        let before = std::mem::replace(&mut known.connected, answer.is_ok());
+        match answer {
+            Ok(status) => {
+                if let Some(at) = known.at.filter(|_| !before) {
+                    tracing::info!("{server} answers again, after {:.1} s", at.elapsed().as_secs_f64());
+                }
+                (known.status, known.at, known.latency) = (Some(status), Some(Instant::now()), Some(latency));
+            }
+            Err(why) if before => tracing::warn!("{server} does not answer: {why}"),
+            Err(_) => {}
         }
     }
 }
@@ -70,9 +79,11 @@ pub async fn exchange(shared: Arc<Shared>) {
             let shared = &shared;
             async move {
                 let began = Instant::now();
-                let answer = shared.links.status(&address).await;
-                // Another agent may have taken over the address.
-                let answer = answer.ok().filter(|status| status.server == server.as_str());
+                let answer = match shared.links.status(&address).await {
+                    Ok(status) if status.server == server.as_str() => Ok(status),
+                    Ok(status) => Err(format!("{} answers at its address", status.server)),
+                    Err(error) => Err(error.to_string()),
+                };
                 shared.peers.note(server, began.elapsed(), answer);
             }
         });

@@ -87,8 +87,10 @@ fn on_a_runtime(command: impl Future<Output = ExitCode>) -> ExitCode {
     }
 }
 
-/// The libraries log each refusal of the API server besides our own line for each change; Raft tells every step.
-const DEFAULT_LOG: &str = "info,kube_runtime=off,kube_client=off,openraft=warn";
+/// The libraries log each refusal of the API server besides our own line for each change; Raft tells every step, and of a
+/// server that is away every heartbeat: `peers` says once that it is, and once that it is back.
+const DEFAULT_LOG: &str = "info,kube_runtime=off,kube_client=off,openraft=warn,openraft::core::heartbeat=error,\
+                           openraft::replication=error,openraft::engine::handler::replication_handler=error";
 
 /// Threads: what runs here waits for the network and the disk; more of them would only cost memory.
 const WORKERS: usize = 2;

@@ -88,6 +88,16 @@ fn pod(process: &Value) -> &str {
     process["labels"]["pod-name"].as_str().expect("a label pod-name")
 }
 
+/// Whether nobody is connected with it, as the domain knows.
+fn silent(process: &Value) -> bool {
+    !process["sessionLost"].is_null()
+}
+
+/// How many engines run and are connected.
+fn served(cluster: &Cluster) -> usize {
+    cluster.rows("processes").iter().filter(|process| process["state"] == "RUNNING" && !silent(process)).count()
+}
+
 /// What has to be there after a fault as before it.
 #[derive(Debug, PartialEq)]
 struct Picture {
@@ -112,7 +122,7 @@ impl Picture {
 
 /// Everything runs, nothing is left to do, and no archive was ever taken away.
 fn whole(cluster: &Cluster, before: &Picture, since: Instant) {
-    cluster.wait("four running engines", |c| c.running() == 4);
+    cluster.wait("four running engines", |c| served(c) == 4);
     cluster.wait("three servers", |c| c.connected() == 3);
     cluster.says("plan", "Nothing to propose");
     eprintln!("{}: whole again after {:.1} s", cluster.namespace(), since.elapsed().as_secs_f64());
@@ -136,12 +146,12 @@ pub fn cut(cluster: &mut Cluster, host: Host) {
     for process in &there {
         cluster.wait(&format!("{} to be UNREACHABLE", pod(process)), |c| {
             let now = c.rows("processes");
-            now.iter().any(|row| row["startId"] == process["startId"] && row["durableState"] != "MONITORED")
+            now.iter().any(|row| row["startId"] == process["startId"] && silent(row))
         });
     }
     // Two agents of three go on: an engine is let in, and leaves.
     cluster.scale("deployments", "te-demo", 3);
-    cluster.wait("another engine", |c| c.running() == 5 - there.len());
+    cluster.wait("another engine", |c| served(c) == 5 - there.len());
     cluster.scale("deployments", "te-demo", 2);
     cluster.wait("an engine to leave", |c| c.rows("processes").len() == 4);
     if there.iter().any(|process| pod(process) == "sm-demo-1") {
@@ -232,10 +242,7 @@ pub fn api_server_killed(cluster: &mut Cluster) {
     // Its session is lost: that is an entry of the domain, so Raft commits.
     let began = Instant::now();
     for (_, address) in &addresses {
-        while !super::cluster::rows(ask(address))
-            .iter()
-            .any(|p| start_id(p) == start && p["durableState"] != "MONITORED")
-        {
+        while !super::cluster::rows(ask(address)).iter().any(|p| start_id(p) == start && silent(p)) {
             assert!(began.elapsed() < Duration::from_secs(60), "{address}: {}", ask(address));
             std::thread::sleep(Duration::from_millis(200));
         }
@@ -288,7 +295,7 @@ pub fn claim_recreated_unseen(cluster: &mut Cluster) {
     // The engine on it tells that it is empty.
     cluster.scale("statefulsets", "sm-demo", 2);
     cluster.says("explain archive/2", "archive 2 purged: its claim was replaced by an empty one, now archive 3");
-    cluster.wait("four running engines", |c| c.running() == 4);
+    cluster.wait("four running engines", |c| served(c) == 4);
     let now = Picture::of(cluster);
     assert_eq!(now.archives.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 3]);
     let stayed = |picture: &Picture| -> Vec<_> {
