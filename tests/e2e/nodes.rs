@@ -51,9 +51,10 @@ impl<'a> Nodes<'a> {
         node
     }
 
+    /// Where a pod is, if it is anywhere.
     fn of_pod(&self, pod: &str) -> Option<String> {
         let pods: Api<Pod> = Api::namespaced(self.cluster.client(), self.cluster.namespace());
-        self.cluster.run(pods.get(pod)).expect("the pod").spec?.node_name
+        self.cluster.run(pods.get(pod)).ok()?.spec?.node_name
     }
 
     /// Waits until Kubernetes says so of a node.
