@@ -83,18 +83,22 @@ pub fn plan(domain: &Domain, observed: &Observed, policy: &Policy, now: Millis) 
         let waiting = WaitingReason::Paused { by: by.clone(), why: why.clone() };
         plan.waiting.push(Waiting { subject: Subject::Domain, reason: waiting });
     }
-    if let Some(several) = several_domains(observed) {
-        plan.hold_takeaways(&WaitingReason::AmbiguousDomain(several));
+    if let Some(reason) = not_surely_ours(observed) {
+        plan.hold_takeaways(&reason);
     }
     plan
 }
 
-/// The admin StatefulSets of the namespace, if there are several.
-fn several_domains(observed: &Observed) -> Option<Vec<String>> {
-    let sets = observed.stateful_sets.known().ok()?;
+/// Why it is not certain whose the objects of the namespace are: there are several admin StatefulSets, or it is not known
+/// whether there are. Nor is it known then which workloads are paused.
+fn not_surely_ours(observed: &Observed) -> Option<WaitingReason> {
+    let sets = match observed.stateful_sets.known() {
+        Ok(sets) => sets,
+        Err(why) => return Some(WaitingReason::KindUnknown { kind: Kind::StatefulSets, why }),
+    };
     let admin = sets.values().filter(|set| set.templates.iter().any(|template| template == RAFT_LOG_TEMPLATE));
     let names: Vec<String> = admin.map(|set| set.name.clone()).collect();
-    (names.len() > 1).then_some(names)
+    (names.len() > 1).then_some(WaitingReason::AmbiguousDomain(names))
 }
 
 impl View<'_> {
