@@ -3,28 +3,30 @@
 //! Probes and agent-to-agent status are served from the first moment, so that what is waited for can be seen. Raft starts
 //! once the volume has passed the gate; engines and the resync follow.
 
+mod certificates;
 mod connected;
 mod face;
+mod guards;
 mod identity;
 mod membership;
 mod resync;
 mod sessions;
 
 use crate::auth::TokenVerifier;
-use crate::auth::credentials::Credentials;
 use crate::config::{Config, IDENTIFY_TIMEOUT, MAX_AGENT_CONNECTIONS, MAX_ENGINES, SHUTDOWN, VOUCH_WITHOUT_QUORUM};
 use crate::http::{self, Face};
 use crate::kubernetes::lease::{self, Candidacy, Leadership};
 use crate::kubernetes::watch::Watching;
 use crate::kubernetes::{self, Kubernetes, watch as watches};
-use crate::metrics::Metrics;
-use crate::net::{self, Tls};
+use crate::net::refusals::Port;
+use crate::net::{self, Entrance, Tls};
 use crate::peers::{self, Peers};
 use crate::proto::engine::engine_server::EngineServer;
 use crate::raft::{self, Handle, Host, Volume};
 use anyhow::Context;
 use connected::Connected;
 use face::Door;
+use guards::Guards;
 use kaa_core::domain::ids::ServerId;
 use kaa_core::observed::Observed;
 use kaa_core::resync::Policy;
@@ -58,7 +60,7 @@ pub struct Shared {
     pub peers: Peers,
     connected: Connected,
     tokens: TokenVerifier,
-    metrics: Arc<Metrics>,
+    guards: Guards,
     last_pass: Mutex<Option<LastPass>>,
     /// Why this server is no member yet.
     waits: Mutex<Option<String>>,
@@ -135,18 +137,19 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let address = config.peer_address(kubernetes.namespace(), config.ordinal);
     let host = Host::new(config.server.clone(), address, config.cluster.clone(), crate::VERSION.to_owned());
     host.set_local_log(volume.local_log());
-    let metrics = Arc::new(Metrics::new());
-    let door = Arc::new(Door::new(&config));
+    let guards = Guards::new(tls);
+    let door = Arc::new(Door::new(&config, guards.tls.clone(), kubernetes.rights.clone()));
+    guards.watch(&config, &kubernetes);
     let mut servers = JoinSet::new();
-    let face = Face { source: door.clone(), metrics: metrics.clone(), credentials: credentials(&config).await? };
-    serve_http(&mut servers, &config, face, stop.clone()).await?;
-    serve_peers(&mut servers, &config, &host, &tls, stop.clone()).await?;
+    let face = guards.face(&config, door.clone()).await?;
+    serve_http(&mut servers, &config, face, guards.entrance(Port::Http), stop.clone()).await?;
+    serve_peers(&mut servers, &config, &host, &guards).await?;
     let observed: watches::Shared = Arc::new(RwLock::new(Observed::default()));
     let watching = watches::start(&kubernetes, observed.clone());
 
     let mut stopping = stop.clone();
     let started = tokio::select! {
-        started = start_raft(&config, &kubernetes, volume, &host, &tls, &door) => started?,
+        started = start_raft(&config, &kubernetes, volume, &host, &guards.tls, &door) => started?,
         // Nothing runs yet that would have to be handed over.
         _ = stopping.wait_for(|stop| *stop) => return Ok(()),
     };
@@ -166,23 +169,15 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         candidacy,
         peers: Peers::default(),
         connected: Connected::default(),
-        metrics,
+        guards,
         last_pass: Mutex::default(),
         waits: Mutex::default(),
         without_quorum: Mutex::default(),
         stop,
     });
     door.open(shared.clone());
-    serve_engines(&mut servers, &shared, &tls).await?;
-    let loops = [
-        tokio::spawn(membership::join(shared.clone())),
-        tokio::spawn(membership::lead(shared.clone())),
-        tokio::spawn(peers::exchange(shared.clone())),
-        tokio::spawn(sessions::sweep(shared.clone())),
-        tokio::spawn(connected::tell(shared.clone())),
-        tokio::spawn(resync::run(shared.clone())),
-        tokio::spawn(announce(shared.clone())),
-    ];
+    serve_engines(&mut servers, &shared).await?;
+    let loops = start_loops(&shared);
     tokio::select! {
         () = shared.stopping() => {}
         failure = shared.raft.failed() => anyhow::bail!("raft has stopped: {failure}"),
@@ -192,6 +187,19 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     // Whoever asked has been told by now; the ports close with the process.
     drop(ended);
     Ok(())
+}
+
+/// Starts what goes on until the agent ends.
+fn start_loops(shared: &Arc<Shared>) -> [JoinHandle<()>; 7] {
+    [
+        tokio::spawn(membership::join(shared.clone())),
+        tokio::spawn(membership::lead(shared.clone())),
+        tokio::spawn(peers::exchange(shared.clone())),
+        tokio::spawn(sessions::sweep(shared.clone())),
+        tokio::spawn(connected::tell(shared.clone())),
+        tokio::spawn(resync::run(shared.clone())),
+        tokio::spawn(announce(shared.clone())),
+    ]
 }
 
 fn open_volume(config: &Config) -> Result<Volume, raft::volume::Error> {
@@ -215,12 +223,6 @@ async fn end(shared: &Shared, released: JoinHandle<()>, loops: [JoinHandle<()>; 
     if tokio::time::timeout(SHUTDOWN, handed_over).await.is_err() {
         error!("not everything was handed over within {SHUTDOWN:?}");
     }
-}
-
-/// Who may write from outside the pod. A mistake in the file ends the agent now, rather than a person's attempt later.
-async fn credentials(config: &Config) -> anyhow::Result<Option<Arc<Credentials>>> {
-    let Some(path) = &config.credentials_file else { return Ok(None) };
-    Ok(Some(Arc::new(Credentials::new(path.clone()).await?)))
 }
 
 async fn wait_for_signal(stopper: watch::Sender<bool>) -> anyhow::Result<()> {
@@ -295,37 +297,34 @@ async fn serve_http(
     servers: &mut Servers,
     config: &Config,
     face: Face,
+    entrance: Entrance,
     mut stop: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
     let listener = bind(config.listen_http, "the REST API").await?;
     servers.spawn(async move {
         let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
-        http::serve(listener, http::router(face), stopped).await;
+        http::serve(listener, http::router(face), Some(entrance), stopped).await;
         // The API ends with the agent, not before it.
         std::future::pending().await
     });
     Ok(())
 }
 
-async fn serve_peers(
-    servers: &mut Servers,
-    config: &Config,
-    host: &Host,
-    tls: &Tls,
-    stop: watch::Receiver<bool>,
-) -> anyhow::Result<()> {
-    let incoming = net::incoming(bind(config.listen_peers, "other agents").await?, MAX_AGENT_CONNECTIONS);
-    let router = net::server(Some(tls))?.add_service(raft::Service::serve(host.clone()));
-    // Served until the process ends: leadership is handed over through it.
-    drop(stop);
+/// Served until the process ends: leadership is handed over through it.
+async fn serve_peers(servers: &mut Servers, config: &Config, host: &Host, guards: &Guards) -> anyhow::Result<()> {
+    let listener = bind(config.listen_peers, "other agents").await?;
+    let incoming = net::incoming(listener, MAX_AGENT_CONNECTIONS, Some(guards.entrance(Port::Peers)));
+    let service = raft::Service::serve(host.clone(), guards.admission(config));
+    let router = net::server().add_service(service);
     servers.spawn(async move { router.serve_with_incoming(incoming).await.context("the port for other agents") });
     Ok(())
 }
 
-async fn serve_engines(servers: &mut Servers, shared: &Arc<Shared>, tls: &Tls) -> anyhow::Result<()> {
-    let incoming = net::incoming(bind(shared.config.listen_engines, "engines").await?, MAX_ENGINES);
+async fn serve_engines(servers: &mut Servers, shared: &Arc<Shared>) -> anyhow::Result<()> {
+    let listener = bind(shared.config.listen_engines, "engines").await?;
+    let incoming = net::incoming(listener, MAX_ENGINES, Some(shared.guards.entrance(Port::Engines)));
     let service = EngineServer::new(sessions::Service(shared.clone())).max_decoding_message_size(MAX_ENGINE_MESSAGE);
-    let router = net::engine_server(tls)?.add_service(service);
+    let router = net::engine_server().add_service(service);
     servers.spawn(async move { router.serve_with_incoming(incoming).await.context("the port for engines") });
     Ok(())
 }

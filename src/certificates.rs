@@ -1,8 +1,11 @@
-//! A CA and one certificate for all agents, made here: for clusters without cert-manager. Nothing renews them.
+//! A CA and certificates made here: for clusters without cert-manager. Nothing renews them.
+//!
+//! An agent's certificate bears the names that it is reached under, and may bear the URI `kaa://DOMAIN/agent`. A person's
+//! bears `kaa://DOMAIN/person/NAME`, an engine's `kaa://DOMAIN/engine/NAMESPACE[/POD]`, and neither has another name.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    PKCS_ECDSA_P256_SHA256,
+    PKCS_ECDSA_P256_SHA256, SanType,
 };
 use std::time::Duration;
 
@@ -15,12 +18,15 @@ pub enum Error {
     /// Not a name.
     #[error("'{0}' is not a DNS name")]
     Name(String),
+    /// Not a part of a URI.
+    #[error("'{0}' is no {1}: letters, digits, '-', '_', '.' and '@' only")]
+    Part(String, &'static str),
     /// The library refused.
     #[error("the certificates could not be made: {0}")]
     Make(#[from] rcgen::Error),
 }
 
-/// What was made, as PEM.
+/// What was made for the agents, as PEM.
 pub struct Made {
     /// The authority's certificate.
     pub ca_certificate: String,
@@ -32,31 +38,107 @@ pub struct Made {
     pub key: String,
 }
 
-/// Makes certificates for agents that are reached under these names, valid for so many days.
-pub fn make(names: &[String], days: u32) -> Result<Made, Error> {
-    if let Some(name) = names.iter().find(|name| !is_dns_name(name)) {
-        return Err(Error::Name(name.clone()));
-    }
-    let ca_key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-    let mut ca = parameters("kaa CA", Vec::new(), days)?;
-    ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let ca_certificate = ca.self_signed(&ca_key)?.pem();
-    let ca_key_pem = ca_key.serialize_pem();
-    let issuer = Issuer::new(ca, ca_key);
-
-    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-    let mut agent = parameters("kaa agent", names.to_vec(), days)?;
-    agent.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    // Agents call each other, so each is client and server.
-    agent.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-    agent.use_authority_key_identifier_extension = true;
-    let certificate = agent.signed_by(&key, &issuer)?.pem();
-    Ok(Made { ca_certificate, ca_key: ca_key_pem, certificate, key: key.serialize_pem() })
+/// A certificate and its key, as PEM.
+pub struct Pair {
+    /// The certificate.
+    pub certificate: String,
+    /// The key.
+    pub key: String,
 }
 
-fn parameters(common_name: &str, names: Vec<String>, days: u32) -> Result<CertificateParams, Error> {
-    let mut parameters = CertificateParams::new(names)?;
+/// Makes an authority, and a certificate for agents that are reached under these names, valid for so many days.
+pub fn make(names: &[String], days: u32) -> Result<Made, Error> {
+    let authority = Authority::new(days)?;
+    let Pair { certificate, key } = authority.agents(names, None, days)?;
+    Ok(Made { ca_certificate: authority.certificate, ca_key: authority.key, certificate, key })
+}
+
+/// Who vouches.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    /// Its certificate, as PEM.
+    pub certificate: String,
+    /// Its key, as PEM.
+    pub key: String,
+}
+
+impl Authority {
+    /// Makes one, valid for so many days.
+    pub fn new(days: u32) -> Result<Self, Error> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let mut ca = parameters("kaa CA", days)?;
+        ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let (certificate, key_pem) = (ca.self_signed(&key)?.pem(), key.serialize_pem());
+        Ok(Self { issuer: Issuer::new(ca, key), certificate, key: key_pem })
+    }
+
+    /// The one that was made before.
+    pub fn of(certificate: String, key: String) -> Result<Self, Error> {
+        let issuer = Issuer::from_ca_cert_pem(&certificate, KeyPair::from_pem(&key)?)?;
+        Ok(Self { issuer, certificate, key })
+    }
+
+    /// For agents that are reached under these names; of this domain, if it is given.
+    pub fn agents(&self, names: &[String], domain: Option<&str>, days: u32) -> Result<Pair, Error> {
+        if let Some(name) = names.iter().find(|name| !is_dns_name(name)) {
+            return Err(Error::Name(name.clone()));
+        }
+        let mut agent = parameters("kaa agent", days)?;
+        for name in names {
+            agent.subject_alt_names.push(SanType::DnsName(name.as_str().try_into()?));
+        }
+        if let Some(domain) = domain {
+            agent.subject_alt_names.push(uri(&[(domain, "domain")], |parts| format!("kaa://{}/agent", parts[0]))?);
+        }
+        // Agents call each other, so each is client and server.
+        agent.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(agent)
+    }
+
+    /// For a person who may change the domain.
+    pub fn person(&self, domain: &str, name: &str, days: u32) -> Result<Pair, Error> {
+        let parts = [(domain, "domain"), (name, "name of a person")];
+        self.client(name, uri(&parts, |parts| format!("kaa://{}/person/{}", parts[0], parts[1]))?, days)
+    }
+
+    /// For the engines of a namespace, or the one of a pod there.
+    pub fn engine(&self, domain: &str, namespace: &str, pod: Option<&str>, days: u32) -> Result<Pair, Error> {
+        let mut parts = vec![(domain, "domain"), (namespace, "namespace")];
+        parts.extend(pod.map(|pod| (pod, "pod")));
+        let name = uri(&parts, |parts| format!("kaa://{}/engine/{}", parts[0], parts[1..].join("/")))?;
+        self.client(pod.unwrap_or(namespace), name, days)
+    }
+
+    fn client(&self, common_name: &str, name: SanType, days: u32) -> Result<Pair, Error> {
+        let mut client = parameters(common_name, days)?;
+        client.subject_alt_names.push(name);
+        client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(client)
+    }
+
+    fn sign(&self, mut parameters: CertificateParams) -> Result<Pair, Error> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        parameters.use_authority_key_identifier_extension = true;
+        Ok(Pair { certificate: parameters.signed_by(&key, &self.issuer)?.pem(), key: key.serialize_pem() })
+    }
+}
+
+/// A URI of parts, each with what it is called.
+fn uri(parts: &[(&str, &'static str)], join: impl Fn(&[&str]) -> String) -> Result<SanType, Error> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
+    for (part, what) in parts {
+        if !(1..=128).contains(&part.len()) || !part.chars().all(plain) {
+            return Err(Error::Part((*part).to_owned(), what));
+        }
+    }
+    let parts: Vec<&str> = parts.iter().map(|(part, _)| *part).collect();
+    Ok(SanType::URI(join(&parts).as_str().try_into()?))
+}
+
+fn parameters(common_name: &str, days: u32) -> Result<CertificateParams, Error> {
+    let mut parameters = CertificateParams::default();
     parameters.distinguished_name.push(DnType::CommonName, common_name);
     let now = Duration::from_millis(crate::clock::now().0);
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
@@ -77,12 +159,34 @@ fn is_dns_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Error, make};
+    use super::{Authority, Error, make};
+    use crate::net::shown::Names;
+    use tokio_rustls::rustls::pki_types::CertificateDer;
+    use tokio_rustls::rustls::pki_types::pem::PemObject;
 
     #[test]
     fn only_dns_names_are_taken() {
         for name in ["", "*", "a..b", "*.*.b", "a b", "-a", "ä.example.com"] {
             assert!(matches!(make(&[name.to_owned()], 30), Err(Error::Name(_))), "{name}");
+        }
+    }
+
+    fn uris(certificate: &str) -> Vec<String> {
+        Names::of(&CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()).unwrap().uris
+    }
+
+    #[test]
+    fn an_authority_that_was_made_before_vouches_for_people_and_engines() {
+        let made = Authority::new(30).unwrap();
+        let authority = Authority::of(made.certificate, made.key).unwrap();
+        assert_eq!(uris(&authority.person("kaa", "ann", 30).unwrap().certificate), ["kaa://kaa/person/ann"]);
+        assert_eq!(uris(&authority.engine("kaa", "ns", None, 30).unwrap().certificate), ["kaa://kaa/engine/ns"]);
+        let one = authority.engine("kaa", "ns", Some("sm-0"), 30).unwrap();
+        assert_eq!(uris(&one.certificate), ["kaa://kaa/engine/ns/sm-0"]);
+        let agents = authority.agents(&["localhost".to_owned()], Some("kaa"), 30).unwrap();
+        assert_eq!(uris(&agents.certificate), ["kaa://kaa/agent"]);
+        for name in ["", "a/b", "a b", "a%2Fb"] {
+            assert!(matches!(authority.person("kaa", name, 30), Err(Error::Part(..))), "{name}");
         }
     }
 }

@@ -48,7 +48,8 @@ enum Command {
     /// Says that the domain belongs to this Kubernetes from now on, after it was restored into another than it was founded in:
     /// the resync takes things away again. Makes the anchor Lease if it is missing
     Adopt(adopt::Adopt),
-    /// Makes a CA and one certificate for all agents, for clusters without cert-manager
+    /// Makes a CA and certificates, for clusters without cert-manager
+    #[command(subcommand)]
     Certificates(certificates::Certificates),
     #[cfg(feature = "demo")]
     Demo(demo::Demo),

@@ -36,6 +36,10 @@ pub const SESSION_SWEEP: Duration = Duration::from_secs(5);
 /// How long one read about a pod whose engine registers may take. Pod, claim and proposal together have to be done before
 /// the engine, which waits for 10 s, tries another agent.
 pub const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often the certificate files are looked at. The kubelet itself takes up to a minute to bring a changed Secret.
+pub const CERTIFICATE_PERIOD: Duration = Duration::from_secs(5);
+/// A certificate that ends within this time is complained of: time enough for a person to act.
+pub const CERTIFICATE_WARNING: Duration = Duration::from_secs(7 * 86_400);
 /// How many connections other agents may have here: each has one or two, and a domain has fewer than ten agents.
 pub const MAX_AGENT_CONNECTIONS: usize = 256;
 /// How many engines one agent serves at once: far more than a domain has.

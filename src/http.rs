@@ -29,7 +29,10 @@ pub use whatif::{StepRow, WhatIfAnswer};
 pub use writer::From;
 
 use crate::auth::credentials::Credentials;
+use crate::auth::throttle::Throttle;
 use crate::metrics::Metrics;
+use crate::net::Tls;
+use crate::net::refusals::Refusals;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{HeaderName, Method, Uri};
 use axum::middleware::{Next, from_fn};
@@ -59,6 +62,29 @@ pub struct Face {
     pub metrics: Arc<Metrics>,
     /// Who may change the domain from outside its pod; nobody, if there is none.
     pub credentials: Option<Arc<Credentials>>,
+    /// Whose client certificates are looked at; nobody's, if it serves in clear only.
+    pub people: Option<People>,
+    /// Who was refused.
+    pub refusals: Refusals,
+    /// How often somebody may be wrong.
+    pub throttle: Arc<Throttle>,
+}
+
+/// What people's certificates are judged by.
+#[derive(Clone)]
+pub struct People {
+    /// The certificate in use, whose authority vouches.
+    pub tls: Tls,
+    /// The domain's name, which theirs have to bear.
+    pub domain: String,
+}
+
+impl Face {
+    /// A face that only the agent's own pod may write to.
+    pub fn new(source: Arc<dyn Source>, metrics: Arc<Metrics>) -> Self {
+        let (refusals, throttle) = (Refusals::new(metrics.clone()), Arc::default());
+        Self { source, metrics, credentials: None, people: None, refusals, throttle }
+    }
 }
 
 /// Every route.

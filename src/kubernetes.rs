@@ -10,6 +10,7 @@ pub mod anchor;
 pub mod convert;
 pub mod evidence;
 pub mod lease;
+pub mod rights;
 pub mod watch;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -17,6 +18,7 @@ use kaa_core::observed::objects::ANNOTATION_PREFIX;
 use kube::api::GetParams;
 use kube::core::Status;
 use kube::{Api, Client, Resource};
+use rights::Rights;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::future::Future;
@@ -40,6 +42,8 @@ pub struct Kubernetes {
     namespace: String,
     /// How long a single request may take.
     timeout: Duration,
+    /// Which rights are missing, as far as it came out.
+    pub rights: Rights,
     /// What stands before the names of the annotations that are looked at.
     annotation_prefix: String,
 }
@@ -183,7 +187,8 @@ impl Kubernetes {
     /// Wraps a client, which may as well be a simulated one.
     pub fn new(client: Client, namespace: impl Into<String>) -> Self {
         let annotation_prefix = ANNOTATION_PREFIX.to_owned();
-        Self { client, namespace: namespace.into(), timeout: REQUEST_TIMEOUT, annotation_prefix }
+        let rights = Rights::default();
+        Self { client, namespace: namespace.into(), timeout: REQUEST_TIMEOUT, rights, annotation_prefix }
     }
 
     /// The same with another limit on how long a single request may take.
@@ -217,16 +222,19 @@ impl Kubernetes {
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned,
     {
         let asked = asked::<K>("get", Some(name));
-        let answer = async { Ok(self.api::<K>().get(name).await) };
-        match self.within(&asked, answer).await? {
-            Ok(object) if object.meta().name.as_deref() == Some(name) => Ok(Some(object)),
-            Ok(_) => Err(Error::Unproven { asked, why: "answered with another object".to_owned() }),
-            Err(kube::Error::Api(status)) if is_absent::<K>(&status, name) => Ok(None),
-            Err(kube::Error::Api(status)) if status.code == 404 => {
-                Err(Error::Unproven { asked, why: format!("a 404 that proves no absence: {}", told(&status)) })
+        let request = async {
+            match self.api::<K>().get(name).await {
+                Ok(object) if object.meta().name.as_deref() == Some(name) => Ok(Some(object)),
+                Ok(_) => Err(Error::Unproven { asked: asked.clone(), why: "answered with another object".to_owned() }),
+                Err(kube::Error::Api(status)) if is_absent::<K>(&status, name) => Ok(None),
+                Err(kube::Error::Api(status)) if status.code == 404 => {
+                    let why = format!("a 404 that proves no absence: {}", told(&status));
+                    Err(Error::Unproven { asked: asked.clone(), why })
+                }
+                Err(error) => Err(Error::of(asked.clone(), error)),
             }
-            Err(error) => Err(Error::of(asked, error)),
-        }
+        };
+        self.within(&asked, request).await
     }
 
     /// Reads something that is no object, by the path of its directory and its name.
@@ -244,7 +252,9 @@ impl Kubernetes {
     /// Gives a request its time limit.
     async fn within<T>(&self, asked: &Asked, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let silent = |_| Error::Silent { asked: asked.clone(), after: self.timeout };
-        tokio::time::timeout(self.timeout, request).await.map_err(silent)?
+        let answer = tokio::time::timeout(self.timeout, request).await.map_err(silent)?;
+        self.rights.judge(asked, &answer);
+        answer
     }
 }
 

@@ -38,6 +38,26 @@ struct ReadResult {
     result: &'static str,
 }
 
+/// Who was not let in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RefusedCaller {
+    port: &'static str,
+    reason: &'static str,
+}
+
+/// A label `file`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct File {
+    file: &'static str,
+}
+
+/// A right in Kubernetes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Right {
+    verb: String,
+    resource: String,
+}
+
 /// What was proposed, and what the domain said.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Proposed {
@@ -74,7 +94,11 @@ pub struct Metrics {
     processes: Family<State, Gauge>,
     kubernetes_synced: Gauge,
     evidence_reads: Family<ReadResult, Counter>,
-    engines_not_let_in: Counter,
+    callers_refused: Family<RefusedCaller, Counter>,
+    certificate_not_after: Family<File, Gauge>,
+    certificate_rejected: Gauge,
+    certificate_reloads: Counter,
+    rights_missing: Family<Right, Gauge>,
     resident_memory: Gauge,
 }
 
@@ -117,11 +141,35 @@ impl Metrics {
             processes: register(r, "processes", "Processes of the domain, by state", Family::default()),
             kubernetes_synced: register(r, "kubernetes_synced", "1 if all listable kinds are listed", Gauge::default()),
             evidence_reads: register(r, "evidence_reads", "Fresh reads made to prove something", Family::default()),
-            engines_not_let_in: register(
+            callers_refused: register(
                 r,
-                "engines_not_let_in",
-                "Streams without an accepted token",
+                "callers_refused",
+                "Who was not let in, by port and reason",
+                Family::default(),
+            ),
+            certificate_not_after: register(
+                r,
+                "certificate_not_after_seconds",
+                "When the certificates in use end, in seconds since 1970",
+                Family::default(),
+            ),
+            certificate_rejected: register(
+                r,
+                "certificate_rejected",
+                "1 if the certificate files hold something that cannot be used, so that what they held before is",
+                Gauge::default(),
+            ),
+            certificate_reloads: register(
+                r,
+                "certificate_reloads",
+                "Changed certificates taken up",
                 Counter::default(),
+            ),
+            rights_missing: register(
+                r,
+                "kubernetes_right_missing",
+                "1 for each right that is missing",
+                Family::default(),
             ),
             resident_memory: register(r, "resident_memory_bytes", "Memory that this agent holds", Gauge::default()),
             registry,
@@ -160,9 +208,28 @@ impl Metrics {
         self.evidence_reads.get_or_create(&ReadResult { result }).inc();
     }
 
-    /// Counts an engine whose token was not accepted.
-    pub fn not_let_in(&self) {
-        self.engines_not_let_in.inc();
+    /// Counts somebody who was not let in.
+    pub fn refused(&self, port: &'static str, reason: &'static str) {
+        self.callers_refused.get_or_create(&RefusedCaller { port, reason }).inc();
+    }
+
+    /// Counts a changed certificate that is used from now on.
+    pub fn certificate_reloaded(&self) {
+        self.certificate_reloads.inc();
+    }
+
+    /// Sets what mirrors the certificates in use: when they end, and whether their files hold others that are broken.
+    pub fn mirror_certificates(&self, own: u64, authority: u64, rejected: bool) {
+        for (file, not_after) in [("tls.crt", own), ("ca.crt", authority)] {
+            self.certificate_not_after.get_or_create(&File { file }).set(not_after.cast_signed());
+        }
+        self.certificate_rejected.set(i64::from(rejected));
+    }
+
+    /// Sets whether a right is missing. One that is there again goes back to 0 and does not vanish.
+    pub fn mirror_right(&self, verb: &str, resource: &str, missing: bool) {
+        let right = Right { verb: verb.to_owned(), resource: resource.to_owned() };
+        self.rights_missing.get_or_create(&right).set(i64::from(missing));
     }
 
     /// Sets what mirrors this process.

@@ -10,6 +10,7 @@
 //! Nothing outside this module names openraft. Who may start, found or join is decided elsewhere (`membership` of the
 //! core, and the agent); here it is carried out, and messages of another domain, epoch or log are kept out.
 
+pub mod admission;
 pub mod backend;
 pub mod disk;
 pub mod handle;
@@ -28,6 +29,7 @@ pub mod wire;
 #[cfg(test)]
 mod tests;
 
+pub use admission::{Admission, Agents};
 pub use handle::Handle;
 pub use refused::{ChangeError, ProposeError, ReadError};
 pub use server::{Host, Service};

@@ -3,10 +3,13 @@
 use super::{LINEARIZE, Shared};
 use crate::config::{Config, ordinal_of};
 use crate::http::source::{
-    Check, Health, LastPass, Membership, NoQuorum, NotWritten, Peer, PlanReport, ReadAnchor, Source, Status, Written,
+    Check, Health, LastPass, Membership, NoQuorum, NotWritten, Note, Peer, PlanReport, ReadAnchor, Source, Status,
+    Written,
 };
 use crate::kubernetes::anchor;
 use crate::kubernetes::lease::Leadership;
+use crate::kubernetes::rights::Rights;
+use crate::net::Tls;
 use crate::raft::ProposeError;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -27,14 +30,17 @@ use std::time::Duration;
 /// Stands before the agent until Raft runs.
 pub struct Door {
     server: ServerId,
+    tls: Tls,
+    rights: Rights,
     waits: Mutex<String>,
     shared: OnceLock<Arc<Shared>>,
 }
 
 impl Door {
     /// Makes it, closed.
-    pub fn new(config: &Config) -> Self {
-        Self { server: config.server.clone(), waits: Mutex::new("starting".to_owned()), shared: OnceLock::new() }
+    pub fn new(config: &Config, tls: Tls, rights: Rights) -> Self {
+        let waits = Mutex::new("starting".to_owned());
+        Self { server: config.server.clone(), tls, rights, waits, shared: OnceLock::new() }
     }
 
     /// Notes why Raft does not run yet.
@@ -118,7 +124,10 @@ impl Source for Door {
         match self.shared.get() {
             Some(shared) => health(shared),
             // Waiting for the anchor, for a right or for the first server is no reason to be restarted.
-            None => Health { live: Vec::new(), ready: vec![Check { name: "raft", failure: Some(self.why_not()) }] },
+            None => {
+                let ready = vec![Check { name: "raft", failure: Some(self.why_not()) }];
+                Health { live: Vec::new(), ready, notes: notes(&self.tls, &self.rights) }
+            }
         }
     }
 
@@ -259,8 +268,17 @@ fn plan_report(shared: &Shared) -> PlanReport {
         epoch,
         plan,
         synced: observed.is_synced(),
+        missing_rights: shared.kubernetes.rights.missing().iter().map(ToString::to_string).collect(),
         last_pass: last.map(|last| LastPass { at: last.at, lines: last.lines }),
     }
+}
+
+/// What a person should see to although the agent serves.
+fn notes(tls: &Tls, rights: &Rights) -> Vec<Note> {
+    let certificates = super::certificates::note(tls).map(|words| Note { name: "certificates", words });
+    let missing = rights.missing().into_iter();
+    let missing = missing.map(|right| Note { name: "rights", words: format!("the right to {right} is missing") });
+    certificates.into_iter().chain(missing).collect()
 }
 
 /// Live is whoever answers: a Raft that has stopped ends the process by itself. Ready is whoever follows the group.
@@ -297,6 +315,7 @@ fn health(shared: &Shared) -> Health {
             Check { name: "domain", failure: domain },
             Check { name: "kubernetes", failure: kubernetes },
         ],
+        notes: notes(&shared.guards.tls, &shared.kubernetes.rights),
     }
 }
 

@@ -57,7 +57,7 @@ pub async fn run(shared: Arc<Shared>) {
                     again = BACKOFF;
                 }
             }
-            shared.metrics.pass(began.elapsed());
+            shared.guards.metrics.pass(began.elapsed());
         }
         let cost = began.elapsed();
         tokio::select! {
@@ -94,7 +94,7 @@ async fn pass(shared: &Shared, term: &Term) -> Result<LastPass, String> {
         let readings = evidence::gather(&shared.kubernetes, &shared.config.anchor_name(), &needs).await;
         debug!(reads = needs.len(), took = ?planned.elapsed(), "evidence gathered");
         for answer in readings.answers.values() {
-            shared.metrics.evidence_read(if answer.is_ok() { Reading::Answered } else { Reading::Unknown });
+            shared.guards.metrics.evidence_read(if answer.is_ok() { Reading::Answered } else { Reading::Unknown });
         }
         for finding in findings {
             let line = match confirm(&finding, &readings, &fence, anchor.as_ref()) {
@@ -183,8 +183,8 @@ impl Shared {
         let done = self.raft.propose_at(request.clone()).await;
         debug!(took = ?began.elapsed(), command = crate::metrics::command_name(&request.command), "proposed");
         match &done {
-            Ok((_, outcome)) => self.metrics.proposed(&request.command, outcome),
-            Err(_) => self.metrics.not_proposed(&request.command),
+            Ok((_, outcome)) => self.guards.metrics.proposed(&request.command, outcome),
+            Err(_) => self.guards.metrics.not_proposed(&request.command),
         }
         done
     }

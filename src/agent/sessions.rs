@@ -97,7 +97,7 @@ impl Engine for Service {
         if shared.vouches_for_nobody() {
             return Err(Status::unavailable("this agent does not hear of a quorum: try another"));
         }
-        let caller = super::identity::caller(&shared, request.metadata()).await?;
+        let caller = super::identity::caller(&shared, request.metadata(), request.extensions()).await?;
         let mut incoming = request.into_inner();
         let (answers, receiver) = mpsc::channel(ENGINE_QUEUE);
         tokio::spawn(async move {
@@ -107,7 +107,7 @@ impl Engine for Service {
                     Some(From::Register(register)) => register,
                     _ => return Err(Status::invalid_argument("the first message has to be Register")),
                 };
-                super::identity::matches(&caller, &register, shared.kubernetes.namespace())?;
+                super::identity::matches(&shared, &caller, &register)?;
                 serve(&shared, register, &mut incoming, &answers).await
             };
             let ended = tokio::select! {

@@ -1,24 +1,82 @@
-//! `kaa certificates`: a CA and one certificate for all agents. For clusters without cert-manager: nothing renews them.
+//! `kaa certificates`: a CA, and certificates for agents, people and engines. For clusters without cert-manager: nothing
+//! renews them.
 
-use crate::certificates;
-use clap::Args;
+use crate::certificates::{self, Authority, Pair};
+use clap::{Args, Subcommand};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// `kaa certificates`.
+#[derive(Debug, Subcommand)]
+pub(super) enum Certificates {
+    /// Makes a CA and one certificate for all agents, and says what to do with them
+    Init(Init),
+    /// Makes a certificate for a person who may change the domain, to show on port 8888
+    Person(Person),
+    /// Makes a certificate for engines that have no ServiceAccount token
+    Engine(Engine),
+}
+
+/// `kaa certificates init`.
 #[derive(Debug, Args)]
-pub(super) struct Certificates {
+pub(super) struct Init {
     /// Where to write ca.crt, ca.key, tls.crt and tls.key
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// The names under which agents are reached, such as *.nuodb.default.svc.cluster.local
-    #[arg(long = "dns", value_name = "NAME", required = true, num_args = 1..)]
+    /// The namespace of the agents: they are reached under *.kaa-admin.NAMESPACE.svc
+    #[arg(long, default_value = "default")]
+    namespace: String,
+    /// The Service of the agents' StatefulSet
+    #[arg(long, default_value = "kaa-admin")]
+    service: String,
+    /// More names under which agents are reached
+    #[arg(long = "dns", value_name = "NAME", num_args = 1..)]
     names: Vec<String>,
+    /// The domain's name, as the agents' --domain has it
+    #[arg(long, default_value = "kaa")]
+    domain: String,
     /// How long they are valid
     #[arg(long, default_value_t = 3650, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     days: u32,
+}
+
+/// What `person` and `engine` have in common.
+#[derive(Debug, Args)]
+pub(super) struct Issue {
+    /// Where `init` wrote ca.crt and ca.key, and where to write NAME.crt and NAME.key
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// The domain's name, as the agents' --domain has it
+    #[arg(long, default_value = "kaa")]
+    domain: String,
+    /// How long it is valid
+    #[arg(long, default_value_t = 365, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    days: u32,
+}
+
+/// `kaa certificates person`.
+#[derive(Debug, Args)]
+pub(super) struct Person {
+    #[command(flatten)]
+    issue: Issue,
+    /// The person, as the audit trail is to name them
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+/// `kaa certificates engine`.
+#[derive(Debug, Args)]
+pub(super) struct Engine {
+    #[command(flatten)]
+    issue: Issue,
+    /// The namespace of the engines
+    #[arg(value_name = "NAMESPACE")]
+    namespace: String,
+    /// The pod, if it is for one engine only
+    #[arg(value_name = "POD")]
+    pod: Option<String>,
 }
 
 /// Why no certificates were made.
@@ -30,6 +88,8 @@ pub(super) enum Error {
     Make(#[from] certificates::Error),
     #[error("{} could not be written: {source}", path.display())]
     Write { path: PathBuf, source: std::io::Error },
+    #[error("{} could not be read: {source}; `kaa certificates init` makes it", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
 }
 
 fn names(paths: &[PathBuf]) -> String {
@@ -38,25 +98,85 @@ fn names(paths: &[PathBuf]) -> String {
 
 impl Certificates {
     pub(super) fn run(self) -> Result<String, Error> {
-        let made = certificates::make(&self.names, self.days)?;
-        let files = [
-            ("ca.crt", &made.ca_certificate, 0o644),
-            ("ca.key", &made.ca_key, 0o600),
-            ("tls.crt", &made.certificate, 0o644),
-            ("tls.key", &made.key, 0o600),
-        ];
-        let paths = files.map(|(name, _, _)| self.directory.join(name));
-        let existing: Vec<PathBuf> = paths.iter().filter(|path| path.symlink_metadata().is_ok()).cloned().collect();
-        if !existing.is_empty() {
-            return Err(Error::Exists(existing));
+        match self {
+            Self::Init(init) => init.run(),
+            Self::Person(person) => person.run(),
+            Self::Engine(engine) => engine.run(),
         }
-        std::fs::create_dir_all(&self.directory)
-            .map_err(|source| Error::Write { path: self.directory.clone(), source })?;
-        for (path, (_, content, mode)) in paths.iter().zip(files) {
-            write_new(path, content, mode).map_err(|source| Error::Write { path: path.clone(), source })?;
-        }
-        Ok(what_to_do(&self.directory))
     }
+}
+
+impl Init {
+    fn run(self) -> Result<String, Error> {
+        let Self { directory, namespace, service, names, domain, days } = self;
+        let mut all = vec![service.clone(), format!("*.{service}.{namespace}.svc")];
+        all.extend(names);
+        let authority = Authority::new(days)?;
+        let Pair { certificate, key } = authority.agents(&all, Some(&domain), days)?;
+        let files = [
+            ("ca.crt", authority.certificate.as_str(), 0o644),
+            ("ca.key", &authority.key, 0o600),
+            ("tls.crt", &certificate, 0o644),
+            ("tls.key", &key, 0o600),
+        ];
+        write_all(&directory, &files)?;
+        Ok(what_to_do(&directory, &namespace, &all))
+    }
+}
+
+impl Issue {
+    fn authority(&self) -> Result<Authority, Error> {
+        let read = |name: &str| {
+            let path = self.directory.join(name);
+            std::fs::read_to_string(&path).map_err(|source| Error::Read { path, source })
+        };
+        Ok(Authority::of(read("ca.crt")?, read("ca.key")?)?)
+    }
+
+    /// Writes a certificate and its key under this name.
+    fn write(&self, name: &str, made: &Pair) -> Result<(String, String), Error> {
+        let (certificate, key) = (format!("{name}.crt"), format!("{name}.key"));
+        write_all(&self.directory, &[(&certificate, &made.certificate, 0o644), (&key, &made.key, 0o600)])?;
+        let shown = |name: &str| quoted(&self.directory.join(name).display().to_string());
+        Ok((shown(&certificate), shown(&key)))
+    }
+}
+
+impl Person {
+    fn run(self) -> Result<String, Error> {
+        let Self { issue, name } = self;
+        let made = issue.authority()?.person(&issue.domain, &name, issue.days)?;
+        let (certificate, key) = issue.write(&format!("person-{name}"), &made)?;
+        let ca = quoted(&issue.directory.join("ca.crt").display().to_string());
+        Ok(format!(
+            "Made {certificate} and {key}. Whoever has both may change the domain, as 'certificate {name}':\n\n\
+             curl --cacert {ca} --cert {certificate} --key {key} https://SERVER:8888/api/1/...\n"
+        ))
+    }
+}
+
+impl Engine {
+    fn run(self) -> Result<String, Error> {
+        let Self { issue, namespace, pod } = self;
+        let made = issue.authority()?.engine(&issue.domain, &namespace, pod.as_deref(), issue.days)?;
+        let name = pod.as_ref().map_or_else(|| namespace.clone(), |pod| format!("{namespace}-{pod}"));
+        let (certificate, key) = issue.write(&format!("engine-{name}"), &made)?;
+        Ok(format!("Made {certificate} and {key}, for `kaa engine --cert FILE --key FILE`.\n"))
+    }
+}
+
+/// Writes files of which none may exist.
+fn write_all(directory: &Path, files: &[(&str, &str, u32)]) -> Result<(), Error> {
+    let paths: Vec<PathBuf> = files.iter().map(|(name, _, _)| directory.join(name)).collect();
+    let existing: Vec<PathBuf> = paths.iter().filter(|path| path.symlink_metadata().is_ok()).cloned().collect();
+    if !existing.is_empty() {
+        return Err(Error::Exists(existing));
+    }
+    std::fs::create_dir_all(directory).map_err(|source| Error::Write { path: directory.to_owned(), source })?;
+    for (path, (_, content, mode)) in paths.iter().zip(files) {
+        write_new(path, content, *mode).map_err(|source| Error::Write { path: path.clone(), source })?;
+    }
+    Ok(())
 }
 
 /// Writes a file that must not exist, with its mode from the first moment on.
@@ -66,15 +186,19 @@ fn write_new(path: &Path, content: &str, mode: u32) -> std::io::Result<()> {
     file.sync_all()
 }
 
-fn what_to_do(directory: &Path) -> String {
+fn what_to_do(directory: &Path, namespace: &str, names: &[String]) -> String {
     let at = |name: &str| quoted(&directory.join(name).display().to_string());
     let (ca, certificate, key, ca_key) = (at("ca.crt"), at("tls.crt"), at("tls.key"), at("ca.key"));
+    let (names, directory) = (names.join(", "), quoted(&directory.display().to_string()));
     format!(
-        "Made ca.crt, ca.key, tls.crt and tls.key. To hand them to the agents:\n\n\
-         kubectl create secret generic kaa-admin-tls --type=kubernetes.io/tls \\\n  \
+        "Made ca.crt, ca.key, tls.crt and tls.key, for agents that are reached under {names}. To hand them to the agents:\n\n\
+         kubectl -n {namespace} create secret generic kaa-admin-tls --type=kubernetes.io/tls \\\n  \
          --from-file=ca.crt={ca} --from-file=tls.crt={certificate} --from-file=tls.key={key}\n\
-         kubectl create configmap kaa-ca --from-file=ca.crt={ca}\n\n\
-         Keep {ca_key} away from the cluster: whoever has it can pose as an agent.\n"
+         kubectl -n {namespace} create configmap kaa-ca --from-file=ca.crt={ca}\n\n\
+         A certificate for a person who may change the domain from outside the agents' pods:\n\n\
+         kaa certificates person {directory} NAME\n\n\
+         All agents share one certificate: whoever has {key} can pose as any of them.\n\
+         Keep {ca_key} away from the cluster: whoever has it can pose as anybody.\n"
     )
 }
 
@@ -96,7 +220,8 @@ mod tests {
 
     fn asked(directory: &Path, names: &[&str]) -> Certificates {
         let names = names.iter().map(|&name| name.to_owned()).collect();
-        Certificates { directory: directory.to_owned(), names, days: 30 }
+        let (namespace, service, domain) = ("ns".to_owned(), "kaa-admin".to_owned(), "kaa".to_owned());
+        Certificates::Init(Init { directory: directory.to_owned(), namespace, service, names, domain, days: 30 })
     }
 
     /// Two agents that hold what is in the directory shake hands; one expects the other to bear `name`.
@@ -134,7 +259,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let inner = directory.path().join("made here");
         let text = asked(&inner, &["*.nuodb.default.svc.cluster.local", "localhost"]).run().unwrap();
-        assert!(text.contains("kubectl create secret generic kaa-admin-tls") && text.contains("'"), "{text}");
+        assert!(text.contains("kubectl -n ns create secret generic kaa-admin-tls") && text.contains("'"), "{text}");
+        shake_hands(&inner, "kaa-admin-0.kaa-admin.ns.svc").unwrap();
         shake_hands(&inner, "admin-0.nuodb.default.svc.cluster.local").unwrap();
         shake_hands(&inner, "localhost").unwrap();
         assert!(shake_hands(&inner, "elsewhere.example.com").is_err());
@@ -150,5 +276,22 @@ mod tests {
         let error = asked(directory.path(), &["localhost"]).run().unwrap_err();
         assert!(error.to_string().ends_with("tls.key"), "{error}");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn people_and_engines_get_theirs_from_the_same_authority() {
+        let directory = tempfile::tempdir().unwrap();
+        let issue = || Issue { directory: directory.path().to_owned(), domain: "kaa".to_owned(), days: 30 };
+        let person = || Certificates::Person(Person { issue: issue(), name: "ann".to_owned() });
+        let error = person().run().unwrap_err().to_string();
+        assert!(error.contains("ca.crt could not be read") && error.contains("certificates init"), "{error}");
+        asked(directory.path(), &[]).run().unwrap();
+        assert!(person().run().unwrap().contains("certificate ann"));
+        assert!(matches!(person().run(), Err(Error::Exists(_))), "hers is not overwritten");
+        let engine = Engine { issue: issue(), namespace: "ns".to_owned(), pod: Some("sm-0".to_owned()) };
+        Certificates::Engine(engine).run().unwrap();
+        for key in ["person-ann.key", "engine-ns-sm-0.key"] {
+            assert_eq!(directory.path().join(key).metadata().unwrap().permissions().mode() & 0o777, 0o600, "{key}");
+        }
     }
 }

@@ -43,6 +43,9 @@ pub(super) fn plan(answer: &PlanAnswer) -> String {
     if !answer.synced {
         text += "It has not listed Kubernetes completely yet, so the plan is not complete either.\n";
     }
+    for right in &answer.missing_rights {
+        let _ = writeln!(text, "It has no right to {right}: nothing is taken away for want of it.");
+    }
     text += "\n";
     if answer.findings.is_empty() {
         text += if answer.waiting.is_empty() {

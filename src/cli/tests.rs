@@ -21,8 +21,8 @@ fn golden(name: &str, text: &str) {
 async fn run_on(fake: Fake, line: &str) -> Result<String, api::Error> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let face = Face { source: Arc::new(fake), metrics: Arc::new(Metrics::new()), credentials: None };
-    let server = tokio::spawn(serve(listener, router(face), std::future::pending()));
+    let face = Face::new(Arc::new(fake), Arc::new(Metrics::new()));
+    let server = tokio::spawn(serve(listener, router(face), None, std::future::pending()));
     let answer = run(line, &address).await;
     server.abort();
     answer
@@ -140,8 +140,8 @@ async fn explain() {
 async fn a_pause_says_who_and_why_wherever_it_is_looked_at() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let face = Face { source: Arc::new(fake::source()), metrics: Arc::new(Metrics::new()), credentials: None };
-    let server = tokio::spawn(serve(listener, router(face), std::future::pending()));
+    let face = Face::new(Arc::new(fake::source()), Arc::new(Metrics::new()));
+    let server = tokio::spawn(serve(listener, router(face), None, std::future::pending()));
     let mut text = String::new();
     for line in ["resume", "pause --because moving-the-storage", "show domain", "explain domain", "resume"] {
         text += &format!("$ kaa {line}\n{}", run(line, &address).await.unwrap());

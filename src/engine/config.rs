@@ -97,6 +97,12 @@ pub struct EngineArgs {
     /// A projected ServiceAccount token, which proves the pod to the agent. Read again for each connection.
     #[arg(long, value_name = "FILE", env = "KAA_TOKEN_FILE")]
     pub token_file: Option<PathBuf>,
+    /// A client certificate, as a PEM file: shown where no token can be had. Read again for each connection.
+    #[arg(long, value_name = "FILE", env = "KAA_CERT", requires = "key")]
+    pub cert: Option<PathBuf>,
+    /// The key of --cert, as a PEM file.
+    #[arg(long, value_name = "FILE", env = "KAA_KEY", requires = "cert")]
+    pub key: Option<PathBuf>,
     /// Speaks without TLS; for agents on loopback addresses only.
     #[arg(long, env = "KAA_PLAINTEXT", value_parser = clap::builder::BoolishValueParser::new())]
     pub plaintext: bool,
@@ -229,6 +235,8 @@ pub(super) struct Dial {
     pub ca: Option<PathBuf>,
     pub server_name: Option<String>,
     pub token_file: Option<PathBuf>,
+    /// A client certificate and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 impl TryFrom<EngineArgs> for Config {
@@ -272,7 +280,13 @@ impl TryFrom<EngineArgs> for Config {
             grace: Duration::from_secs(args.grace),
             start_within: Duration::from_secs(args.start_within),
             command: args.command,
-            dial: Dial { agents: args.agents, ca: args.ca, server_name: args.server_name, token_file: args.token_file },
+            dial: Dial {
+                agents: args.agents,
+                ca: args.ca,
+                server_name: args.server_name,
+                token_file: args.token_file,
+                identity: args.cert.zip(args.key),
+            },
         })
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 /// How long a name may take to be resolved.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(3);
@@ -90,7 +90,7 @@ impl Dial {
         (targets, failed)
     }
 
-    /// Opens a connection. Certificate authority and token are read anew, since both are replaced while we run.
+    /// Opens a connection. Certificates and token are read anew, since both are replaced while we run.
     pub async fn connect(&self, target: &Target) -> Result<EngineClient<Channel>, Error> {
         let scheme = if self.ca.is_some() { "https" } else { "http" };
         let endpoint = Endpoint::from_shared(format!("{scheme}://{}", target.address)).map_err(Error::Connect)?;
@@ -99,7 +99,10 @@ impl Dial {
             Some(path) => {
                 let name = self.server_name.clone().unwrap_or_else(|| target.host.clone());
                 let ca = Certificate::from_pem(read(path).await?);
-                let tls = ClientTlsConfig::new().ca_certificate(ca).domain_name(name);
+                let mut tls = ClientTlsConfig::new().ca_certificate(ca).domain_name(name);
+                if let Some((cert, key)) = &self.identity {
+                    tls = tls.identity(Identity::from_pem(read(cert).await?, read(key).await?));
+                }
                 endpoint = endpoint.tls_config(tls).map_err(Error::Connect)?;
             }
             None if !target.address.ip().is_loopback() => return Err(Error::NotLoopback),
@@ -139,7 +142,7 @@ mod tests {
 
     fn dial(agents: &[&str]) -> Dial {
         let agents = agents.iter().map(|agent| agent.parse().unwrap()).collect();
-        Dial { agents, ca: None, server_name: None, token_file: None }
+        Dial { agents, ca: None, server_name: None, token_file: None, identity: None }
     }
 
     #[tokio::test]

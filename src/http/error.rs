@@ -8,6 +8,7 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::error::Error as _;
+use std::time::Duration;
 
 /// Why a request is not answered.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +44,8 @@ pub enum Error {
     TimedOut(u64),
     /// Who changes something has to say who they are.
     #[error(
-        "whoever changes the domain from outside the agent's pod needs a name and password: --basic-creds of nuocmd"
+        "whoever changes the domain from outside the agent's pod needs a name and password (--basic-creds of nuocmd), or a \
+         client certificate"
     )]
     NoCredentials,
     /// They said it wrongly.
@@ -51,10 +53,21 @@ pub enum Error {
     WrongCredentials,
     /// There is no way to say it.
     #[error(
-        "the domain can be changed from the agent's own pod only (over loopback: kubectl exec or port-forward), since this \
-         agent has no --credentials-file"
+        "the domain can be changed from the agent's own pod only (over loopback: kubectl exec or port-forward) or with a client \
+         certificate, since this agent has no --credentials-file"
     )]
     OnlyLoopback,
+    /// They said it wrongly too often.
+    #[error("too many wrong names and passwords from this address: try again in {} s", seconds(.0))]
+    Throttled(Duration),
+    /// Their certificate was good once.
+    #[error("the client certificate has expired, or nobody vouches for it any more")]
+    StaleCertificate,
+    /// Their certificate is no person's.
+    #[error(
+        "the client certificate bears no URI kaa://{0}/person/NAME, so that it is nobody's who may change the domain"
+    )]
+    NoPerson(String),
     /// The credentials cannot be read.
     #[error("names and passwords cannot be compared at the moment")]
     Credentials(#[from] credentials::Error),
@@ -93,7 +106,8 @@ impl Error {
             Self::NotWritten(NotWritten::Perhaps(_) | NotWritten::NotHere(_)) => StatusCode::GATEWAY_TIMEOUT,
             Self::TimedOut(_) => StatusCode::REQUEST_TIMEOUT,
             Self::NoCredentials | Self::WrongCredentials => StatusCode::UNAUTHORIZED,
-            Self::OnlyLoopback => StatusCode::FORBIDDEN,
+            Self::OnlyLoopback | Self::StaleCertificate | Self::NoPerson(_) => StatusCode::FORBIDDEN,
+            Self::Throttled(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Credentials(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Conflict(_) => StatusCode::CONFLICT,
             Self::NotImplemented { .. } | Self::NotSupported(_) => StatusCode::NOT_IMPLEMENTED,
@@ -110,6 +124,7 @@ impl IntoResponse for Error {
             cause = error.source();
         }
         let status = self.status();
+        let wait = if let Self::Throttled(wait) = &self { Some(HeaderValue::from(seconds(wait))) } else { None };
         let mut body = json!({"code": status.as_u16(), "messages": messages});
         if let (Self::Exited(row), Value::Object(body)) = (self, &mut body)
             && let Ok(Value::Object(fields)) = serde_json::to_value(*row)
@@ -120,6 +135,13 @@ impl IntoResponse for Error {
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"kaa\""));
         }
+        if let Some(wait) = wait {
+            response.headers_mut().insert(header::RETRY_AFTER, wait);
+        }
         response
     }
+}
+
+fn seconds(wait: &Duration) -> u64 {
+    wait.as_secs() + 1
 }

@@ -261,6 +261,7 @@ fn plan() -> PlanReport {
         resync_leader: Some("admin-0".into()),
         epoch: Some(ResyncEpoch(5)),
         plan: Plan { findings: vec![finding], waiting: vec![lost] },
+        missing_rights: Vec::new(),
         synced: true,
         last_pass: Some(LastPass {
             at: Millis(START + 15_000),
@@ -321,6 +322,6 @@ pub(crate) fn source() -> Fake {
         quorum: true,
         plan: plan(),
         anchor: Ok(anchor("d-1")),
-        health: Health { live: vec![check("loop")], ready: vec![check("raft"), check("disk")] },
+        health: Health { live: vec![check("loop")], ready: vec![check("raft"), check("disk")], notes: vec![] },
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Face;
 use super::page::{Parameters, parameter};
-use super::source::Check;
+use super::source::{Check, Health, Note};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
@@ -12,18 +12,20 @@ use std::fmt::Write as _;
 type Asked = Result<Query<Parameters>, QueryRejection>;
 
 pub(super) async fn live(State(face): State<Face>, asked: Asked) -> Response {
-    probe("livez", &face.source.health().live, None, asked)
+    probe("livez", &face.source.health().live, &[], asked)
 }
 
 pub(super) async fn ready(State(face): State<Face>, asked: Asked) -> Response {
-    let paused = face.source.read(|domain| domain.paused.clone());
-    let note = paused.map(|pause| format!("the resync is paused by {}: {}", pause.by, pause.why));
-    probe("readyz", &face.source.health().ready, note, asked)
+    let Health { live: _, ready, mut notes } = face.source.health();
+    if let Some(pause) = face.source.read(|domain| domain.paused.clone()) {
+        notes.push(Note { name: "resync", words: format!("paused by {}: {}", pause.by, pause.why) });
+    }
+    probe("readyz", &ready, &notes, asked)
 }
 
-/// Answers in the shape of Kubernetes' own probes. A probe is answered even if its parameters are not understood. The note
-/// says what is no failure and yet worth to be known.
-fn probe(name: &str, checks: &[Check], note: Option<String>, asked: Asked) -> Response {
+/// Answers in the shape of Kubernetes' own probes. A probe is answered even if its parameters are not understood. The notes
+/// say what is no failure and yet worth to be known.
+fn probe(name: &str, checks: &[Check], notes: &[Note], asked: Asked) -> Response {
     let failed = checks.iter().any(|check| check.failure.is_some());
     let verbose = asked.is_ok_and(|Query(asked)| parameter(&asked, "verbose").is_some());
     if !failed && !verbose {
@@ -37,8 +39,8 @@ fn probe(name: &str, checks: &[Check], note: Option<String>, asked: Asked) -> Re
         };
         line.expect("a string can be written to");
     }
-    if let Some(note) = note {
-        writeln!(text, "[i] {note}").expect("a string can be written to");
+    for Note { name, words } in notes {
+        writeln!(text, "[!]{name}: {words}").expect("a string can be written to");
     }
     text.push_str(name);
     text.push_str(if failed { " check failed\n" } else { " check passed\n" });

@@ -26,6 +26,8 @@ pub struct PlanAnswer {
     pub epoch: Option<u64>,
     /// Whether Kubernetes has been listed completely.
     pub synced: bool,
+    /// The rights in Kubernetes that are missing, such as `get pods`.
+    pub missing_rights: Vec<String>,
     /// What would be proposed, in this order.
     pub findings: Vec<FindingRow>,
     /// What would not, and why.
@@ -100,6 +102,7 @@ impl PlanAnswer {
             resync_leader: report.resync_leader.as_ref().map(ToString::to_string),
             epoch: report.epoch.map(|epoch| epoch.0),
             synced: report.synced,
+            missing_rights: report.missing_rights.clone(),
             findings: report.plan.findings.iter().map(FindingRow::new).collect(),
             waiting: report.plan.waiting.iter().map(WaitingRow::new).collect(),
             last_pass: report.last_pass.as_ref().map(|pass| PassRow { at: pass.at, lines: pass.lines.clone() }),

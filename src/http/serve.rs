@@ -1,7 +1,11 @@
 //! Accepts connections and keeps them within bounds: how many there are, how long they live, how long they may take to
 //! say what they want.
+//!
+//! One port serves both HTTP and HTTPS: a TLS session begins with a byte that no request begins with. So probes and scripts
+//! that read go on in clear, and whoever has something to show (a password, a certificate) need not show it to the network.
 
 use super::writer::From;
+use crate::net::{Entrance, Socket};
 use axum::Router;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -42,8 +46,11 @@ const NO_ROOM: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: appli
     connection: close\r\ncontent-length: 67\r\n\r\n\
     {\"code\":503,\"messages\":[\"this agent serves too many connections\"]}\n";
 
-/// Serves until `stop`, then until every request is answered, but not for long.
-pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
+/// The first byte of a TLS session.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// Serves until `stop`, then until every request is answered, but not for long. Without an entrance there is no HTTPS.
+pub async fn serve(listener: TcpListener, router: Router, entrance: Option<Entrance>, stop: impl Future<Output = ()>) {
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS as usize));
     let refusals = Arc::new(Semaphore::new(MAX_REFUSALS));
     let (stopping, stopped) = watch::channel(false);
@@ -66,9 +73,11 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
             tracing::debug!(%error, "small answers will be slow");
         }
         if let Ok(permit) = room.clone().try_acquire_owned() {
-            let conversation = converse(stream, From(peer), router.clone(), stopped.clone());
+            let (router, entrance, stopped) = (router.clone(), entrance.clone(), stopped.clone());
             tokio::spawn(async move {
-                conversation.await;
+                if let Some(socket) = enter(stream, entrance.as_ref()).await {
+                    converse(socket, From(peer), router, stopped).await;
+                }
                 drop(permit);
             });
         } else if let Ok(permit) = refusals.clone().try_acquire_owned() {
@@ -86,10 +95,23 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
     }
 }
 
-async fn converse(stream: TcpStream, from: From, router: Router, mut stopped: watch::Receiver<bool>) {
+/// Begins a TLS session if the client does; nothing if that comes to nothing.
+async fn enter(stream: TcpStream, entrance: Option<&Entrance>) -> Option<Socket> {
+    let Some(entrance) = entrance else { return Some(Socket::Plain(stream)) };
+    let mut first = [0];
+    match timeout(HEADER_TIMEOUT, stream.peek(&mut first)).await {
+        Ok(Ok(1)) if first[0] == TLS_HANDSHAKE => entrance.shake_hands(stream).await.ok(),
+        Ok(Ok(_)) => Some(Socket::Plain(stream)),
+        Ok(Err(_)) | Err(_) => None,
+    }
+}
+
+async fn converse(stream: Socket, from: From, router: Router, mut stopped: watch::Receiver<bool>) {
+    let caller = stream.caller();
     let router = TowerToHyperService::new(router);
     let answer = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(from);
+        request.extensions_mut().insert(caller.clone());
         router.call(request)
     });
     let connection = http1::Builder::new()
@@ -153,7 +175,7 @@ mod tests {
             "done"
         });
         let router = Router::new().route("/", get(|| async { "here" })).route("/slow", slow);
-        let server = tokio::spawn(serve(listener, router, async { stopped.await.unwrap() }));
+        let server = tokio::spawn(serve(listener, router, None, async { stopped.await.unwrap() }));
 
         let mut held = Vec::new();
         for _ in 0..MAX_CONNECTIONS {

@@ -190,6 +190,8 @@ pub struct PlanReport {
     pub plan: Plan,
     /// Whether everything that may be listed in Kubernetes has been listed completely.
     pub synced: bool,
+    /// The rights in Kubernetes that are missing, such as `get pods`.
+    pub missing_rights: Vec<String>,
     /// The last pass that this agent made as resync leader.
     pub last_pass: Option<LastPass>,
 }
@@ -210,6 +212,17 @@ pub struct Health {
     pub live: Vec<Check>,
     /// What has to hold for it to be sent requests.
     pub ready: Vec<Check>,
+    /// What a person should know although it does not make the agent unready.
+    pub notes: Vec<Note>,
+}
+
+/// Something that is not as it should be, and costs nobody their answer.
+#[derive(Clone, Debug)]
+pub struct Note {
+    /// What it is about: one word.
+    pub name: &'static str,
+    /// What is wrong.
+    pub words: String,
 }
 
 /// One thing that has to hold.

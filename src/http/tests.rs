@@ -8,10 +8,11 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 
+mod https;
 mod writes;
 
 async fn answer(fake: Fake, request: Request) -> Response<Body> {
-    let face = Face { source: Arc::new(fake), metrics: Arc::new(Metrics::new()), credentials: None };
+    let face = Face::new(Arc::new(fake), Arc::new(Metrics::new()));
     answer_by(face, request).await
 }
 
@@ -227,6 +228,10 @@ async fn probes_name_what_fails() {
     assert_eq!(ask(fake::source(), "/livez").await, (StatusCode::OK, "ok".to_owned()));
     let verbose = "[+]raft ok\n[+]disk ok\nreadyz check passed\n".to_owned();
     assert_eq!(ask(fake::source(), "/readyz?verbose").await, (StatusCode::OK, verbose));
+    let mut noted = fake::source();
+    noted.health.notes.push(source::Note { name: "certificates", words: "tls.crt expires soon".to_owned() });
+    let text = "[+]raft ok\n[+]disk ok\n[!]certificates: tls.crt expires soon\nreadyz check passed\n".to_owned();
+    assert_eq!(ask(noted, "/readyz?verbose").await, (StatusCode::OK, text));
     let failed = "[+]raft ok\n[-]disk failed: 2 MB are left\nreadyz check failed\n".to_owned();
     assert_eq!(ask(sick, "/readyz").await, (StatusCode::SERVICE_UNAVAILABLE, failed));
 }

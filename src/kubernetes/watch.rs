@@ -4,6 +4,7 @@
 //! not be listed or watched becomes unknown, and known again when the right comes back. Any other trouble leaves what
 //! was known as it is, and is retried. The objects are cut down to their slim form on arrival.
 
+use super::rights::Rights;
 use super::{Asked, Error, Kubernetes, asked, convert};
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
@@ -48,7 +49,7 @@ impl Drop for Watching {
 /// Starts to watch every kind of object that decisions look at.
 pub fn start(kubernetes: &Kubernetes, observed: Shared) -> Watching {
     let (bump, changed) = watch::channel(0);
-    let sink = Sink { observed, bump: Arc::new(bump) };
+    let sink = Sink { observed, bump: Arc::new(bump), rights: kubernetes.rights.clone() };
     let (prefix, again) = (kubernetes.annotation_prefix.clone(), kubernetes.annotation_prefix.clone());
     let sets = Kind::new(stateful_sets, move |object| convert::stateful_set(object, &prefix));
     let deployments = Kind::new(deployments, move |object| convert::deployment(object, &again));
@@ -82,6 +83,7 @@ fn claims(observed: &mut Observed) -> &mut Listing<Claim> {
 struct Sink {
     observed: Shared,
     bump: Arc<watch::Sender<u64>>,
+    rights: Rights,
 }
 
 /// How a kind of object becomes what is kept of it.
@@ -158,6 +160,8 @@ where
         }
         let forbidden = status(error).is_some_and(|status| status.code == 403);
         if forbidden {
+            let asked = asked::<K>(verb(error), None);
+            sink.rights.judge::<()>(&asked, &Err(Error::Forbidden { asked: asked.clone(), message: line.clone() }));
             sink.update(|observed| (self.pick)(observed).forbid(line));
         }
         forbidden
@@ -217,7 +221,7 @@ mod tests {
 
     fn sink() -> (Sink, watch::Receiver<u64>) {
         let (bump, changed) = watch::channel(0);
-        (Sink { observed: Shared::default(), bump: Arc::new(bump) }, changed)
+        (Sink { observed: Shared::default(), bump: Arc::new(bump), rights: Rights::default() }, changed)
     }
 
     fn claim(name: &str, note: &str) -> PersistentVolumeClaim {
@@ -258,6 +262,7 @@ mod tests {
         let forbidden = Status::failure("claims are forbidden", "Forbidden").with_code(403).boxed();
         let forbidden = watcher::Error::InitialListFailed(kube::Error::Api(forbidden));
         assert!(kind().fail(&sink, &forbidden, &mut last_error));
+        assert_eq!(sink.rights.missing().len(), 1);
         let why = "no right to list persistentvolumeclaims: claims are forbidden".to_owned();
         assert_eq!((names(&sink), *changed.borrow()), (Err(Unknown::Forbidden(why)), 2));
         assert!(kind().fail(&sink, &forbidden, &mut last_error));

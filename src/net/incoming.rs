@@ -1,53 +1,166 @@
-//! Connections that come in: a bounded number of them, whose small messages go out at once.
+//! Connections that come in: a bounded number of them, whose small messages go out at once, over TLS where it is asked for.
+//!
+//! Each handshake uses the certificate that is current when it begins. Handshakes do not hold up each other, and count
+//! among the connections.
 
-use futures::{Stream, stream};
+use super::refusals::{Port, Refusals};
+use super::shown::Shown;
+use super::tls::Tls;
+use futures::Stream;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tonic::transport::server::{Connected, TcpConnectInfo};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::server::Connected;
 
 /// How long to wait after a connection could not be accepted: there is no file descriptor left, or no memory.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(200);
+/// How long a TLS handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections that are ready and wait to be served: the server takes each at once.
+const READY: usize = 16;
 
 /// A connection, and its place among those that are allowed.
 pub struct Counted {
-    stream: TcpStream,
+    stream: Socket,
     _place: OwnedSemaphorePermit,
 }
 
-/// Accepts at most `most` connections at once; those beyond wait in the kernel's queue.
-pub fn incoming(listener: TcpListener, most: usize) -> impl Stream<Item = io::Result<Counted>> {
-    let places = Arc::new(Semaphore::new(most));
-    stream::unfold((listener, places), async |(listener, places)| {
-        let place = places.clone().acquire_owned().await.ok()?;
-        loop {
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    // A message that is held back for an acknowledgement costs 40 ms; a slow one is still a message.
-                    if let Err(error) = stream.set_nodelay(true) {
-                        tracing::debug!(%error, "small messages will be slow");
-                    }
-                    return Some((Ok(Counted { stream, _place: place }), (listener, places)));
+/// A connection in clear or over TLS.
+pub enum Socket {
+    /// In clear.
+    Plain(TcpStream),
+    /// Over TLS.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// Where it is.
+    pub address: Option<SocketAddr>,
+    /// The certificate that it showed.
+    pub shown: Option<Arc<Shown>>,
+}
+
+/// What a server demands, and where it says who was refused.
+#[derive(Clone, Debug)]
+pub struct Entrance {
+    /// The certificate to show.
+    pub tls: Tls,
+    /// Which port it is.
+    pub port: Port,
+    /// Where refusals are noted.
+    pub refusals: Refusals,
+}
+
+impl Entrance {
+    /// Shakes hands. An error was noted where it is a refusal.
+    pub async fn shake_hands(&self, stream: TcpStream) -> io::Result<Socket> {
+        let (current, from) = (self.tls.current(), stream.peer_addr().ok());
+        let config = match self.port {
+            Port::Http => &current.people,
+            Port::Engines => &current.engines,
+            Port::Peers => &current.agents,
+        };
+        let shaking = TlsAcceptor::from(config.clone()).accept(stream);
+        let shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, shaking).await;
+        match shaken.map_err(|_| io::Error::from(io::ErrorKind::TimedOut)).flatten() {
+            Ok(stream) => Ok(Socket::Tls(Box::new(stream))),
+            Err(error) => {
+                // One that merely looks whether the port is open is not refused.
+                if error.get_ref().is_some_and(|inner| inner.is::<tokio_rustls::rustls::Error>()) {
+                    self.refusals.note(self.port, "handshake", from, &format!("no TLS connection: {error}"));
+                } else {
+                    tracing::debug!(port = self.port.name(), %error, "a connection ended before it began");
                 }
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(ACCEPT_BACKOFF).await;
-                }
+                Err(error)
             }
         }
-    })
+    }
+}
+
+impl Socket {
+    /// Who is at the other end. Whether a certificate is trusted is looked at with the first message.
+    pub fn caller(&self) -> Caller {
+        match self {
+            Self::Plain(stream) => Caller { address: stream.peer_addr().ok(), shown: None },
+            Self::Tls(stream) => {
+                let (tcp, session) = stream.get_ref();
+                let chain =
+                    session.peer_certificates().map(|chain| chain.iter().map(|c| c.clone().into_owned()).collect());
+                // What rustls verified and we cannot read bears no name that would let anybody in.
+                let shown = chain.and_then(|chain| Shown::new(chain).ok()).map(Arc::new);
+                Caller { address: tcp.peer_addr().ok(), shown }
+            }
+        }
+    }
+}
+
+/// Accepts at most `most` connections at once; those beyond wait in the kernel's queue. Without an entrance they are in
+/// clear, which is for tests.
+pub fn incoming(
+    listener: TcpListener,
+    most: usize,
+    entrance: Option<Entrance>,
+) -> impl Stream<Item = io::Result<Counted>> {
+    let (ready, connections) = mpsc::channel(READY);
+    tokio::spawn(async move {
+        let places = Arc::new(Semaphore::new(most));
+        loop {
+            let accepted = tokio::select! {
+                accepted = accept(&listener, &places) => accepted,
+                () = ready.closed() => return,
+            };
+            let Some((stream, place)) = accepted else { return };
+            let (ready, entrance) = (ready.clone(), entrance.clone());
+            tokio::spawn(async move {
+                let stream = match &entrance {
+                    Some(entrance) => entrance.shake_hands(stream).await,
+                    None => Ok(Socket::Plain(stream)),
+                };
+                if let Ok(stream) = stream {
+                    // A server that has ended takes no connections.
+                    let _ = ready.send(Ok(Counted { stream, _place: place })).await;
+                }
+            });
+        }
+    });
+    ReceiverStream::new(connections)
+}
+
+async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+    let place = places.clone().acquire_owned().await.ok()?;
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                // A message that is held back for an acknowledgement costs 40 ms; a slow one is still a message.
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%error, "small messages will be slow");
+                }
+                return Some((stream, place));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_BACKOFF).await;
+            }
+        }
+    }
 }
 
 impl Connected for Counted {
-    type ConnectInfo = TcpConnectInfo;
+    type ConnectInfo = Caller;
 
-    fn connect_info(&self) -> Self::ConnectInfo {
-        self.stream.connect_info()
+    fn connect_info(&self) -> Caller {
+        self.stream.caller()
     }
 }
 
@@ -71,6 +184,38 @@ impl AsyncWrite for Counted {
     }
 }
 
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::incoming;
@@ -83,7 +228,7 @@ mod tests {
     async fn a_connection_beyond_the_bound_waits_until_one_has_gone() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut accepted = std::pin::pin!(incoming(listener, 1));
+        let mut accepted = std::pin::pin!(incoming(listener, 1, None));
         let (_one, _other) = (TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap());
         let first = accepted.next().await.unwrap().unwrap();
         let soon = Duration::from_millis(100);

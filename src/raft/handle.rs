@@ -1,5 +1,6 @@
 //! The running Raft, as the other modules see it: propose, read, change who votes.
 
+use super::admission::Admission;
 use super::refused::{ChangeError, ProposeError, ReadError};
 use super::snapshot::Shelf;
 use super::space::Space;
@@ -295,6 +296,19 @@ impl Handle {
         status::membership(&self.metrics(), self.election_timeout())
     }
 
+    /// The server that holds a log, and its address: as the domain has it, else as the membership does.
+    pub(super) fn place(&self, id: RaftId) -> Option<(String, String)> {
+        let known = self.read(|domain| {
+            let server = domain.servers.values().find(|server| server.raft_id == id)?;
+            Some((server.id.to_string(), server.address.clone()))
+        });
+        known.or_else(|| {
+            let metrics = self.metrics();
+            let node = metrics.membership_config.membership().get_node(&id.0)?;
+            Some((node.server.clone(), node.address.clone()))
+        })
+    }
+
     /// The channels to the other agents.
     pub fn peers(&self) -> Peers {
         self.0.connector.peers.clone()
@@ -388,11 +402,11 @@ impl Handle {
 
     /// The gRPC service that runs this Raft alone. An agent that answers also before its Raft runs uses
     /// [`server::Host`].
-    pub fn grpc(&self) -> RaftServer<server::Service> {
+    pub fn grpc(&self, admission: Admission) -> RaftServer<server::Service> {
         let Options { server, address, cluster, version, .. } = &self.0.options;
         let host = server::Host::new(server.clone(), address.clone(), cluster.clone(), version.clone());
         host.set_handle(Some(self.clone()));
-        server::Service::serve(host)
+        server::Service::serve(host, admission)
     }
 
     pub(super) fn raft(&self) -> &Raft {

@@ -1,27 +1,29 @@
 //! What an agent answers to others on its agent-to-agent port, also while its Raft does not run.
 
+use super::admission::{Admission, Speaker};
 use super::handle::{Handle, sentence};
 use super::snapshot::{self, Incoming};
 use super::status::{Role, Status};
 use super::transport::{MAX_MESSAGE_BYTES, MAX_PART_BYTES};
-use super::types::{Node, Snapshot, TypeConfig};
+use super::types::{Append, Node, Proposal, Snapshot, Transfer, Vote, VoteRequest};
 use super::wire::{self, SnapshotHead};
 use crate::clock;
 use crate::proto::raft::raft_server::{Raft, RaftServer};
 use crate::proto::raft::{
     Fenced, JoinReply, JoinRequest, Message, Reply, SnapshotPart, StatusReply, StatusRequest, reply, snapshot_part,
 };
+use kaa_core::domain::Domain;
 use kaa_core::domain::command::{Actor, Command, Outcome, Request as Propose, Role as ActorRole};
 use kaa_core::domain::ids::{ClusterName, Millis, RaftId, ServerId};
 use kaa_core::domain::server::Server;
 use kaa_core::membership::LocalLog;
 use openraft::EntryPayload;
-use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse};
+use openraft::raft::AppendEntriesResponse;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
-use tonic::{Request, Response, Status as Refusal, Streaming};
+use tonic::{Extensions, Request, Response, Status as Refusal, Streaming};
 
 /// What an agent is, whatever its Raft does; clones share it.
 #[derive(Clone, Debug)]
@@ -117,18 +119,43 @@ fn tell(status: Status, reply: &mut StatusReply) {
 
 /// The gRPC service.
 #[derive(Debug)]
-pub struct Service(Host);
+pub struct Service {
+    host: Host,
+    admission: Admission,
+}
 
 impl Service {
     /// Makes it ready to be added to a server.
-    pub fn serve(host: Host) -> RaftServer<Self> {
-        let server = RaftServer::new(Self(host));
+    pub fn serve(host: Host, admission: Admission) -> RaftServer<Self> {
+        let server = RaftServer::new(Self { host, admission });
         server.max_decoding_message_size(MAX_MESSAGE_BYTES).max_encoding_message_size(MAX_MESSAGE_BYTES)
     }
 
     fn running(&self) -> Result<Handle, Refusal> {
         // Not `unavailable`, which is also said of a connection that breaks: this is certainly not carried out.
-        self.0.handle().ok_or_else(|| Refusal::failed_precondition("Raft does not run here yet"))
+        self.host.handle().ok_or_else(|| Refusal::failed_precondition("Raft does not run here yet"))
+    }
+
+    /// Judges who calls.
+    fn admit<'a>(&'a self, extensions: &'a Extensions) -> Result<Speaker<'a>, Refusal> {
+        let known = || {
+            let known = |domain: &Domain| domain.servers.values().map(|server| server.address.clone()).collect();
+            self.host.handle().map(|handle| handle.read(known)).unwrap_or_default()
+        };
+        self.admission.admit(extensions, &self.host.0.address, known)
+    }
+
+    /// The audit trail says who changed what: nobody but a server itself proposes in its name. For people its agent
+    /// vouches.
+    fn own_name(&self, speaker: &Speaker<'_>, handle: &Handle, actor: &Actor) -> Result<(), Refusal> {
+        if actor.role == ActorRole::Person {
+            return Ok(());
+        }
+        let server = ServerId::from(actor.name.as_str());
+        let known = handle.read(|domain| domain.servers.get(&server).map(|server| server.address.clone()));
+        // Of a server that is not known yet, the address is what ours would be under its name.
+        let place = self.host.0.address.split_once('.').map_or("", |(_, place)| place);
+        speaker.at(&actor.name, &known.unwrap_or_else(|| format!("{server}.{place}")))
     }
 
     /// Finds the log that a message is meant for.
@@ -172,7 +199,6 @@ impl Unserved {
     }
 }
 
-type Append = AppendEntriesRequest<TypeConfig>;
 type Served = Result<Response<Reply>, Refusal>;
 
 fn answer<T: Serialize>(result: Result<T, Unserved>) -> Served {
@@ -185,7 +211,8 @@ fn answer<T: Serialize>(result: Result<T, Unserved>) -> Served {
 }
 
 impl Service {
-    async fn append_entries(&self, message: &Message) -> Result<impl Serialize + use<>, Unserved> {
+    async fn append_entries(&self, request: &Request<Message>) -> Result<impl Serialize + use<>, Unserved> {
+        let (speaker, message) = (self.admit(request.extensions())?, request.get_ref());
         let handle = self.meant(message)?;
         let append: Append = wire::decode(&message.payload, "what the leader sends").map_err(|error| {
             if error.is_newer() {
@@ -194,6 +221,7 @@ impl Service {
             }
             Unserved::answer(&error)
         })?;
+        holds(&speaker, &handle, &append.vote)?;
         // Raft's own entries are few and small, and a change of the membership may be what helps.
         if append.entries.iter().any(|entry| matches!(entry.payload, EntryPayload::Normal(_))) {
             handle.space().check(message.payload.len() as u64).map_err(|full| Unserved::answer(&full))?;
@@ -205,12 +233,15 @@ impl Service {
         Ok(response)
     }
 
-    async fn receive(&self, mut parts: Streaming<SnapshotPart>) -> Result<impl Serialize + use<>, Unserved> {
+    async fn receive(&self, request: Request<Streaming<SnapshotPart>>) -> Result<impl Serialize + use<>, Unserved> {
+        let (_, extensions, mut parts) = request.into_parts();
+        let speaker = self.admit(&extensions)?;
         let first = parts.message().await?.and_then(|part| part.part);
         let Some(snapshot_part::Part::Head(head)) = first else {
             return Err(Refusal::invalid_argument("a snapshot begins with its head").into());
         };
         let (handle, head) = self.open::<SnapshotHead>(&head, "a snapshot's head")?;
+        holds(&speaker, &handle, &head.vote)?;
         handle.space().check(head.bytes).map_err(|full| Unserved::answer(&full))?;
         let failed = |error: snapshot::Error| Unserved::answer(&error);
         let mut incoming = handle.shelf().receive().map_err(failed)?;
@@ -234,7 +265,7 @@ impl Service {
         installed.map_err(|error| Unserved::answer(&error))
     }
 
-    async fn admit(&self, request: JoinRequest) -> Result<JoinReply, Refusal> {
+    async fn take_in(&self, request: JoinRequest) -> Result<JoinReply, Refusal> {
         let handle = self.running()?;
         let refused = |leader_address: String, reason: String| JoinReply { accepted: false, leader_address, reason };
         let local = handle.local();
@@ -287,15 +318,23 @@ async fn write(mut incoming: Incoming, data: Vec<u8>) -> Result<Result<Incoming,
     writing.await.map_err(|error| Refusal::internal(error.to_string()))
 }
 
+/// Whether the speaker may vote as it does, or lead as it says.
+fn holds(speaker: &Speaker<'_>, handle: &Handle, vote: &Vote) -> Result<(), Refusal> {
+    let raft_id = vote.leader_id.node_id;
+    speaker.holds(raft_id, || handle.place(RaftId(raft_id)))
+}
+
 #[tonic::async_trait]
 impl Raft for Service {
     async fn append(&self, request: Request<Message>) -> Served {
-        answer(self.append_entries(request.get_ref()).await)
+        answer(self.append_entries(&request).await)
     }
 
     async fn vote(&self, request: Request<Message>) -> Served {
         let voted = async {
-            let (handle, vote) = self.open(request.get_ref(), "a request for a vote")?;
+            let speaker = self.admit(request.extensions())?;
+            let (handle, vote) = self.open::<VoteRequest>(request.get_ref(), "a request for a vote")?;
+            holds(&speaker, &handle, &vote.vote)?;
             handle.raft().vote(vote).await.map_err(|error| Unserved::answer(&error))
         };
         answer(voted.await)
@@ -303,7 +342,9 @@ impl Raft for Service {
 
     async fn pre_vote(&self, request: Request<Message>) -> Served {
         let voted = async {
-            let (handle, vote) = self.open(request.get_ref(), "a request for a vote")?;
+            let speaker = self.admit(request.extensions())?;
+            let (handle, vote) = self.open::<VoteRequest>(request.get_ref(), "a request for a vote")?;
+            holds(&speaker, &handle, &vote.vote)?;
             handle.raft().pre_vote(vote).await.map_err(|error| Unserved::answer(&error))
         };
         answer(voted.await)
@@ -311,19 +352,23 @@ impl Raft for Service {
 
     async fn transfer_leader(&self, request: Request<Message>) -> Served {
         let transferred = async {
-            let (handle, transfer) = self.open(request.get_ref(), "a transfer of leadership")?;
+            let speaker = self.admit(request.extensions())?;
+            let (handle, transfer) = self.open::<Transfer>(request.get_ref(), "a transfer of leadership")?;
+            holds(&speaker, &handle, transfer.from_leader())?;
             handle.raft().handle_transfer_leader(transfer).await.map_err(|error| Unserved::answer(&error))
         };
         answer(transferred.await)
     }
 
     async fn snapshot(&self, request: Request<Streaming<SnapshotPart>>) -> Served {
-        answer(self.receive(request.into_inner()).await)
+        answer(self.receive(request).await)
     }
 
     async fn propose(&self, request: Request<Message>) -> Served {
         let proposed = async {
-            let (handle, proposal) = self.open(request.get_ref(), "a proposal")?;
+            let speaker = self.admit(request.extensions())?;
+            let (handle, proposal) = self.open::<Proposal>(request.get_ref(), "a proposal")?;
+            self.own_name(&speaker, &handle, &proposal.request.actor)?;
             Ok(handle.serve_proposal(proposal).await)
         };
         answer(proposed.await)
@@ -331,6 +376,7 @@ impl Raft for Service {
 
     async fn read_index(&self, request: Request<Message>) -> Served {
         let read = async {
+            self.admit(request.extensions())?;
             let (handle, ()) = self.open(request.get_ref(), "a question for the read index")?;
             Ok(handle.serve_read_index().await)
         };
@@ -338,10 +384,13 @@ impl Raft for Service {
     }
 
     async fn join(&self, request: Request<JoinRequest>) -> Result<Response<JoinReply>, Refusal> {
-        Ok(Response::new(self.admit(request.into_inner()).await?))
+        let speaker = self.admit(request.extensions())?;
+        speaker.claims(&request.get_ref().server, &request.get_ref().address)?;
+        Ok(Response::new(self.take_in(request.into_inner()).await?))
     }
 
-    async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusReply>, Refusal> {
-        Ok(Response::new(self.0.status()))
+    async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusReply>, Refusal> {
+        self.admit(request.extensions())?;
+        Ok(Response::new(self.host.status()))
     }
 }

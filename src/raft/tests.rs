@@ -1,5 +1,6 @@
 //! Tests of Raft as a whole: real files, real sockets on the loopback, short timeouts.
 
+mod admission;
 mod cluster;
 mod full;
 mod golden;
@@ -10,15 +11,17 @@ mod seed;
 mod storage;
 mod volumes;
 
-use super::{Handle, Node, Options, Volume};
-use crate::net::{self, Tls};
+use super::{Admission, Agents, Handle, Node, Options, Volume};
+use crate::metrics::Metrics;
+use crate::net::refusals::{Port, Refusals};
+use crate::net::{self, Entrance, Tls};
 use kaa_core::domain::command::{Actor, Command, Expected, Outcome, Request, Role};
 use kaa_core::domain::ids::{DomainId, MembershipEpoch, RaftId};
 use kaa_core::membership::Anchor;
 use recorder::Recorder;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -47,9 +50,30 @@ fn node(server: &str, address: &str) -> Node {
     Node { server: server.to_owned(), address: address.to_owned() }
 }
 
+/// With certificates agents have names, as in Kubernetes: `SERVER.kaa.test`.
+fn address(server: &str, tls: Option<&Tls>) -> String {
+    let address = free_address();
+    if tls.is_none() {
+        return address;
+    }
+    // Once, for the file is read at every look-up.
+    static HOSTS: Once = Once::new();
+    HOSTS.call_once(|| {
+        let hosts = std::env::temp_dir().join(format!("kaa-raft-tests-{}.hosts", std::process::id()));
+        std::fs::write(&hosts, "127.0.0.1 admin-0.kaa.test admin-1.kaa.test admin-2.kaa.test\n").unwrap();
+        net::names::use_file(hosts);
+    });
+    address.replace("127.0.0.1", &format!("{server}.kaa.test"))
+}
+
+fn entrance(tls: &Tls) -> Entrance {
+    let refusals = Refusals::new(Arc::new(Metrics::new()));
+    Entrance { tls: tls.clone(), port: Port::Peers, refusals }
+}
+
 /// Founds on the volume in `dir` and starts.
 async fn found(dir: &Path, server: &str, tls: Option<&Tls>) -> Agent {
-    let address = free_address();
+    let address = address(server, tls);
     let mut volume = Volume::open(dir).unwrap();
     let epoch = volume.local_log().epoch.0 + 1;
     let anchor = anchor(epoch, volume.local_log().raft_id);
@@ -80,7 +104,7 @@ async fn found_domain(agent: &Agent) {
 async fn blank(dir: &Path, server: &str, epoch: u64, tls: Option<&Tls>) -> Agent {
     let mut volume = Volume::open(dir).unwrap();
     volume.set_aside(&anchor(epoch, RaftId(0))).unwrap();
-    start(volume, server, &free_address(), tls).await
+    start(volume, server, &address(server, tls), tls).await
 }
 
 /// The same on another disk, in the first epoch.
@@ -97,11 +121,23 @@ async fn start(volume: Volume, server: &str, address: &str, tls: Option<&Tls>) -
 async fn start_with(volume: Volume, options: Options, tls: Option<&Tls>) -> Agent {
     let address = options.address.clone();
     let handle = super::start(volume, options, tls.cloned()).await.unwrap();
-    let socket: SocketAddr = address.parse().unwrap();
-    let router = net::server(tls).unwrap().add_service(handle.grpc());
+    let port: u16 = address.rsplit_once(':').unwrap().1.parse().unwrap();
+    let socket = SocketAddr::from(([127, 0, 0, 1], port));
+    let entrance = tls.map(entrance);
+    let admission = match &entrance {
+        Some(Entrance { tls, refusals, .. }) => Admission::Agents(Agents {
+            tls: tls.clone(),
+            domain: "test".to_owned(),
+            stateful_set: "admin".to_owned(),
+            refusals: refusals.clone(),
+        }),
+        None => Admission::Anybody,
+    };
+    let incoming = net::incoming(tokio::net::TcpListener::bind(socket).await.unwrap(), 64, entrance);
+    let router = net::server().add_service(handle.grpc(admission));
     let (stop, stopped) = oneshot::channel();
     let stopped = async { drop(stopped.await) };
-    let serving = tokio::spawn(async move { router.serve_with_shutdown(socket, stopped).await.unwrap() });
+    let serving = tokio::spawn(async move { router.serve_with_incoming_shutdown(incoming, stopped).await.unwrap() });
     Agent { handle, address, serving, stop }
 }
 

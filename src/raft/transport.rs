@@ -48,7 +48,7 @@ pub enum Error {
     #[error(transparent)]
     Net(#[from] net::Error),
     /// The call failed.
-    #[error("no answer from {address}")]
+    #[error("no answer from {address}: {}", .source.message())]
     Call {
         /// Whom it was for.
         address: String,
@@ -129,20 +129,16 @@ struct Shared {
 #[derive(Debug)]
 struct Channels {
     tls: Option<Tls>,
+    /// Under which of our certificates they were made.
+    generation: u64,
     by_address: BTreeMap<String, Channel>,
 }
 
 impl Peers {
     /// Makes it; nothing is connected yet.
     pub fn new(tls: Option<Tls>) -> Self {
-        let channels = Mutex::new(Channels { tls, by_address: BTreeMap::new() });
+        let channels = Mutex::new(Channels { tls, generation: 0, by_address: BTreeMap::new() });
         Self(Arc::new(Shared { channels, fenced: AtomicU64::new(0) }))
-    }
-
-    /// Shows another certificate from now on.
-    pub fn replace_tls(&self, tls: Tls) {
-        let mut channels = self.0.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        *channels = Channels { tls: Some(tls), by_address: BTreeMap::new() };
     }
 
     /// How many of our messages were refused as of another domain, epoch or log.
@@ -186,6 +182,12 @@ impl Peers {
 
     fn client(&self, address: &str) -> Result<RaftClient<Channel>, Error> {
         let mut channels = self.0.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let generation = channels.tls.as_ref().map_or(0, |tls| tls.current().generation);
+        if channels.generation != generation {
+            // What is under way ends on its old channel; what begins now shows, and demands, the new certificate.
+            channels.by_address.clear();
+            channels.generation = generation;
+        }
         let channel = match channels.by_address.get(address) {
             Some(channel) => channel.clone(),
             None => {

@@ -65,6 +65,9 @@ pub(super) type Vote = openraft::alias::VoteOf<TypeConfig>;
 pub(super) type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;
 pub(super) type StoredMembership = openraft::alias::StoredMembershipOf<TypeConfig>;
 pub(super) type Snapshot = openraft::alias::SnapshotOf<TypeConfig, super::snapshot::SnapshotData>;
+pub(super) type Append = openraft::raft::AppendEntriesRequest<TypeConfig>;
+pub(super) type VoteRequest = openraft::raft::VoteRequest<TypeConfig>;
+pub(super) type Transfer = openraft::raft::TransferLeaderRequest<TypeConfig>;
 pub(super) type Raft = openraft::Raft<TypeConfig, super::state_machine::StateMachine>;
 
 /// How many low bits of a term count elections; the others are the membership epoch.

@@ -10,15 +10,15 @@ const POD: &str = "127.0.0.1:4711";
 const ELSEWHERE: &str = "10.0.0.9:4711";
 
 /// A face whose source is kept, so that what was written can be read.
-struct Domain {
-    face: Face,
+pub(super) struct Domain {
+    pub(super) face: Face,
     source: Arc<Fake>,
 }
 
 impl Domain {
-    fn new(fake: Fake) -> Self {
+    pub(super) fn new(fake: Fake) -> Self {
         let source = Arc::new(fake);
-        Self { face: Face { source: source.clone(), metrics: Arc::new(Metrics::new()), credentials: None }, source }
+        Self { face: Face::new(source.clone(), Arc::new(Metrics::new())), source }
     }
 
     async fn send(&self, from: &str, mut request: Request) -> (StatusCode, Value) {
@@ -38,7 +38,7 @@ impl Domain {
     }
 
     /// What the audit trail says of a subject at last.
-    fn last(&self, subject: &str) -> String {
+    pub(super) fn last(&self, subject: &str) -> String {
         let subject: Subject = subject.parse().unwrap();
         let domain = self.source.domain.lock().unwrap();
         let record = domain.audit.of(&subject).last().unwrap();
@@ -56,7 +56,7 @@ fn put(key: &str, body: &Value) -> Request {
 }
 
 /// As `nuocmd set value` writes it.
-fn body(new: &str, expected: Option<&str>, absent: bool) -> Value {
+pub(super) fn body(new: &str, expected: Option<&str>, absent: bool) -> Value {
     json!({"key": "a/b", "newValue": new, "expectedValue": expected, "expectedAbsent": absent})
 }
 
@@ -272,6 +272,20 @@ async fn with_credentials_whoever_shows_them_may_write_under_their_name() {
         assert_eq!(answer.status(), StatusCode::UNAUTHORIZED, "{from} {shown:?}");
         assert_eq!(answer.headers()[header::WWW_AUTHENTICATE], "Basic realm=\"kaa\"");
     }
+    // Guessing costs attempts, of which there are few; it locks out nobody else.
+    let mut answer = ask(&domain, "10.0.0.7:1", Some(wrong)).await;
+    for _ in 0..20 {
+        answer = ask(&domain, "10.0.0.7:1", Some(wrong)).await;
+    }
+    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(answer.headers().contains_key(header::RETRY_AFTER));
+    let right = ask(&domain, "10.0.0.7:1", Some(ann)).await;
+    assert_eq!(right.status(), StatusCode::TOO_MANY_REQUESTS, "else a right guess would tell");
+    assert_eq!(ask(&domain, "10.0.0.8:1", Some(ann)).await.status(), StatusCode::OK);
+    let text = domain.face.metrics.text();
+    let counted = |line: &str| assert!(text.contains(line), "{line}\n{text}");
+    counted("kaa_callers_refused_total{port=\"http\",reason=\"no_credentials\"} 1");
+    counted("kaa_callers_refused_total{port=\"http\",reason=\"throttled\"}");
     std::fs::remove_file(&path).unwrap();
     assert_eq!(ask(&domain, ELSEWHERE, Some(ann)).await.status(), StatusCode::INTERNAL_SERVER_ERROR);
 }
@@ -281,7 +295,7 @@ async fn it_is_the_socket_that_says_where_a_request_comes_from() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/api/1/kvstore/a%2Fb", listener.local_addr().unwrap());
     let domain = Domain::new(fake::source());
-    let server = tokio::spawn(serve(listener, router(domain.face.clone()), std::future::pending()));
+    let server = tokio::spawn(serve(listener, router(domain.face.clone()), None, std::future::pending()));
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let answer = client.put(url).json(&body("one", None, true)).send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);

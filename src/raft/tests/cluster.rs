@@ -7,7 +7,7 @@ use crate::raft::backend::{Backend, Op, Redb};
 use crate::raft::disk::Local;
 use crate::raft::transport::{Connector, Method};
 use crate::raft::volume::Parts;
-use crate::raft::{ChangeError, Handle, Host, Peers, ProposeError, ReadError, Role, Service, Volume};
+use crate::raft::{Admission, ChangeError, Handle, Host, Peers, ProposeError, ReadError, Role, Service, Volume};
 use kaa_core::domain::command::Outcome;
 use kaa_core::domain::ids::{RaftId, ServerId};
 use kaa_core::membership::{Change, next_change};
@@ -25,11 +25,11 @@ fn certificates() -> Tls {
     let ca = params.self_signed(&ca_key).unwrap();
     let issuer = Issuer::new(params, ca_key);
     let key = KeyPair::generate().unwrap();
-    let cert = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
-    Tls { ca: ca.pem().into(), cert: cert.pem().into(), key: key.serialize_pem().into() }
+    let cert = CertificateParams::new(vec!["*.kaa.test".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+    Tls::from_pem(ca.pem(), cert.pem(), key.serialize_pem()).unwrap()
 }
 
-fn join_request(agent: &Agent) -> JoinRequest {
+pub(super) fn join_request(agent: &Agent) -> JoinRequest {
     let local = agent.handle.local();
     JoinRequest {
         domain: "d1".to_owned(),
@@ -316,7 +316,7 @@ async fn settle_on(leader: &Handle, agent: &Agent) {
 async fn status_is_told_before_raft_runs() {
     let address = super::free_address();
     let host = Host::new("admin-0".into(), address.clone(), "c1".into(), "test".to_owned());
-    let router = crate::net::server(None).unwrap().add_service(Service::serve(host.clone()));
+    let router = crate::net::server().add_service(Service::serve(host.clone(), Admission::Anybody));
     let socket = address.parse().unwrap();
     let serving = tokio::spawn(async move { router.serve(socket).await.unwrap() });
     let peers = Peers::new(None);

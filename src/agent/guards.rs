@@ -1,0 +1,69 @@
+//! Who is let in at the agent's three ports: its certificate, who was refused, how often somebody may fail.
+
+use super::certificates;
+use super::face::Door;
+use crate::auth::credentials::Credentials;
+use crate::auth::throttle::Throttle;
+use crate::config::Config;
+use crate::http::{Face, People};
+use crate::kubernetes::{Kubernetes, rights};
+use crate::metrics::Metrics;
+use crate::net::refusals::{Port, Refusals};
+use crate::net::{Entrance, Tls};
+use crate::raft::{Admission, Agents};
+use std::sync::Arc;
+
+/// What all ports have in common, from the first moment until the agent ends.
+pub(super) struct Guards {
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) tls: Tls,
+    pub(super) refusals: Refusals,
+    pub(super) throttle: Arc<Throttle>,
+}
+
+impl Guards {
+    pub(super) fn new(tls: Tls) -> Self {
+        let metrics = Arc::new(Metrics::new());
+        let refusals = Refusals::new(metrics.clone());
+        Self { metrics, tls, refusals, throttle: Arc::default() }
+    }
+
+    /// Looks after the certificate's files, and after the rights that the agent has in Kubernetes.
+    pub(super) fn watch(&self, config: &Config, kubernetes: &Kubernetes) {
+        tokio::spawn(certificates::watch(self.tls.clone(), self.metrics.clone()));
+        let (anchor, resync) = (config.anchor_name(), config.resync_name());
+        tokio::spawn(rights::watch(kubernetes.clone(), anchor, resync, self.metrics.clone()));
+    }
+
+    /// What stands before a port.
+    pub(super) fn entrance(&self, port: Port) -> Entrance {
+        Entrance { tls: self.tls.clone(), port, refusals: self.refusals.clone() }
+    }
+
+    /// Whom the port for other agents listens to.
+    pub(super) fn admission(&self, config: &Config) -> Admission {
+        Admission::Agents(Agents {
+            tls: self.tls.clone(),
+            domain: config.domain.clone(),
+            stateful_set: config.stateful_set.clone(),
+            refusals: self.refusals.clone(),
+        })
+    }
+
+    /// What the REST API is made of.
+    pub(super) async fn face(&self, config: &Config, door: Arc<Door>) -> anyhow::Result<Face> {
+        Ok(Face {
+            credentials: credentials(config).await?,
+            people: Some(People { tls: self.tls.clone(), domain: config.domain.clone() }),
+            refusals: self.refusals.clone(),
+            throttle: self.throttle.clone(),
+            ..Face::new(door, self.metrics.clone())
+        })
+    }
+}
+
+/// Who may write from outside the pod. A mistake in the file ends the agent now, rather than a person's attempt later.
+async fn credentials(config: &Config) -> anyhow::Result<Option<Arc<Credentials>>> {
+    let Some(path) = &config.credentials_file else { return Ok(None) };
+    Ok(Some(Arc::new(Credentials::new(path.clone()).await?)))
+}

@@ -1,0 +1,122 @@
+//! How often somebody may fail to show who they are: a guess costs one of a few attempts, which come back slowly.
+//!
+//! Each address has attempts of its own, so that nobody locks out anybody else. An attempt that succeeds costs nothing.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How many attempts may fail one after another: a person who mistypes, a script that is mended.
+const BURST: u32 = 10;
+
+/// How long it takes until one attempt is back: 43,200 guesses a day are few against a password worth the name.
+const BACK: Duration = Duration::from_secs(2);
+
+/// How many addresses are told apart; those beyond share their attempts.
+const MOST_ADDRESSES: usize = 1024;
+
+/// Attempts of every address.
+#[derive(Debug, Default)]
+pub struct Throttle(Mutex<BTreeMap<Option<IpAddr>, Spent>>);
+
+/// Attempts that are not back yet.
+#[derive(Clone, Copy, Debug)]
+struct Spent {
+    number: u32,
+    since: Instant,
+}
+
+impl Spent {
+    fn at(self, now: Instant) -> Self {
+        let back = u32::try_from(now.duration_since(self.since).as_millis() / BACK.as_millis()).unwrap_or(u32::MAX);
+        match self.number.checked_sub(back) {
+            Some(number) if number > 0 => Self { number, since: self.since + BACK * back },
+            _ => Self { number: 0, since: now },
+        }
+    }
+}
+
+impl Throttle {
+    /// Spends an attempt, or says how long there is none. To be called before what is shown is looked at, so that many at
+    /// once are no more than many one after another.
+    pub fn attempt(&self, from: Option<IpAddr>, now: Instant) -> Result<(), Duration> {
+        let mut spent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut from = from.map(network);
+        if spent.len() >= MOST_ADDRESSES && !spent.contains_key(&from) {
+            spent.retain(|_, spent| spent.at(now).number > 0);
+            if spent.len() >= MOST_ADDRESSES {
+                from = None;
+            }
+        }
+        let known = spent.entry(from).or_insert(Spent { number: 0, since: now });
+        *known = known.at(now);
+        if known.number >= BURST {
+            return Err(BACK.saturating_sub(now.duration_since(known.since)));
+        }
+        known.number += 1;
+        Ok(())
+    }
+
+    /// Gives an attempt back: it succeeded, or its failure was not the caller's.
+    pub fn refund(&self, from: Option<IpAddr>) {
+        let mut spent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(spent) = spent.get_mut(&from.map(network)) {
+            spent.number = spent.number.saturating_sub(1);
+        }
+    }
+}
+
+/// Whoever has one IPv6 address mostly has its whole /64.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(text: &str) -> Option<IpAddr> {
+        Some(text.parse().unwrap())
+    }
+
+    #[test]
+    fn failures_of_one_address_are_bounded_and_come_back_slowly() {
+        let (throttle, now) = (Throttle::default(), Instant::now());
+        for _ in 0..BURST {
+            assert_eq!(throttle.attempt(from("10.0.0.9"), now), Ok(()));
+        }
+        assert_eq!(throttle.attempt(from("10.0.0.9"), now), Err(BACK));
+        assert_eq!(throttle.attempt(from("::ffff:10.0.0.9"), now), Err(BACK), "the same by another name");
+        assert_eq!(throttle.attempt(from("10.0.0.8"), now), Ok(()), "nobody else is locked out");
+        let later = now + BACK;
+        assert_eq!(throttle.attempt(from("10.0.0.9"), later), Ok(()));
+        assert_eq!(throttle.attempt(from("10.0.0.9"), later), Err(BACK), "one is back, no more");
+        assert_eq!(throttle.attempt(from("10.0.0.9"), now + BACK * 100), Ok(()));
+    }
+
+    #[test]
+    fn whoever_succeeds_is_never_held_up() {
+        let (throttle, now) = (Throttle::default(), Instant::now());
+        for _ in 0..BURST * 3 {
+            assert_eq!(throttle.attempt(from("10.0.0.9"), now), Ok(()));
+            throttle.refund(from("10.0.0.9"));
+        }
+    }
+
+    #[test]
+    fn a_network_of_addresses_has_the_attempts_of_one_and_many_fill_no_memory() {
+        let (throttle, now) = (Throttle::default(), Instant::now());
+        for n in 0..BURST {
+            assert_eq!(throttle.attempt(from(&format!("fd00::{n}")), now), Ok(()));
+        }
+        assert!(throttle.attempt(from("fd00::ffff"), now).is_err());
+        for n in 0..5000_u32 {
+            let _ = throttle.attempt(Some(IpAddr::from(n.to_be_bytes())), now);
+        }
+        assert_eq!(throttle.0.lock().unwrap().len(), MOST_ADDRESSES + 1);
+    }
+}
