@@ -5,6 +5,7 @@
 mod adopt;
 mod api;
 mod certificates;
+mod client;
 mod daemon;
 #[cfg(feature = "demo")]
 mod demo;
@@ -69,6 +70,8 @@ struct Agent {
     /// The REST API of any agent of the domain: a URL, or host:port
     #[arg(long, env = "KAA_API_SERVER", default_value = "http://localhost:8888", value_name = "URL")]
     api_server: String,
+    #[command(flatten)]
+    tls: client::Tls,
     /// How to print what it answers
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
@@ -77,7 +80,8 @@ struct Agent {
 /// Who asks for a change.
 #[derive(Clone, Debug, Args)]
 struct Writing {
-    /// Name and password, where the agent has a --credentials-file; from the agent's own pod none are needed
+    /// Name and password, where the agent has a --credentials-file; a client certificate (--cert) will do as well, and from
+    /// the agent's own pod nothing is needed
     #[arg(long, env = "KAA_BASIC_CREDS", hide_env_values = true, value_name = "USER:PASSWORD")]
     basic_creds: Option<String>,
 }

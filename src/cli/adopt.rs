@@ -3,8 +3,8 @@
 use super::api::{Api, Error};
 use super::{Agent, Writing};
 use crate::http::AdoptAnswer;
+use axum::http::Method;
 use clap::Args;
-use reqwest::Method;
 use serde_json::json;
 
 /// `kaa adopt`.

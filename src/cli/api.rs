@@ -1,19 +1,15 @@
 //! Asks an agent, and says in plain words why there is no answer.
 
+use super::client::{self, Client};
 use super::{Agent, Format, Writing};
 use crate::http::{MAX_LIMIT, Page};
-use reqwest::{Client, Method, Url};
+use axum::http::Method;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use std::error::Error as _;
-use std::time::Duration;
-
-/// How long to wait for one answer.
-const TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long to wait for a connection: an address where nobody lives often answers nothing at all.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+use url::Url;
 
 /// The most rows that are read of one collection: beyond this something is wrong with the answers.
 const MAX_ROWS: usize = 1_000_000;
@@ -21,10 +17,12 @@ const MAX_ROWS: usize = 1_000_000;
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    #[error("'{0}' is not the URL of an agent: it takes the form http://host:port, or host:port")]
+    #[error("'{0}' is not the URL of an agent: it takes the form http://host:port, https://host:port or host:port")]
     NotAUrl(String),
-    #[error("no agent answers at {url}: {why}")]
-    NoAnswer { url: String, why: String, source: reqwest::Error },
+    #[error(transparent)]
+    Unready(client::Error),
+    #[error("no agent answers at {url}: {source}")]
+    NoAnswer { url: String, source: client::Error },
     #[error("{0}")]
     Refused(String),
     #[error("what answers at {url} does not speak like an agent: {why}")]
@@ -45,12 +43,10 @@ impl Api {
         let typed = agent.api_server.trim();
         let url = if typed.contains("://") { typed.to_owned() } else { format!("http://{typed}") };
         let base = Url::parse(&url).map_err(|_| wrong())?;
-        if base.scheme() != "http" || !base.has_host() {
+        if !["http", "https"].contains(&base.scheme()) || !base.has_host() {
             return Err(wrong());
         }
-        // Agents are asked directly: a proxy outside the cluster does not know them.
-        let client = Client::builder().no_proxy().timeout(TIMEOUT).connect_timeout(CONNECT_TIMEOUT).build();
-        let client = client.map_err(|source| no_answer(&base, source))?;
+        let client = Client::new(&base, &agent.tls).map_err(Error::Unready)?;
         Ok(Self { client, base, credentials: None })
     }
 
@@ -109,16 +105,13 @@ impl Api {
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        let mut request = self.client.request(method, url);
-        if let Some((name, password)) = self.credentials.as_ref().map(|c| c.split_once(':').unwrap_or((c, ""))) {
-            request = request.basic_auth(name, Some(password));
-        }
-        if let Some(body) = body {
-            request = request.json(&body);
-        }
-        let answer = request.send().await.map_err(|source| no_answer(&self.base, source))?;
-        let status = answer.status();
-        let text = answer.text().await.map_err(|source| no_answer(&self.base, source))?;
+        let authorization = self.credentials.as_ref().map(|given| {
+            // A name alone is one with an empty password.
+            let given = if given.contains(':') { given.clone() } else { format!("{given}:") };
+            format!("Basic {}", BASE64.encode(given))
+        });
+        let answer = self.client.send(method, &url, authorization.as_deref(), body.as_ref()).await;
+        let client::Answer { status, text } = answer.map_err(|source| no_answer(&self.base, source))?;
         let json: Option<Value> = serde_json::from_str(&text).ok();
         if status.is_success() {
             return json.ok_or_else(|| self.strange("its answer is no JSON"));
@@ -146,20 +139,8 @@ fn shown(url: &Url) -> String {
     url.as_str().trim_end_matches('/').to_owned()
 }
 
-/// Finds the reason at the bottom of the chain: `connection refused` rather than `error sending request`.
-fn no_answer(url: &Url, source: reqwest::Error) -> Error {
-    let mut cause = source.source();
-    let mut why = source.to_string();
-    while let Some(error) = cause {
-        let io = error.downcast_ref::<std::io::Error>().filter(|io| io.raw_os_error().is_some());
-        why = io.map_or_else(|| error.to_string(), |io| io.kind().to_string());
-        cause = error.source();
-    }
-    if source.is_timeout() {
-        let limit = if source.is_connect() { CONNECT_TIMEOUT } else { TIMEOUT };
-        why = format!("nothing came within {} seconds", limit.as_secs());
-    }
-    Error::NoAnswer { url: shown(url), why, source }
+fn no_answer(url: &Url, source: client::Error) -> Error {
+    Error::NoAnswer { url: shown(url), source }
 }
 
 /// An answer in the API's own words.

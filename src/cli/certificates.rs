@@ -150,7 +150,8 @@ impl Person {
         let ca = quoted(&issue.directory.join("ca.crt").display().to_string());
         Ok(format!(
             "Made {certificate} and {key}. Whoever has both may change the domain, as 'certificate {name}':\n\n\
-             curl --cacert {ca} --cert {certificate} --key {key} https://SERVER:8888/api/1/...\n"
+             curl --cacert {ca} --cert {certificate} --key {key} https://SERVER:8888/api/1/...\n\n\
+             The same files are `kaa`'s own --ca, --cert and --key, with --api-server https://SERVER:8888.\n"
         ))
     }
 }

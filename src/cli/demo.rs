@@ -107,7 +107,7 @@ impl Demo {
         let step = |what: &str| say(&format!("{what:<64}{:>6.1} s", began.elapsed().as_secs_f64()));
         step(&format!("A Kubernetes in this process, at {}", stage.api_server()))?;
         self.install(stage).await?;
-        let domain = Domain::new(stage, NAMESPACE)?;
+        let domain = Domain::new(stage, NAMESPACE);
         domain.servers(self.admins as usize).await?;
         step(&format!("{} admin servers: StatefulSet kaa-admin", self.admins))?;
         domain.running("SM", self.sm as usize).await?;

@@ -1,5 +1,7 @@
 //! Every command against a server in this process; the texts are in `tests/data/cli`.
 
+mod https;
+
 use super::*;
 use crate::http::fake::{self, Fake};
 use crate::http::{Face, router, serve};

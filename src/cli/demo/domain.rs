@@ -1,7 +1,9 @@
 //! The domain as its agents show it, asked as a person would ask.
 
 use crate::cli::Cli;
+use crate::cli::client::{self, Client as Agent};
 use crate::demo::stage::Stage;
+use axum::http::Method;
 use clap::Parser;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
@@ -9,13 +11,12 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::Value;
 use std::time::{Duration, Instant};
+use url::Url;
 
 /// How long anything may take to come about; on an idle machine it is seconds.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is looked whether it has come about.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long one question may take.
-const ASK: Duration = Duration::from_secs(5);
 
 /// Why the domain is not as it is meant to be.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +26,7 @@ pub(in crate::cli) enum Error {
     #[error("cannot ask Kubernetes")]
     Kubernetes(#[from] kube::Error),
     #[error("an agent does not answer")]
-    Agent(#[from] reqwest::Error),
+    Agent(#[from] client::Error),
     #[error("no admin server is ready")]
     NoAgent,
     #[error("not as expected: {0}")]
@@ -40,13 +41,11 @@ pub(in crate::cli) enum Error {
 pub(super) struct Domain {
     client: Client,
     namespace: String,
-    http: reqwest::Client,
 }
 
 impl Domain {
-    pub(super) fn new(stage: &Stage, namespace: &str) -> Result<Self, Error> {
-        let http = reqwest::Client::builder().no_proxy().timeout(ASK).build()?;
-        Ok(Self { client: stage.client(), namespace: namespace.to_owned(), http })
+    pub(super) fn new(stage: &Stage, namespace: &str) -> Self {
+        Self { client: stage.client(), namespace: namespace.to_owned() }
     }
 
     pub(super) fn api<K>(&self) -> Api<K>
@@ -73,13 +72,17 @@ impl Domain {
 
     /// `GET BASE/api/1/PATH`, as text: what is looked for is looked for in its words.
     pub(super) async fn text(&self, base: &str, path: &str) -> Result<String, Error> {
-        Ok(self.http.get(format!("{base}/api/1/{path}")).send().await?.text().await?)
+        let url = format!("{base}/api/1/{path}");
+        let url = Url::parse(&url).map_err(|error| Error::Unexpected(format!("{url}: {error}")))?;
+        let agent = Agent::new(&url, &client::Tls::default())?;
+        Ok(agent.send(Method::GET, &url, None, None).await?.text)
     }
 
     /// The rows of a collection.
     pub(super) async fn rows(&self, path: &str) -> Result<Vec<Value>, Error> {
-        let url = format!("{}/api/1/{path}", self.address().await?);
-        let mut page: Value = self.http.get(url).send().await?.json().await?;
+        let text = self.text(&self.address().await?, path).await?;
+        let page = serde_json::from_str(&text).map_err(|error| Error::Unexpected(format!("{path}: {error}: {text}")));
+        let mut page: Value = page?;
         Ok(match page["data"].take() {
             Value::Array(rows) => rows,
             _ => Vec::new(),
