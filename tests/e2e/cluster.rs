@@ -47,10 +47,10 @@ pub struct Wrapper {
 }
 
 impl Wrapper {
-    /// SIGKILL.
-    pub fn kill(mut self) {
-        let killed = output(&mut self.command).unwrap_or_else(|why| panic!("{why}"));
-        assert_eq!(killed.matches("killed").count(), 1, "one wrapper of {}: {killed}", self.pod);
+    /// Sends it a signal, such as `KILL`.
+    pub fn signal(mut self, signal: &str) {
+        let told = output(self.command.arg(signal)).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(told.matches("told").count(), 1, "one wrapper of {} gets SIG{signal}: {told}", self.pod);
     }
 }
 
@@ -182,6 +182,14 @@ impl Cluster {
     /// `kubectl delete pod --wait=false`.
     pub fn delete_pod(&self, name: &str) {
         self.run(self.api::<Pod>().delete(name, &DeleteParams::default())).expect("deleted");
+    }
+
+    /// `kubectl delete pod --now --force`, of an engine that cannot say that it ends, as on a node that is gone: the
+    /// kubelet has a grace of its own, in which the wrapper would.
+    pub fn lose_pod(&self, name: &str) {
+        self.wrapper_of(name).signal("STOP");
+        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        self.run(self.api::<Pod>().delete(name, &now)).expect("deleted");
     }
 
     pub fn pod_gone(&self, name: &str) {
@@ -322,11 +330,23 @@ impl Cluster {
 
     /// The pod and the start id of the `n`th transaction engine, by start id, once two run.
     pub fn transaction_engine(&self, n: usize) -> (String, u64) {
-        self.wait("two running transaction engines", |c| c.running() == 4);
+        self.transaction_engine_of(n, 4)
+    }
+
+    /// The same where so many processes run in all.
+    pub fn transaction_engine_of(&self, n: usize, processes: usize) -> (String, u64) {
+        self.wait(&format!("{processes} running processes"), |c| c.running() == processes);
         let mut engines: Vec<_> = self.rows("processes").into_iter().filter(|p| p["type"] == "TE").collect();
         engines.sort_by_key(start_id);
         let pod = engines[n]["labels"]["pod-name"].as_str().expect("a label pod-name").to_owned();
         (pod, start_id(&engines[n]))
+    }
+
+    /// Waits until an engine runs that started after this one.
+    pub fn runs_after(&self, start: u64) {
+        self.wait(&format!("an engine that started after process {start}"), |c| {
+            c.rows("processes").iter().any(|process| start_id(process) > start && process["state"] == "RUNNING")
+        });
     }
 
     /// The server that a process is connected with.
@@ -373,17 +393,17 @@ impl Cluster {
 
     /// SIGKILL to the wrapper in a pod, from its node.
     pub fn kill_wrapper(&self, pod: &str) {
-        self.wrapper_of(pod).kill();
+        self.wrapper_of(pod).signal("KILL");
     }
 
-    /// The wrapper in a pod, which can be killed later without asking Kubernetes where it is.
+    /// The wrapper in a pod, which can be told later without asking Kubernetes where it is.
     pub fn wrapper_of(&self, pod: &str) -> Wrapper {
         let uid = self.pod_uid(pod);
         let script = format!(
             "for p in /proc/[0-9]*; do \
                tr '\\0' '\\n' <$p/environ 2>/dev/null | grep -qx KAA_POD_UID={uid} || continue; \
                tr '\\0' ' ' <$p/cmdline | grep -q ' engine ' || continue; \
-               kill -KILL ${{p#/proc/}} && echo killed; \
+               kill -$1 ${{p#/proc/}} && echo told; \
              done"
         );
         let mut command = if self.stage.is_some() {
@@ -397,7 +417,7 @@ impl Cluster {
             command.args([&dir, "exec", node.trim_start_matches("node"), "sh"]);
             command
         };
-        command.args(["-c", &script]);
+        command.args(["-c", &script, "sh"]);
         Wrapper { pod: pod.to_owned(), command }
     }
 

@@ -14,6 +14,7 @@ mod cases;
 mod cluster;
 mod masks;
 mod nodes;
+mod rights;
 
 use cluster::{Cluster, Disturb};
 use nodes::Host;
@@ -47,6 +48,20 @@ cases! {
     claim_deleted
     transaction_engine_deleted_and_killed
     admin_deleted_under_an_engine
+}
+
+mod missing_rights {
+    use super::*;
+
+    #[test]
+    fn fresh_reads() {
+        run("missing_fresh_reads", Disturb::Nobody, rights::fresh_reads_withdrawn);
+    }
+
+    #[test]
+    fn lists_and_lease() {
+        run("missing_lists_lease", Disturb::Nobody, rights::lists_and_lease_withdrawn);
+    }
 }
 
 #[test]

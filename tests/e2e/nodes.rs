@@ -239,7 +239,7 @@ pub fn api_server_killed(cluster: &mut Cluster) {
         let answer = async { reqwest::get(format!("{address}/api/1/processes")).await?.json::<Value>().await };
         cluster.run(answer).unwrap_or_else(|error| panic!("{address}: {error}"))
     };
-    wrapper.kill();
+    wrapper.signal("KILL");
     // Its session is lost: that is an entry of the domain, so Raft commits.
     let began = Instant::now();
     for (_, address) in &addresses {

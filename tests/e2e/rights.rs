@@ -1,0 +1,180 @@
+//! Rights that are taken away from running agents, one after another: what would need them is not done, which verb is
+//! missing is said, and once it is granted again the domain catches up.
+
+use super::cluster::Cluster;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
+use kube::Api;
+use kube::api::{LogParams, PostParams};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// A watch that runs is not cut when its right is withdrawn: that shows when it is made anew, each minute.
+const WATCH_LIFE: Duration = Duration::from_secs(150);
+
+/// The agents' Role as it was found, and how it is now.
+struct Rights<'a> {
+    cluster: &'a Cluster,
+    rules: Vec<PolicyRule>,
+}
+
+impl<'a> Rights<'a> {
+    fn of(cluster: &'a Cluster) -> Self {
+        let roles: Api<Role> = Api::namespaced(cluster.client(), cluster.namespace());
+        let role = cluster.run(roles.get("kaa-admin")).expect("the agents' Role");
+        Self { cluster, rules: role.rules.expect("rules") }
+    }
+
+    /// Leaves the agents all rights but these: a resource, or the name of a Lease, and a verb.
+    fn without(&self, withdrawn: &[(&str, &str)]) {
+        let mut rules = Vec::new();
+        for rule in &self.rules {
+            for resource in rule.resources.iter().flatten() {
+                let named = rule.resource_names.iter().flatten().next().unwrap_or(resource);
+                let gone = |verb: &String| withdrawn.contains(&(named.as_str(), verb.as_str()));
+                let verbs: Vec<String> = rule.verbs.iter().filter(|verb| !gone(verb)).cloned().collect();
+                if !verbs.is_empty() {
+                    rules.push(PolicyRule { resources: Some(vec![resource.clone()]), verbs, ..rule.clone() });
+                }
+            }
+        }
+        let roles: Api<Role> = Api::namespaced(self.cluster.client(), self.cluster.namespace());
+        let mut role = self.cluster.run(roles.get("kaa-admin")).expect("the agents' Role");
+        role.rules = Some(rules);
+        self.cluster.run(roles.replace("kaa-admin", &PostParams::default(), &role)).expect("the Role is changed");
+    }
+
+    fn all(&self) {
+        self.without(&[]);
+    }
+}
+
+/// The server that leads the resync and where it is asked.
+fn leader(cluster: &Cluster) -> (String, String) {
+    let server = cluster.run(cluster.lease_holder());
+    let addresses = cluster.run(cluster.admin_addresses());
+    addresses.into_iter().find(|(name, _)| *name == server).expect("the leader is ready")
+}
+
+fn get(cluster: &Cluster, address: &str, path: &str) -> String {
+    let answer = async { reqwest::get(format!("{address}{path}")).await?.text().await };
+    cluster.run(answer).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn plan(address: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kaa"));
+    let output = command.args(["plan", "--api-server", address]).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Waits until the leader says so in its plan, and returns the whole of it.
+fn planned(cluster: &Cluster, address: &str, words: &str) -> String {
+    let began = Instant::now();
+    while began.elapsed() < WATCH_LIFE {
+        let plan = plan(address);
+        if plan.contains(words) {
+            return plan;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    panic!("{}: '{words}' is not in the plan of {address}:\n{}", cluster.namespace(), plan(address));
+}
+
+/// Everywhere that a person may look, the missing right is named.
+fn is_told(cluster: &Cluster, verb: &str, resource: &str) {
+    let (server, address) = leader(cluster);
+    planned(cluster, &address, &format!("no right to {verb} {resource}"));
+    let ready = get(cluster, &address, "/readyz?verbose");
+    let note = format!("[!]rights: the right to {verb} {resource} is missing");
+    assert!(ready.contains(&note) && ready.contains("readyz check passed"), "{ready}");
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), cluster.namespace());
+    let log = cluster.run(pods.logs(&server, &LogParams::default())).expect("a log");
+    assert!(log.contains(&format!("the right to {verb} {resource} is missing")), "{log}");
+    metric(cluster, &address, verb, resource, 1);
+}
+
+fn metric(cluster: &Cluster, address: &str, verb: &str, resource: &str, value: u8) {
+    let series = format!("kaa_kubernetes_right_missing{{verb=\"{verb}\",resource=\"{resource}\"}} {value}\n");
+    for _ in 0..600 {
+        if get(cluster, address, "/metrics").contains(&series) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    panic!("{}: {series} is not among the metrics of {address}", cluster.namespace());
+}
+
+/// The fresh reads, one kind after another: each is what a taking-away rests on.
+pub fn fresh_reads_withdrawn(cluster: &mut Cluster) {
+    let (cluster, rights) = (&*cluster, Rights::of(cluster));
+
+    rights.without(&[("statefulsets", "get")]);
+    cluster.scale("statefulsets", "sm-demo", 1);
+    cluster.pod_gone("sm-demo-1");
+    is_told(cluster, "get", "statefulsets.apps");
+    let held = planned(cluster, &leader(cluster).1, "statefulset sm-demo could not be read: no right to get");
+    assert!(!cluster.kaa("explain archive/2").contains("archive 2 removed"), "{held}");
+    rights.all();
+    cluster.says("explain archive/2", "archive 2 removed: its StatefulSet was scaled down");
+
+    rights.without(&[("persistentvolumeclaims", "get"), ("kaa-default-anchor", "get")]);
+    cluster.delete_claim("archive-volume-sm-demo-1");
+    is_told(cluster, "get", "persistentvolumeclaims");
+    is_told(cluster, "get", "leases.coordination.k8s.io/kaa-default-anchor");
+    rights.without(&[("kaa-default-anchor", "get")]);
+    let held = planned(cluster, &leader(cluster).1, "the anchor lease could not be read: no right to get");
+    assert!(!cluster.kaa("explain archive/2").contains("archive 2 purged"), "{held}");
+    rights.all();
+    cluster.says("explain archive/2", "archive 2 purged");
+
+    let (pod, start) = cluster.transaction_engine_of(0, 3);
+    let (_, latest) = cluster.transaction_engine_of(1, 3);
+    rights.without(&[("pods", "get")]);
+    cluster.lose_pod(&pod);
+    is_told(cluster, "get", "pods");
+    planned(cluster, &leader(cluster).1, &format!("pod {pod} could not be read: no right to get"));
+    assert!(!cluster.kaa(&format!("explain process/{start}")).contains("exited"), "it was taken away without a read");
+    // All else goes on: another engine registers meanwhile.
+    cluster.runs_after(latest);
+    rights.all();
+    cluster.exited(start, "");
+    let address = leader(cluster).1;
+    metric(cluster, &address, "get", "pods", 0);
+}
+
+/// What feeds the index, and the Lease. Watches that run are not cut: it is noticed when they begin anew.
+pub fn lists_and_lease_withdrawn(cluster: &mut Cluster) {
+    let (cluster, rights) = (&*cluster, Rights::of(cluster));
+    let kinds = ["pods", "persistentvolumeclaims", "statefulsets", "deployments"];
+    let withdrawn: Vec<_> = kinds.iter().flat_map(|kind| [(*kind, "list"), (*kind, "watch")]).collect();
+    rights.without(&withdrawn);
+    let address = leader(cluster).1;
+    planned(cluster, &address, "persistentvolumeclaims may not be listed");
+    planned(cluster, &address, "statefulsets may not be listed");
+    planned(cluster, &address, "pods may not be listed");
+    cluster.scale("statefulsets", "sm-demo", 1);
+    cluster.pod_gone("sm-demo-1");
+    cluster.delete_claim("archive-volume-sm-demo-1");
+    let (pod, start) = cluster.transaction_engine_of(0, 3);
+    cluster.lose_pod(&pod);
+    is_told(cluster, "watch", "persistentvolumeclaims");
+    // Two periods of the resync.
+    std::thread::sleep(Duration::from_secs(20));
+    let plan = plan(&address);
+    assert!(plan.contains("Nothing to propose"), "{plan}");
+    assert!(!cluster.kaa("explain archive/2").contains("removed"), "{plan}");
+    assert!(!cluster.kaa(&format!("explain process/{start}")).contains("exited"), "{plan}");
+    rights.all();
+    cluster.says("explain archive/2", "archive 2 purged");
+    cluster.exited(start, "");
+
+    rights.without(&[("kaa-default-resync", "update"), ("kaa-default-resync", "get")]);
+    let address = cluster.run(cluster.admin_addresses()).remove(0).1;
+    planned(cluster, &address, "no right to update leases.coordination.k8s.io/kaa-default-resync");
+    planned(cluster, &address, "knows of nobody who does");
+    cluster.scale("statefulsets", "sm-demo", 2);
+    // All else goes on: the new engine is let in, by whichever agent it asks.
+    cluster.transaction_engine_of(0, 4);
+    rights.all();
+    cluster.says("plan", ", epoch ");
+}
