@@ -251,9 +251,10 @@ impl Current {
 
 #[cfg(test)]
 mod tests {
-    use super::Tls;
+    use super::{Shown, Tls};
     use crate::certificates::{self, Made};
     use std::path::Path;
+    use std::sync::atomic::Ordering;
 
     fn made(days: u32) -> Made {
         certificates::make(&["localhost".to_owned()], days).unwrap()
@@ -300,6 +301,18 @@ mod tests {
         assert!(tls.reload().unwrap());
         assert!(tls.current().not_after > before && tls.trouble().is_none());
         assert_eq!(tls.current().generation, 2);
+    }
+
+    /// A connection may outlive the certificate that it began with.
+    #[test]
+    fn what_has_expired_since_it_was_verified_is_trusted_no_more() {
+        for (made, trusted) in [(made(30), true), (made(0), false)] {
+            let chain = super::certificates("tls.crt", made.certificate.as_bytes()).unwrap();
+            let tls = Tls::from_pem(made.ca_certificate, made.certificate, made.key).unwrap();
+            let shown = Shown::new(chain).unwrap();
+            shown.verified_under.store(tls.current().generation, Ordering::Relaxed);
+            assert_eq!(tls.still_trusts(&shown), trusted);
+        }
     }
 
     /// As the kubelet does it: the files are links into a directory that is replaced as a whole.
