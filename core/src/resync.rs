@@ -14,13 +14,13 @@ pub mod whatif;
 use crate::domain::archive::{Ordinal, RemovalReason};
 use crate::domain::audit::Subject;
 use crate::domain::command::{Command, Fence};
-use crate::domain::evidence::{Evidence, Fact};
+use crate::domain::evidence::{Evidence, Fact, wants};
 use crate::domain::ids::{ArchiveId, ClusterName, Millis, StartId, Uid};
 use crate::domain::process::{ExitReason, Process, Tombstone};
 use crate::domain::{Domain, Pause};
 use crate::observed::objects::RAFT_LOG_TEMPLATE;
 use crate::observed::{Observed, Unknown};
-use plan::{Finding, Kind, Need, Plan, Proposal, Waiting, WaitingReason};
+use plan::{Finding, Kind, Need, Others, Plan, Proposal, Waiting, WaitingReason};
 use std::collections::BTreeMap;
 
 /// What the plan is made for.
@@ -171,7 +171,7 @@ pub fn confirm(
     for need in &finding.needs {
         match readings.answers.get(need) {
             Some(Ok(facts)) => {
-                if let Some(held) = facts.iter().find_map(|fact| stands_against(&finding.proposal, fact)) {
+                if let Some(held) = facts.iter().find_map(|fact| stands_against(finding, fact)) {
                     return Err(held);
                 }
                 evidence.facts.extend(facts.iter().filter(|fact| bears_on(&finding.proposal, fact)).cloned());
@@ -221,16 +221,41 @@ pub fn confirm(
     if proven { Ok(command) } else { Err(WaitingReason::NotConfirmed { read: evidence }) }
 }
 
-/// What a fresh read showed that a person has asked to be held back.
-fn stands_against(proposal: &Proposal, fact: &Fact) -> Option<WaitingReason> {
-    match (proposal, fact) {
-        (_, Fact::WorkloadPaused { stateful_set }) => {
+/// What a fresh read showed that is a reason to wait: a person has asked for it, or all claims are gone at once.
+fn stands_against(finding: &Finding, fact: &Fact) -> Option<WaitingReason> {
+    match (&finding.proposal, &finding.others, fact) {
+        (_, _, Fact::WorkloadPaused { stateful_set }) if is_of(finding, stateful_set) => {
             Some(WaitingReason::WorkloadPaused { workload: format!("statefulset {stateful_set}") })
         }
-        (Proposal::PurgeArchive { .. }, Fact::PurgeHeld { stateful_set }) => {
+        (Proposal::PurgeArchive { .. }, _, Fact::PurgeHeld { stateful_set }) if is_of(finding, stateful_set) => {
             Some(WaitingReason::PurgeHeld { stateful_set: stateful_set.clone() })
         }
+        (_, Others::ClaimThere(there), Fact::ClaimAbsent { name }) if name == there => {
+            let read = Evidence { read_at: Millis::default(), facts: vec![fact.clone()] };
+            Some(WaitingReason::NotConfirmed { read })
+        }
+        (_, Others::Unwanted(ordinals), Fact::StatefulSetIs { name, uid, replicas, first_ordinal, .. }) => {
+            let wanted = |ordinal: &&Ordinal| {
+                ordinal.stateful_set == *name
+                    && ordinal.uid == *uid
+                    && wants(*first_ordinal, *replicas, ordinal.ordinal)
+            };
+            let wanted = ordinals.iter().find(wanted);
+            wanted.map(|_| WaitingReason::ClaimsVanished { stateful_set: name.clone() })
+        }
         _ => None,
+    }
+}
+
+/// Whether a StatefulSet that was read is the one that the finding is about, and not another of its database.
+fn is_of(finding: &Finding, stateful_set: &str) -> bool {
+    match &finding.proposal {
+        Proposal::RemoveArchive { claim, .. }
+        | Proposal::NoteClaimGone { claim, .. }
+        | Proposal::PurgeArchive { claim, .. } => {
+            claim.owner.as_ref().is_some_and(|owner| owner.stateful_set == stateful_set)
+        }
+        Proposal::LearnContainer { .. } | Proposal::RemoveProcess { .. } | Proposal::DeleteDatabase(_) => true,
     }
 }
 
@@ -252,6 +277,7 @@ fn remove_process(process: &Process, reason: ExitReason) -> Finding {
     Finding {
         subject: Subject::Process(process.id),
         needs: vec![Need::Pod(identity.pod.clone()), Need::Anchor],
+        others: Others::Any,
         proposal: Proposal::RemoveProcess {
             process: process.id,
             session: process.session.number,

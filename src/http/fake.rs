@@ -15,7 +15,7 @@ use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Iden
 use kaa_core::domain::server::Server;
 use kaa_core::observed::Observed;
 use kaa_core::observed::objects::{self, Owner, Pod, StatefulSet};
-use kaa_core::resync::plan::{Finding, Need, Plan, Proposal, Waiting, WaitingReason};
+use kaa_core::resync::plan::{Finding, Need, Others, Plan, Proposal, Waiting, WaitingReason};
 use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::outcome::WhatIf;
 use kaa_core::resync::{Policy, whatif};
@@ -245,6 +245,7 @@ fn plan() -> PlanReport {
     let finding = Finding {
         subject: Subject::Archive(ArchiveId(2)),
         needs: vec![Need::Claim("archive-volume-sm-demo-1".to_owned()), Need::Anchor],
+        others: Others::Any,
         proposal: Proposal::PurgeArchive {
             archive: ArchiveId(2),
             claim: Claim {

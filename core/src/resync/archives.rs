@@ -8,7 +8,7 @@
 //! gone or was replaced, all claims of a database gone at once while they are still wanted.
 
 use super::View;
-use super::plan::{Finding, Kind, Need, Plan, Proposal, Waiting, WaitingReason};
+use super::plan::{Finding, Kind, Need, Others, Plan, Proposal, Waiting, WaitingReason};
 use crate::domain::archive::{Archive, Claim, Ordinal, RemovalReason};
 use crate::domain::audit::Subject;
 use crate::domain::evidence::wants;
@@ -84,11 +84,20 @@ fn judge_claim(
 }
 
 fn take_away(view: &View, plan: &mut Plan, archive: &Archive, claim: &Claim) {
+    let others = others(view, &archive.database);
     let mut needs = vec![Need::Claim(claim.name.clone()), Need::Anchor];
     // For what a person may have asked to be held back since the watches looked.
     needs.extend(claim.owner.as_ref().map(|owner| Need::StatefulSet(owner.stateful_set.clone())));
+    match &others {
+        Others::Any => {}
+        Others::ClaimThere(name) => needs.push(Need::Claim(name.clone())),
+        Others::Unwanted(ordinals) => {
+            needs.extend(ordinals.iter().map(|ordinal| Need::StatefulSet(ordinal.stateful_set.clone())));
+        }
+    }
     let mut propose = |proposal| {
-        plan.findings.push(Finding { subject: Subject::Archive(archive.id), needs: needs.clone(), proposal });
+        let (needs, others) = (needs.clone(), others.clone());
+        plan.findings.push(Finding { subject: Subject::Archive(archive.id), needs, others, proposal });
     };
     if archive.removed.is_none() {
         let reason = RemovalReason::ClaimDeleted;
@@ -104,6 +113,22 @@ fn take_away(view: &View, plan: &mut Plan, archive: &Archive, claim: &Claim) {
     } else {
         propose(Proposal::PurgeArchive { archive: archive.id, claim: claim.clone() });
     }
+}
+
+/// What the fresh reads must show of the other archives of a database: the watches may not have seen yet that all its claims
+/// are gone, or that they are wanted.
+fn others(view: &View, database: &DatabaseName) -> Others {
+    let of_it = |archive: &&Archive| archive.database == *database && archive.cluster == view.policy.cluster;
+    let archives = || view.domain.archives.values().filter(of_it);
+    let Ok(seen) = view.observed.claims.known() else { return Others::Any };
+    let claims = || archives().filter_map(|archive| archive.claim.as_ref());
+    if let Some(there) = claims().find(|claim| seen.contains_key(&claim.name)) {
+        return Others::ClaimThere(there.name.clone());
+    }
+    if archives().any(|archive| archive.claim.is_none()) {
+        return Others::Any;
+    }
+    Others::Unwanted(claims().filter_map(|claim| claim.owner.clone()).collect())
 }
 
 /// When an archive whose claim is gone may be purged; `None` if the domain does not know yet that it is gone, and the time
@@ -152,6 +177,7 @@ fn judge_ordinal(
                 plan.findings.push(Finding {
                     subject: Subject::Archive(archive.id),
                     needs: vec![Need::StatefulSet(stateful_set.clone()), Need::Anchor],
+                    others: Others::Any,
                     proposal: Proposal::RemoveArchive {
                         archive: archive.id,
                         claim: claim.clone(),

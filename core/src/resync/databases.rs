@@ -5,7 +5,7 @@
 //! a claim with its label, and a process; a StatefulSet with archives and no label may be any database's. Nobody sees all of
 //! that if several clusters share the domain.
 
-use super::plan::{Finding, Kind, Need, Plan, Proposal, Waiting, WaitingReason};
+use super::plan::{Finding, Kind, Need, Others, Plan, Proposal, Waiting, WaitingReason};
 use super::{DatabaseDeletion, View};
 use crate::domain::audit::Subject;
 use crate::domain::database::DatabaseState;
@@ -23,6 +23,7 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
             Ok(None) => plan.findings.push(Finding {
                 subject: Subject::Database(name.clone()),
                 needs: vec![Need::WantersOf(name.clone()), Need::Anchor],
+                others: Others::Any,
                 proposal: Proposal::DeleteDatabase(name.clone()),
             }),
             Ok(Some(reason)) => plan.waiting.push(Waiting { subject: Subject::Database(name.clone()), reason }),

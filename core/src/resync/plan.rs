@@ -26,8 +26,22 @@ pub struct Finding {
     pub subject: Subject,
     /// What has to be read afresh before it may be proposed.
     pub needs: Vec<Need>,
+    /// What the reads must show of the rest of its database.
+    pub others: Others,
     /// What is proposed.
     pub proposal: Proposal,
+}
+
+/// What has to hold of the rest of a database when the claim of one of its archives is gone: all claims gone at once, while
+/// they are wanted, are somebody's mistake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Others {
+    /// Nothing.
+    Any,
+    /// This claim is there.
+    ClaimThere(String),
+    /// No StatefulSet wants any of these.
+    Unwanted(Vec<Ordinal>),
 }
 
 /// A command without its fence and evidence.

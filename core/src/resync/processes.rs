@@ -4,7 +4,7 @@
 //!
 //! Not here: a process that reports its own exit, or is replaced by a later start of its container (`domain`).
 
-use super::plan::{Finding, Kind, Plan, Proposal, WaitingReason};
+use super::plan::{Finding, Kind, Others, Plan, Proposal, WaitingReason};
 use super::{View, process_waits, remove_process};
 use crate::domain::audit::Subject;
 use crate::domain::ids::Millis;
@@ -81,6 +81,7 @@ fn learn(view: &View, plan: &mut Plan, process: &Process, pod: &Pod) {
     plan.findings.push(Finding {
         subject: Subject::Process(process.id),
         needs: Vec::new(),
+        others: Others::Any,
         proposal: Proposal::LearnContainer {
             process: process.id,
             pod: process.identity.pod_uid.clone(),
