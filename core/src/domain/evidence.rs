@@ -183,6 +183,15 @@ impl Evidence {
         })
     }
 
+    /// Whether a wrapper that started at `wrapper` is in another container than the `expected` one: a container runs that
+    /// began no later, and there is one of a name at a time. Both clocks are the node's.
+    pub fn is_in_another(&self, pod: &Uid, name: &str, expected: &ContainerId, wrapper: Millis) -> bool {
+        self.facts.iter().any(|fact| {
+            matches!(fact, Fact::ContainerRuns { pod_uid, container, id, started }
+                if pod_uid == pod && container == name && id != expected && *started <= wrapper)
+        })
+    }
+
     /// Whether another container runs under the name.
     pub fn container_replaced(&self, pod: &Uid, name: &str, expected: &ContainerId) -> bool {
         self.facts.iter().any(|fact| {

@@ -33,15 +33,20 @@ impl Domain {
         self.anchored(&evidence)?;
         let (pod, identity) = (&process.identity.pod_uid, &process.identity);
         let mut exit_code = None;
+        // It was taken for the container before it, whose start was close to its own.
+        let mistaken = process
+            .container_id
+            .as_ref()
+            .is_some_and(|known| evidence.is_in_another(pod, &identity.container, known, identity.started));
         let proven = match (&reason, &process.container_id) {
             (ExitReason::PodGone, _) => evidence.pod_is_gone(&identity.pod, pod),
             (ExitReason::ContainerEnded, Some(container)) => {
                 let ended = evidence.container_ended(pod, container);
                 exit_code = ended.flatten();
-                ended.is_some()
+                ended.is_some() && !mistaken
             }
             (ExitReason::ContainerReplaced, Some(container)) => {
-                evidence.container_replaced(pod, &identity.container, container)
+                evidence.container_replaced(pod, &identity.container, container) && !mistaken
             }
             (ExitReason::ContainerEnded | ExitReason::ContainerReplaced, None)
             | (

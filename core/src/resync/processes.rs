@@ -43,10 +43,13 @@ fn judge(view: &View, plan: &mut Plan, process: &Process, pod: &Pod) {
     };
     let container = pod.container(&process.identity.container);
     let ended = container.is_some_and(|container| container.ended.iter().any(|ended| ended.id == *id));
-    let replaced = container.and_then(|c| c.running.as_ref()).is_some_and(|running| running.id != *id);
-    if ended {
+    let other = container.and_then(|c| c.running.as_ref()).filter(|running| running.id != *id);
+    if other.is_some_and(|other| other.started <= process.identity.started) {
+        // It runs since before the wrapper did, so the wrapper is in it, and was taken for the container before.
+        process_waits(plan, process.id, WaitingReason::ContainerUnknown);
+    } else if ended {
         take_away(view, plan, process, ExitReason::ContainerEnded);
-    } else if replaced {
+    } else if other.is_some() {
         take_away(view, plan, process, ExitReason::ContainerReplaced);
     } else {
         process_waits(plan, process.id, WaitingReason::SessionLost);
