@@ -10,66 +10,70 @@ use std::collections::BTreeSet;
 /// Everything that is wrong with the domain by itself, in words; empty if nothing is.
 pub fn violations(domain: &Domain) -> Vec<String> {
     let mut wrong = Vec::new();
-    let mut check = |holds: bool, what: String| {
+    let mut check = |holds: bool, what: &dyn Fn() -> String| {
         if !holds {
-            wrong.push(what);
+            wrong.push(what());
         }
     };
     let mut archives_in_use = BTreeSet::new();
     let mut containers = BTreeSet::new();
     let mut nodes = BTreeSet::new();
     for (id, process) in &domain.processes {
-        check(process.id == *id && *id <= domain.last_start, format!("process {id} has an id that was never given"));
-        check(!domain.tombstones.contains_key(id), format!("process {id} lives and has exited"));
-        check(domain.databases.contains_key(&process.database), format!("process {id} has no database"));
-        check(
-            (process.kind == EngineKind::Sm) == process.archive.is_some(),
-            format!("process {id} is a {} with archive {:?}", process.kind, process.archive),
-        );
+        check(process.id == *id && *id <= domain.last_start, &|| {
+            format!("process {id} has an id that was never given")
+        });
+        check(!domain.tombstones.contains_key(id), &|| format!("process {id} lives and has exited"));
+        check(domain.databases.contains_key(&process.database), &|| format!("process {id} has no database"));
+        check((process.kind == EngineKind::Sm) == process.archive.is_some(), &|| {
+            format!("process {id} is a {} with archive {:?}", process.kind, process.archive)
+        });
         let identity = &process.identity;
-        check(
-            containers.insert((&identity.pod_uid, &identity.container)),
-            format!("two processes are one container: {id}"),
-        );
-        check(nodes.insert((&process.database, process.node)), format!("process {id} shares its node id"));
+        check(containers.insert((&identity.pod_uid, &identity.container)), &|| {
+            format!("two processes are one container: {id}")
+        });
+        check(nodes.insert((&process.database, process.node)), &|| format!("process {id} shares its node id"));
         if let Some(archive) = process.archive {
-            check(archives_in_use.insert(archive), format!("two processes are on archive {archive}"));
+            check(archives_in_use.insert(archive), &|| format!("two processes are on archive {archive}"));
             match domain.archives.get(&archive) {
                 Some(known) => {
-                    check(known.removed.is_none(), format!("process {id} is on removed archive {archive}"));
-                    check(known.database == process.database, format!("process {id} is on another database's archive"));
+                    check(known.removed.is_none(), &|| format!("process {id} is on removed archive {archive}"));
+                    check(known.database == process.database, &|| {
+                        format!("process {id} is on another database's archive")
+                    });
                 }
-                None => check(false, format!("process {id} is on archive {archive}, which is not there")),
+                None => check(false, &|| format!("process {id} is on archive {archive}, which is not there")),
             }
         }
     }
     let mut claims = BTreeSet::new();
     for (id, archive) in &domain.archives {
-        check(archive.id == *id && *id <= domain.last_archive, format!("archive {id} has an id that was never given"));
-        check(domain.databases.contains_key(&archive.database), format!("archive {id} has no database"));
+        check(archive.id == *id && *id <= domain.last_archive, &|| {
+            format!("archive {id} has an id that was never given")
+        });
+        check(domain.databases.contains_key(&archive.database), &|| format!("archive {id} has no database"));
         if let Some(claim) = &archive.claim {
-            check(claims.insert(&claim.uid), format!("two archives are on claim {}", claim.uid));
+            check(claims.insert(&claim.uid), &|| format!("two archives are on claim {}", claim.uid));
         }
     }
     for (name, database) in &domain.databases {
         let runs = domain.processes.values().any(|process| {
             process.database == *name && process.kind == EngineKind::Sm && process.durable != DurableState::Requested
         });
-        check(runs == (database.state == DatabaseState::Running), format!("database {name} is {}", database.state));
+        check(runs == (database.state == DatabaseState::Running), &|| format!("database {name} is {}", database.state));
     }
     for (name, database) in domain.databases.iter().filter(|(_, d)| d.state == DatabaseState::Tombstone) {
         let left = domain.archives.values().any(|archive| archive.database == *name)
             || domain.processes.values().any(|process| process.database == *name);
-        check(!left, format!("database {name} is {} and something of it is left", database.state));
+        check(!left, &|| format!("database {name} is {} and something of it is left", database.state));
     }
     for (id, exited) in &domain.tombstones {
-        check(*id <= domain.last_start, format!("tombstone {id} has an id that was never given"));
+        check(*id <= domain.last_start, &|| format!("tombstone {id} has an id that was never given"));
         if let ExitReason::Restarted(by) = exited.reason {
-            check(by > *id, format!("tombstone {id} was restarted as an earlier start"));
+            check(by > *id, &|| format!("tombstone {id} was restarted as an earlier start"));
         }
     }
     for (cluster, leader) in &domain.resync {
-        check(leader.epoch <= ResyncEpoch(domain.index), format!("cluster {cluster} has an epoch of the future"));
+        check(leader.epoch <= ResyncEpoch(domain.index), &|| format!("cluster {cluster} has an epoch of the future"));
     }
     wrong
 }
@@ -77,49 +81,49 @@ pub fn violations(domain: &Domain) -> Vec<String> {
 /// Everything that is wrong with the step from one domain to a later one; empty if nothing is.
 pub fn step_violations(before: &Domain, after: &Domain) -> Vec<String> {
     let mut wrong = Vec::new();
-    let mut check = |holds: bool, what: String| {
+    let mut check = |holds: bool, what: &dyn Fn() -> String| {
         if !holds {
-            wrong.push(what);
+            wrong.push(what());
         }
     };
-    check(before.id.is_none() || before.id == after.id, "the domain changed its id".to_owned());
-    check(before.time <= after.time, "time went back".to_owned());
-    check(before.last_start <= after.last_start, "start ids went back".to_owned());
-    check(before.last_archive <= after.last_archive, "archive ids went back".to_owned());
+    check(before.id.is_none() || before.id == after.id, &|| "the domain changed its id".to_owned());
+    check(before.time <= after.time, &|| "time went back".to_owned());
+    check(before.last_start <= after.last_start, &|| "start ids went back".to_owned());
+    check(before.last_archive <= after.last_archive, &|| "archive ids went back".to_owned());
     for (id, archive) in &before.archives {
         if !after.archives.contains_key(id) && archive.removed.is_none() {
             let superseded = after.last_archive > before.last_archive;
-            check(superseded || !archive.ever_ran, format!("archive {id} was purged before it was removed"));
+            check(superseded || !archive.ever_ran, &|| format!("archive {id} was purged before it was removed"));
         }
     }
     for (id, archive) in &after.archives {
         let removed_now = before.archives.get(id).is_some_and(|before| before.removed.is_none());
         if removed_now && archive.removed.as_ref().is_some_and(|removal| removal.because == RemovalReason::ScaledDown) {
             let others = after.active_archives(&archive.database).next().is_some();
-            check(others, format!("the last archive of database {} was scaled away", archive.database));
+            check(others, &|| format!("the last archive of database {} was scaled away", archive.database));
         }
     }
     for id in before.processes.keys() {
         let accounted = after.processes.contains_key(id) || after.tombstones.contains_key(id);
-        check(accounted, format!("process {id} vanished without a tombstone"));
+        check(accounted, &|| format!("process {id} vanished without a tombstone"));
     }
     for id in before.tombstones.keys() {
-        check(!after.processes.contains_key(id), format!("process {id} rose from the dead"));
+        check(!after.processes.contains_key(id), &|| format!("process {id} rose from the dead"));
     }
     for (name, database) in &before.databases {
         let later = after.databases.get(name);
-        check(later.is_none_or(|later| later.next_node >= database.next_node), format!("node ids of {name} went back"));
-        check(
-            later.is_none_or(|later| later.incarnation >= database.incarnation),
-            format!("the incarnation of {name} went back"),
-        );
+        check(later.is_none_or(|later| later.next_node >= database.next_node), &|| {
+            format!("node ids of {name} went back")
+        });
+        check(later.is_none_or(|later| later.incarnation >= database.incarnation), &|| {
+            format!("the incarnation of {name} went back")
+        });
     }
     for (cluster, leader) in &before.resync {
         let later = after.resync.get(cluster);
-        check(
-            later.is_some_and(|later| later.epoch >= leader.epoch),
-            format!("the resync epoch of {cluster} went back"),
-        );
+        check(later.is_some_and(|later| later.epoch >= leader.epoch), &|| {
+            format!("the resync epoch of {cluster} went back")
+        });
     }
     wrong
 }

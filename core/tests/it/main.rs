@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its verdict")]
 
+mod faults;
 mod membership;
 mod script;
 mod sequences;

@@ -1,4 +1,4 @@
-//! Random sequences of what Kubernetes, engines and resync leaders do, some of it unseen, checked after every step.
+//! Whatever happened before, `kaa plan --scale` tells what scaling then does.
 //!
 //! A sequence is a script in the language of the cases, so that a failing one can be read and replayed.
 
@@ -143,24 +143,9 @@ impl Run {
             Step::Relead => {
                 self.line("lead admin-1");
             }
-            Step::Pass { stale } => self.pass(stale),
-        }
-    }
-
-    /// A pass, judged from outside: what it took away really was gone.
-    fn pass(&mut self, stale: bool) {
-        let before = self.world.domain.clone();
-        self.line(if stale { "pass epoch=1" } else { "pass" });
-        let after = &self.world.domain;
-        assert!(!stale || before.archives == after.archives, "a stale leader took something away");
-        for (id, archive) in &before.archives {
-            let claim = archive.claim.as_ref().expect("every archive here has a claim");
-            let there = self.world.api.claims.get(&claim.name).is_some_and(|object| object.uid == claim.uid);
-            assert!(after.archives.contains_key(id) || !there, "archive {id} was purged while its claim is there");
-        }
-        for (id, process) in &before.processes {
-            let live = process.session.state == SessionState::Live;
-            assert!(!live || after.processes.contains_key(id), "process {id} was taken away while it spoke");
+            Step::Pass { stale } => {
+                self.line(if stale { "pass epoch=1" } else { "pass" });
+            }
         }
     }
 }
@@ -177,31 +162,6 @@ fn forecast(world: &World, replicas: u8) -> Vec<String> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn whatever_happens_nothing_is_taken_away_wrongly_and_the_domain_follows(steps in prop::collection::vec(step(), 1..60)) {
-        let mut run = Run { world: World::default(), script: Vec::new(), uids: 100 };
-        for line in SETUP.lines() {
-            run.line(line);
-        }
-        for step in &steps {
-            run.take(step);
-        }
-        // The faults end: the watches catch up, sessions of what is gone are noticed to be down, and passes go on.
-        run.line("see");
-        for n in 0..3 {
-            let gone = !run.world.api.pods.contains_key(&format!("sm-demo-{n}"));
-            if gone && let Some((id, true)) = run.process_of(n) {
-                run.line(&format!("lose {id}"));
-            }
-        }
-        run.line("lead admin-2");
-        for _ in 0..3 {
-            run.pass(false);
-        }
-        let plan = run.world.plan();
-        prop_assert!(plan.findings.is_empty(), "does not converge:\n{}\n{plan}", run.script.join("\n"));
-    }
 
     #[test]
     fn what_if_tells_what_scaling_then_does(steps in prop::collection::vec(step(), 1..40), replicas in 0..4u8) {

@@ -1,0 +1,237 @@
+//! Faults as tests: random sequences of what Kubernetes, engines and several resync leaders do, where views lag, events are
+//! lost, leaders die between reading and proposing, and commands arrive late or twice.
+//!
+//! Each sequence runs twice: with its faults, judged after every command against what was true when its evidence was read;
+//! and as a reference without any, where everybody sees everything at once. When the faults end, both must come to the same
+//! rest. Each has a seed of its own: `KAA_SEED=n KAA_SEQUENCES=1` runs one again, `KAA_SEQUENCES=n` runs more.
+
+mod engines;
+mod judge;
+mod kubernetes;
+mod leader;
+mod run;
+
+use kubernetes::{Change, Death, KINDS, Kind};
+use leader::Watch;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
+use run::Run;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Agents that lead, or led, the resync.
+const LEADERS: usize = 3;
+/// Sequences that are tried unless `KAA_SEQUENCES` says otherwise.
+const SEQUENCES: u64 = 10_000;
+/// Steps of the longest.
+const STEPS: usize = 60;
+
+/// A sequence.
+#[derive(Clone, Debug)]
+pub struct Script {
+    purge_delay_s: u8,
+    another_cluster: bool,
+    steps: Vec<Step>,
+}
+
+/// One step of it. Only the changes are true; all else is who notices what, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    Change(Change),
+    Engines,
+    Engine(usize),
+    Notice,
+    Watch { leader: usize, kind: Kind, watch: Watch },
+    See { leader: usize },
+    Lead { leader: usize, late: bool },
+    Plan { leader: usize, follow: bool },
+    Read { leader: usize, fails: Option<Kind> },
+    Send { leader: usize, most: usize, twice: bool },
+    Pass { leader: usize },
+    Crash { leader: usize },
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let set = || prop_oneof![4 => Just(0usize), 3 => Just(1usize), 1 => Just(2usize)];
+    let pod = || 0..8usize;
+    let ordinal = || 0..4u32;
+    let death = || prop_oneof![3 => Just(Death::Graceful), 3 => Just(Death::Silent), 1 => Just(Death::Zombie)];
+    let yes = any::<bool>;
+    let kind = || proptest::sample::select(KINDS.to_vec());
+    let workloads = prop_oneof![
+        8 => (set(), 0..4u32).prop_map(|(set, replicas)| Change::Scale { set, replicas }),
+        2 => (set(), 0..2u32).prop_map(|(set, start)| Change::FirstOrdinal { set, start }),
+        1 => (set(), yes()).prop_map(|(set, delete)| Change::Retention { set, delete }),
+        2 => (set(), yes(), yes()).prop_map(|(set, hold_purge, pause)| Change::Annotate { set, hold_purge, pause }),
+        2 => (set(), yes(), death()).prop_map(|(set, claims, death)| Change::DeleteSet { set, claims, death }),
+        3 => (set(), 0..3u32).prop_map(|(set, replicas)| Change::CreateSet { set, replicas }),
+        1 => Just(Change::RenameDeployment),
+        1 => (0..3u32).prop_map(|replicas| Change::ScaleDeployment { replicas }),
+        16 => Just(Change::Reconcile),
+    ];
+    let objects = prop_oneof![
+        6 => (pod(), death()).prop_map(|(pod, death)| Change::DeletePod { pod, death }),
+        1 => pod().prop_map(|pod| Change::Terminating { pod }),
+        8 => (set(), ordinal()).prop_map(|(set, ordinal)| Change::DeleteClaim { set, ordinal }),
+        2 => (set(), death()).prop_map(|(set, death)| Change::Wipe { set, death }),
+        3 => (set(), ordinal()).prop_map(|(set, ordinal)| Change::RestoreClaim { set, ordinal }),
+        4 => (pod(), yes(), yes()).prop_map(|(pod, said, shown)| Change::Restart { pod, said, shown }),
+        2 => (pod(), yes()).prop_map(|(pod, said)| Change::Ends { pod, said }),
+        2 => Just(Change::Shown),
+        3 => pod().prop_map(|pod| Change::Cut { pod }),
+        1 => Just(Change::ZombiesDie),
+    ];
+    let anchor = prop_oneof![1 => Just(None), 1 => Just(Some("A2")), 2 => Just(Some("A1"))];
+    let people = prop_oneof![
+        2 => anchor.prop_map(Change::Anchor),
+        1 => Just(Change::Adopt),
+        3 => (kind(), yes()).prop_map(|(kind, granted)| Change::Rights { kind, granted }),
+        2 => yes().prop_map(Change::Pause),
+        1 => pod().prop_map(|pod| Change::Evict { pod }),
+        1 => pod().prop_map(|pod| Change::Stop { pod }),
+        2 => (5..60u64).prop_map(|seconds| Change::Later { seconds }),
+    ];
+    prop_oneof![9 => workloads, 8 => objects, 2 => people]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let leader = || 0..LEADERS;
+    let yes = any::<bool>;
+    let kind = || proptest::sample::select(KINDS.to_vec());
+    let watch = prop_oneof![
+        6 => (1..8usize).prop_map(Watch::Deliver),
+        1 => Just(Watch::Lose),
+        1 => Just(Watch::Repeat),
+        1 => Just(Watch::Swap),
+        1 => Just(Watch::Partial),
+        2 => Just(Watch::Relist),
+    ];
+    let fails = prop_oneof![8 => Just(None), 1 => kind().prop_map(Some)];
+    let resync = prop_oneof![
+        8 => (leader(), kind(), watch).prop_map(|(leader, kind, watch)| Step::Watch { leader, kind, watch }),
+        6 => leader().prop_map(|leader| Step::See { leader }),
+        3 => (leader(), yes()).prop_map(|(leader, late)| Step::Lead { leader, late }),
+        5 => (leader(), yes()).prop_map(|(leader, follow)| Step::Plan { leader, follow }),
+        6 => (leader(), fails).prop_map(|(leader, fails)| Step::Read { leader, fails }),
+        6 => (leader(), 1..4usize, yes()).prop_map(|(leader, most, twice)| Step::Send { leader, most, twice }),
+        8 => leader().prop_map(|leader| Step::Pass { leader }),
+        1 => leader().prop_map(|leader| Step::Crash { leader }),
+    ];
+    let engines = prop_oneof![
+        3 => Just(Step::Engines),
+        2 => (0..8usize).prop_map(Step::Engine),
+        2 => Just(Step::Notice),
+    ];
+    prop_oneof![6 => change().prop_map(Step::Change), 3 => engines, 6 => resync]
+}
+
+fn script() -> impl Strategy<Value = Script> {
+    let delay = prop_oneof![3 => Just(0u8), 1 => Just(30u8)];
+    let another = prop_oneof![7 => Just(false), 1 => Just(true)];
+    (delay, another, prop::collection::vec(step(), 1..STEPS))
+        .prop_map(|(purge_delay_s, another_cluster, steps)| Script { purge_delay_s, another_cluster, steps })
+}
+
+/// Runs a script, with its faults or without. Stops at the first thing that is wrong.
+fn carried_out(script: &Script, faults: bool, tells: bool) -> Run {
+    let mut run = Run::new(script, tells);
+    run.settle();
+    for step in &script.steps {
+        if faults || matches!(step, Step::Change(_)) {
+            run.step(step);
+        }
+        if !faults {
+            run.settle();
+        }
+        if run.wrong.is_some() {
+            return run;
+        }
+    }
+    run.finish();
+    run.judge_rest();
+    run
+}
+
+/// What is wrong with a script, if anything is; else whether its whole end could be compared.
+fn tried(script: &Script, tells: bool) -> Result<bool, String> {
+    let mut run = carried_out(script, true, tells);
+    let reference = carried_out(script, false, tells);
+    let complete = match (&run.wrong, &reference.wrong) {
+        (None, None) => run.judge_end(&reference),
+        _ => false,
+    };
+    let told = |run: &Run| if tells { run.trace.join("\n") } else { String::new() };
+    match (&run.wrong, &reference.wrong) {
+        (Some(wrong), _) => Err(format!("{wrong}\n{}\nwithout faults\n{}", told(&run), told(&reference))),
+        (None, Some(wrong)) => Err(format!("without faults: {wrong}\n{}", told(&reference))),
+        (None, None) => Ok(complete),
+    }
+}
+
+/// Tries the sequence of a seed. Returns whether its whole end could be compared, or the shortest script that fails.
+fn sequence(seed: u64) -> Result<bool, String> {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let config = Config { failure_persistence: None, max_shrink_iters: 5_000, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    let tree = script().new_tree(&mut runner).map_err(|why| why.to_string())?;
+    let complete = AtomicU64::new(0);
+    let verdict = runner.run_one(tree, |script| {
+        let outcome = catch_unwind(AssertUnwindSafe(|| tried(&script, false)));
+        match outcome.unwrap_or_else(|_| Err("it panics".to_owned())) {
+            Ok(whole) => complete.store(whole.into(), Ordering::Relaxed),
+            Err(wrong) => return Err(TestCaseError::fail(wrong)),
+        }
+        Ok(())
+    });
+    match verdict {
+        Ok(_) => Ok(complete.into_inner() == 1),
+        Err(TestError::Fail(wrong, script)) => {
+            let told = catch_unwind(AssertUnwindSafe(|| tried(&script, true)));
+            let told = told.unwrap_or_else(|_| Err("it panics, as shown above".to_owned())).err().unwrap_or_default();
+            Err(format!("{}\n{script:?}\n{told}", wrong.message()))
+        }
+        Err(TestError::Abort(why)) => Err(why.message().to_owned()),
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number")))
+}
+
+#[test]
+fn whatever_fails_nothing_is_taken_away_wrongly_and_the_end_is_the_same() {
+    let count = number("KAA_SEQUENCES").unwrap_or(SEQUENCES);
+    // New ones with every run: what is never tried is never found.
+    let first = number("KAA_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    eprintln!("KAA_SEED={first} KAA_SEQUENCES={count}");
+    let (next, complete) = (AtomicU64::new(0), AtomicU64::new(0));
+    let failure = std::sync::Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count || failure.lock().unwrap().is_some() {
+                        return;
+                    }
+                    let seed = first.wrapping_add(number);
+                    match sequence(seed) {
+                        Ok(whole) => drop(complete.fetch_add(whole.into(), Ordering::Relaxed)),
+                        Err(told) => {
+                            *failure.lock().unwrap() = Some(format!("KAA_SEED={seed} KAA_SEQUENCES=1: {told}"))
+                        }
+                    }
+                }
+            });
+        }
+    });
+    if let Some(told) = failure.into_inner().unwrap() {
+        panic!("{told}");
+    }
+    let complete = complete.into_inner();
+    eprintln!("{complete} of {count} ends could be compared as a whole");
+    assert!(count < 1000 || complete * 5 > count, "{complete} of {count} ends compared: the sequences say too little");
+}

@@ -1,0 +1,262 @@
+//! The engines of a sequence, and the agents that they speak with: they register, report, fall silent and end.
+
+use super::kubernetes::{Death, Effect, Kind, running};
+use super::run::Run;
+use kaa_core::domain::archive::{Claim, Marker, Ordinal};
+use kaa_core::domain::command::{Command, Outcome, Refusal, Role};
+use kaa_core::domain::evidence::Evidence;
+use kaa_core::domain::ids::{ArchiveId, ContainerId, Millis, SessionNumber, StartId, Uid};
+use kaa_core::domain::process::{
+    About, DurableState, EngineKind, EngineState, ExitReason, Identity, Process, Registration, SessionState,
+};
+use kaa_core::observed::objects::{Container, Ended};
+
+/// An engine's container.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    pub pod: String,
+    pub pod_uid: Uid,
+    pub claim: Option<Claim>,
+    pub container: ContainerId,
+    /// Names this start of its wrapper.
+    pub nonce: u64,
+    started: u64,
+    connection: u64,
+    pub alive: bool,
+    /// Its pod was deleted and it runs on.
+    pub zombie: bool,
+    before: Option<Ended>,
+}
+
+/// What is on the volume of a claim.
+#[derive(Clone, Debug, Default)]
+pub struct Volume {
+    marker: Option<ArchiveId>,
+    /// How new the data is.
+    pub history: u64,
+}
+
+impl Run {
+    /// Has the kubelet do what the last change asks for.
+    pub fn follow_kubernetes(&mut self) {
+        for effect in std::mem::take(&mut self.kubernetes.effects) {
+            match effect {
+                Effect::Begins(pod) => self.begin(&pod),
+                Effect::Ends(pod, death) => self.end_of_pod(&pod, death),
+                Effect::Lost(name, uid) => {
+                    let volume = self.volumes.remove(&uid).unwrap_or_default();
+                    self.last_volume.insert(name, volume);
+                }
+                Effect::Restored(name, uid) => {
+                    let volume = self.last_volume.get(&name).cloned().unwrap_or_default();
+                    self.volumes.insert(uid, volume);
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, uid: &Uid) {
+        let Some(pod) = self.kubernetes.is.pods.values().find(|pod| pod.uid == *uid).cloned() else { return };
+        let claim = pod.archive_claim.as_ref().and_then(|name| self.kubernetes.is.claims.get(name));
+        let owner = pod.owner.as_ref().zip(pod.ordinal());
+        let claim = claim.map(|claim| Claim {
+            namespace: "default".to_owned(),
+            name: claim.name.clone(),
+            uid: claim.uid.clone(),
+            owner: owner.map(|(owner, ordinal)| Ordinal {
+                stateful_set: owner.name.clone(),
+                uid: owner.uid.clone(),
+                ordinal,
+            }),
+        });
+        self.claim_of_pod.extend(claim.iter().map(|claim| (uid.clone(), claim.clone())));
+        let engine = Engine {
+            pod: pod.name,
+            pod_uid: pod.uid,
+            claim,
+            container: ContainerId::default(),
+            nonce: 0,
+            started: 0,
+            connection: 0,
+            alive: false,
+            zombie: false,
+            before: None,
+        };
+        self.engines.insert(uid.clone(), engine);
+        self.start_container(uid, true);
+    }
+
+    /// The next container of a pod.
+    pub fn start_container(&mut self, pod: &Uid, shown: bool) {
+        self.nonces += 1;
+        let (nonce, clock) = (self.nonces, self.clock);
+        let Some(engine) = self.engines.get_mut(pod).filter(|engine| !engine.alive && !engine.zombie) else { return };
+        engine.container = format!("k{nonce}").into();
+        (engine.nonce, engine.started, engine.connection, engine.alive) = (nonce, clock, nonce, true);
+        if shown {
+            self.show_status(pod);
+        }
+    }
+
+    /// Has the pod's status say what its container does.
+    pub fn show_status(&mut self, pod: &Uid) {
+        let Some(engine) = self.engines.get(pod).filter(|engine| !engine.zombie) else { return };
+        let running = engine.alive.then(|| running(engine.container.as_str(), engine.started));
+        let ended = engine.before.clone().into_iter().collect();
+        let container = Container { name: "engine".to_owned(), running, ended };
+        let name = engine.pod.clone();
+        self.kubernetes.show(&name, container);
+    }
+
+    /// The living process of an engine, if it has one.
+    pub fn process_of(&self, engine: &Engine) -> Option<&Process> {
+        let is_it =
+            |process: &&Process| process.identity.pod_uid == engine.pod_uid && process.identity.nonce == engine.nonce;
+        self.domain.processes.values().find(is_it)
+    }
+
+    fn live_process_of(&self, engine: &Engine) -> Option<(StartId, SessionNumber)> {
+        let process = self.process_of(engine).filter(|process| process.session.state == SessionState::Live)?;
+        Some((process.id, process.session.number))
+    }
+
+    /// A container ends; whether its wrapper can say so is another matter.
+    pub fn end_container(&mut self, pod: &Uid, said: bool, shown: bool) {
+        let Some(engine) = self.engines.get(pod).filter(|engine| engine.alive && !engine.zombie).cloned() else {
+            return;
+        };
+        if said && let Some((process, session)) = self.live_process_of(&engine) {
+            let reason = ExitReason::Graceful;
+            self.propose(Role::Agent, Command::ReportExit { process, session, exit_code: Some(0), reason });
+        }
+        if let Some(engine) = self.engines.get_mut(pod) {
+            engine.alive = false;
+            engine.before = Some(Ended { id: engine.container.clone(), exit_code: Some(0) });
+        }
+        if shown {
+            self.show_status(pod);
+        }
+    }
+
+    fn end_of_pod(&mut self, pod: &Uid, death: Death) {
+        match death {
+            Death::Zombie => {
+                if let Some(engine) = self.engines.get_mut(pod) {
+                    engine.zombie = true;
+                    return;
+                }
+            }
+            Death::Graceful => self.end_container(pod, true, false),
+            Death::Silent => self.end_container(pod, false, false),
+        }
+        self.engines.remove(pod);
+    }
+
+    pub fn zombies_die(&mut self) {
+        self.engines.retain(|_, engine| !engine.zombie);
+    }
+
+    /// Notes sessions as lost whose engine is dead.
+    pub fn notice_the_dead(&mut self) {
+        let alive = self.alive();
+        let dead =
+            self.domain.processes.values().filter(|process| {
+                process.session.state == SessionState::Live && !alive.contains(&process.identity.nonce)
+            });
+        let dead: Vec<_> = dead.map(|process| (process.id, process.session.number)).collect();
+        for (process, session) in dead {
+            self.propose(Role::Agent, Command::LoseSession { process, session, why: "stream reset".to_owned() });
+        }
+    }
+
+    pub fn cut(&mut self, pod: &Uid) {
+        let Some(engine) = self.engines.get(pod).cloned() else { return };
+        if let Some((process, session)) = self.live_process_of(&engine) {
+            self.propose(Role::Agent, Command::LoseSession { process, session, why: "stream reset".to_owned() });
+        }
+    }
+
+    /// Everything that an engine can do now.
+    pub fn act(&mut self, pod: &Uid) {
+        let Some(engine) = self.engines.get(pod).filter(|engine| engine.alive).cloned() else { return };
+        if self.live_process_of(&engine).is_none() && !engine.zombie {
+            self.connect(&engine);
+        }
+        let Some((process, session)) = self.live_process_of(&engine) else { return };
+        if self.domain.processes[&process].stop.is_some() && !engine.zombie {
+            self.end_container(pod, true, true);
+            self.start_container(pod, true);
+            return;
+        }
+        if let Some(claim) = &engine.claim {
+            let history = self.volumes.entry(claim.uid.clone()).or_default().history;
+            if self.domain.processes[&process].history.is_none() {
+                self.propose(Role::Agent, Command::ReportHistory { process, session, history });
+            }
+        }
+        if self.domain.processes[&process].durable == DurableState::Requested {
+            if self.domain.may_start(process).is_err() {
+                return;
+            }
+            self.judge_start(&engine, process);
+            self.propose(Role::Agent, Command::ReportState { process, session, engine: EngineState::Running, pid: 7 });
+        }
+        self.ran.insert(engine.pod_uid.clone());
+        let clock = self.clock;
+        if let Some(claim) = &engine.claim {
+            self.volumes.entry(claim.uid.clone()).or_default().history = clock;
+        }
+    }
+
+    fn connect(&mut self, engine: &Engine) {
+        let unread = self.denied.contains(&Kind::Pods) || self.denied.contains(&Kind::Claims);
+        let registration = self.registration(engine, unread);
+        let outcome = self.propose(Role::Agent, Command::RegisterProcess(Box::new(registration)));
+        match outcome {
+            Outcome::Registered(registered) => {
+                self.judge_id(registered.process, engine);
+                self.registered.insert((engine.pod_uid.clone(), unread));
+                if let (Some(archive), Some(claim)) = (registered.archive, &engine.claim) {
+                    self.volumes.entry(claim.uid.clone()).or_default().marker = Some(archive);
+                }
+            }
+            Outcome::Refused(Refusal::Exited { .. }) => {
+                self.end_container(&engine.pod_uid, false, true);
+                self.start_container(&engine.pod_uid, true);
+            }
+            _ => {}
+        }
+    }
+
+    fn registration(&mut self, engine: &Engine, unread: bool) -> Registration {
+        self.nonces += 1;
+        if let Some(engine) = self.engines.get_mut(&engine.pod_uid) {
+            engine.connection = self.nonces;
+        }
+        let volume = engine.claim.as_ref().and_then(|claim| self.volumes.get(&claim.uid));
+        let marker = volume.and_then(|volume| volume.marker);
+        let pod = self.kubernetes.is.pods.get(&engine.pod).filter(|_| !unread);
+        let database = self.kubernetes.is.pods.get(&engine.pod).and_then(|pod| pod.database.clone());
+        Registration {
+            database: database.unwrap_or_else(|| "demo".into()),
+            kind: if engine.claim.is_some() { EngineKind::Sm } else { EngineKind::Te },
+            cluster: "c1".into(),
+            identity: Identity {
+                namespace: "default".to_owned(),
+                pod: engine.pod.clone(),
+                pod_uid: engine.pod_uid.clone(),
+                container: "engine".to_owned(),
+                nonce: engine.nonce,
+                started: Millis(engine.started + 300),
+            },
+            known_as: self.process_of(engine).map(|process| process.id),
+            claim: engine.claim.clone().filter(|_| !unread),
+            marker: marker.map(|archive| Marker { domain: "D1".into(), archive }),
+            path: "/archive".to_owned(),
+            server: "admin-0".into(),
+            connection: self.nonces,
+            about: About::default(),
+            evidence: pod.map(|pod| Evidence { read_at: Millis(self.clock), facts: pod.facts() }),
+        }
+    }
+}

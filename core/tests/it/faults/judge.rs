@@ -1,0 +1,365 @@
+//! What is wrong with a run: the domain's own invariants, takings-away that the truth does not bear out, and an end that
+//! differs from the one without faults.
+
+use super::engines::Engine;
+use super::kubernetes::SETS;
+use super::leader::{Sent, Truth};
+use super::run::Run;
+use kaa_core::domain::Domain;
+use kaa_core::domain::archive::{Archive, Claim, RemovalReason};
+use kaa_core::domain::command::{Command, Fence, Outcome};
+use kaa_core::domain::database::DatabaseState;
+use kaa_core::domain::ids::{ArchiveId, DatabaseName, StartId, Uid};
+use kaa_core::domain::invariants::{step_violations, violations};
+use kaa_core::domain::process::{EngineKind, ExitReason, Process, SessionState};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Truth {
+    fn has_claim(&self, uid: &Uid) -> bool {
+        self.objects.claims.values().any(|claim| claim.uid == *uid)
+    }
+
+    fn holds(&self, claim: &Claim, purge: bool) -> bool {
+        let set = claim.owner.as_ref().and_then(|owner| self.objects.sets.get(&owner.stateful_set));
+        set.is_some_and(|set| set.paused || (purge && set.holds_purge))
+    }
+
+    /// The StatefulSet that the archive is of is there and does not want it.
+    fn unwanted(&self, claim: &Claim) -> bool {
+        claim.owner.as_ref().is_some_and(|owner| {
+            let set = self.objects.sets.get(&owner.stateful_set).filter(|set| set.uid == owner.uid);
+            let wanted = |first: u32, replicas: u32| (first..first + replicas).contains(&owner.ordinal);
+            set.is_some_and(|set| !wanted(set.first_ordinal, set.replicas))
+        })
+    }
+
+    fn wants_database(&self, name: &DatabaseName) -> bool {
+        let ours = |database: &Option<DatabaseName>| database.as_ref() == Some(name);
+        let is = &self.objects;
+        is.sets.values().any(|set| ours(&set.database))
+            || is.deployments.values().any(|deployment| ours(&deployment.database))
+            || is.claims.values().any(|claim| ours(&claim.database))
+            || is.pods.values().any(|pod| ours(&pod.database))
+    }
+}
+
+fn fence(command: &Command) -> Option<&Fence> {
+    match command {
+        Command::RemoveProcess { fence, .. }
+        | Command::RemoveArchive { fence, .. }
+        | Command::PurgeArchive { fence, .. }
+        | Command::NoteClaimGone { fence, .. }
+        | Command::DeleteDatabase { fence, .. } => Some(fence),
+        _ => None,
+    }
+}
+
+impl Run {
+    /// Judges a command that was applied.
+    pub fn judge(&mut self, before: &Domain, command: &Command, outcome: &Outcome, sent: Option<&Sent>) {
+        let mut wrong = [step_violations(before, &self.domain), violations(&self.domain)].concat();
+        if matches!(outcome, Outcome::Refused(_) | Outcome::Unchanged) {
+            let (index, time) = (self.domain.index, self.domain.time);
+            (self.domain.index, self.domain.time) = (before.index, before.time);
+            if *before != self.domain {
+                wrong.push(format!("a command that was {outcome:?} changed something"));
+            }
+            (self.domain.index, self.domain.time) = (index, time);
+        }
+        if self.domain.index <= before.index {
+            wrong.push("the domain's version did not grow".to_owned());
+        }
+        wrong.extend(self.wrongly_lost(before, sent));
+        wrong.extend(self.wrong_ids(before));
+        if let Some(sent) = sent
+            && *outcome == Outcome::Changed
+        {
+            wrong.extend(self.wrong_proposal(before, command, &sent.truth));
+        }
+        for what in wrong {
+            self.violated(format!("{what}, after {command:?}"));
+        }
+    }
+
+    /// Whatever took it away: what is there, lives, or is another cluster's.
+    fn wrongly_lost(&self, before: &Domain, sent: Option<&Sent>) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (id, archive) in before.archives.iter().filter(|(id, _)| !self.domain.archives.contains_key(id)) {
+            let Some(claim) = &archive.claim else { continue };
+            let there = match sent {
+                Some(sent) => sent.truth.has_claim(&claim.uid),
+                // By a registration: one that never ran gives way to what the volume says it holds.
+                None => archive.ever_ran && self.kubernetes.claim_uids().contains(&claim.uid),
+            };
+            if there || archive.cluster.as_str() != "c1" {
+                wrong.push(format!("archive {id} is lost and its claim {} is there", claim.uid));
+            }
+        }
+        for (id, process) in before.processes.iter().filter(|(id, _)| !self.domain.processes.contains_key(id)) {
+            let live = process.session.state == SessionState::Live && sent.is_some();
+            if live || process.cluster.as_str() != "c1" {
+                wrong.push(format!("process {id} of cluster {} was taken away while it is there", process.cluster));
+            }
+        }
+        wrong
+    }
+
+    /// An archive's id is given once.
+    fn wrong_ids(&mut self, before: &Domain) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for id in self.domain.archives.keys().filter(|id| !before.archives.contains_key(id)) {
+            if !self.archives.insert(*id) {
+                wrong.push(format!("archive id {id} was given twice"));
+            }
+        }
+        wrong
+    }
+
+    /// A start id is one wrapper's.
+    pub fn judge_id(&mut self, process: StartId, engine: &Engine) {
+        let nonce = *self.starts.entry(process).or_insert(engine.nonce);
+        if nonce != engine.nonce {
+            self.violated(format!("start id {process} was given twice"));
+        }
+    }
+
+    /// A leader's command that changed something, against what was true when its evidence was read.
+    fn wrong_proposal(&self, before: &Domain, command: &Command, truth: &Truth) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let mut check = |holds: bool, what: &str| {
+            if !holds {
+                wrong.push(what.to_owned());
+            }
+        };
+        if let Some(fence) = fence(command) {
+            check(Some(fence.epoch) == before.resync.get(&fence.cluster).map(|l| l.epoch), "a stale leader was obeyed");
+            check(before.paused.is_none(), "something was taken away during a pause");
+            check(truth.anchor == before.anchor, "something was taken away on the word of another Kubernetes");
+        }
+        let archive_of = |id: &ArchiveId| before.archives[id].clone();
+        let claim_of = |id: &ArchiveId| archive_of(id).claim.unwrap_or_else(|| panic!("archive {id} has no claim"));
+        match command {
+            Command::RemoveArchive { archive, reason, .. } => {
+                let claim = claim_of(archive);
+                let due = match reason {
+                    RemovalReason::ScaledDown => truth.unwanted(&claim),
+                    RemovalReason::ClaimDeleted => !truth.has_claim(&claim.uid),
+                };
+                check(due, "an archive was removed that is wanted");
+                check(!truth.holds(&claim, false), "an archive of a paused workload was removed");
+            }
+            Command::NoteClaimGone { archive, .. } => {
+                check(!truth.has_claim(&claim_of(archive).uid), "a claim was noted as gone that is there");
+            }
+            Command::PurgeArchive { archive, .. } => {
+                let (archive, claim) = (archive_of(archive), claim_of(archive));
+                check(!truth.has_claim(&claim.uid), "an archive was purged whose claim is there");
+                check(!truth.holds(&claim, true), "an archive was purged that is held");
+                let gone = archive.removed.as_ref().and_then(|removal| removal.claim_gone_since());
+                let long = gone.is_some_and(|gone| self.now().since(gone) >= self.purge_delay_ms);
+                check(long || self.purge_delay_ms == 0, "an archive was purged before its delay was over");
+                check(!self.all_vanished(before, &archive, truth), "all claims are gone at once and it was purged");
+            }
+            Command::RemoveProcess { process, reason, .. } => {
+                let identity = &before.processes[process].identity;
+                let gone = match reason {
+                    ExitReason::PodGone => !truth.objects.pods.values().any(|pod| pod.uid == identity.pod_uid),
+                    _ => !truth.alive.contains(&identity.nonce),
+                };
+                check(gone, "a process was removed that runs");
+            }
+            Command::DeleteDatabase { database, .. } => {
+                check(!truth.wants_database(database), "a database was deleted that is wanted");
+                let others = before.processes.values().any(|process| process.cluster.as_str() != "c1");
+                check(!others, "a database was deleted that another cluster may want");
+            }
+            _ => {}
+        }
+        wrong
+    }
+
+    /// Whether no archive of a database had its claim, and one of them was wanted.
+    fn all_vanished(&self, before: &Domain, archive: &Archive, truth: &Truth) -> bool {
+        let of_it = |other: &&Archive| other.database == archive.database && other.cluster == archive.cluster;
+        let named = |claim: &Claim| truth.objects.claims.contains_key(&claim.name);
+        let mut all = before.archives.values().filter(of_it);
+        let wanted = |claim: &Claim| {
+            let owner = claim.owner.as_ref();
+            let set = owner.and_then(|owner| truth.objects.sets.get(&owner.stateful_set));
+            owner.zip(set).is_some_and(|(owner, set)| set.uid == owner.uid && set.wants(owner.ordinal))
+        };
+        let wants = before.archives.values().filter(of_it).filter_map(|archive| archive.claim.as_ref()).any(wanted);
+        wants && all.all(|archive| archive.claim.as_ref().is_some_and(|claim| !named(claim)))
+    }
+
+    /// An engine may start: at a cold start it has the newest data of all.
+    pub fn judge_start(&mut self, engine: &Engine, process: StartId) {
+        let process = &self.domain.processes[&process];
+        let runs = self.domain.databases[&process.database].state == DatabaseState::Running;
+        // What a zombie has mounted is gone for everybody else, be it the newest.
+        if runs || engine.zombie {
+            return;
+        }
+        if process.kind == EngineKind::Te {
+            return self.violated(format!("the engine of {} started before any storage manager", engine.pod));
+        }
+        let history = |claim: &Claim| self.volumes.get(&claim.uid).map_or(0, |volume| volume.history);
+        let own = engine.claim.as_ref().map_or(0, history);
+        let have_run = self.domain.active_archives(&process.database).filter(|archive| archive.ever_ran);
+        let newest = have_run.filter_map(|archive| archive.claim.as_ref()).map(history).max();
+        if newest.is_some_and(|newest| newest > own) {
+            let (pod, newest) = (&engine.pod, newest.unwrap_or_default());
+            self.violated(format!("the engine of {pod} started at {own}, and there is newer data, of {newest}"));
+        }
+    }
+}
+
+/// What became of the archive on a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Fate {
+    claim: Uid,
+    removed: bool,
+}
+
+impl Run {
+    fn fates(&self) -> BTreeMap<String, Fate> {
+        let ours = self.domain.archives.values().filter(|archive| archive.cluster.as_str() == "c1");
+        let fates = ours.filter_map(|archive| {
+            let claim = archive.claim.as_ref()?;
+            Some((claim.name.clone(), Fate { claim: claim.uid.clone(), removed: archive.removed.is_some() }))
+        });
+        fates.collect()
+    }
+
+    /// The names of the claims on which the two runs did not show the domain the same: an engine that had to wait in one of
+    /// them was gone before it could register, or never ran.
+    fn shown_otherwise(&self, other: &Self) -> BTreeSet<String> {
+        let registered: BTreeSet<Uid> =
+            self.registered.symmetric_difference(&other.registered).map(|(pod, _)| pod.clone()).collect();
+        let ran = self.ran.symmetric_difference(&other.ran).cloned().collect();
+        let pods: BTreeSet<Uid> = registered.union(&ran).cloned().collect();
+        let claims = self.claim_of_pod.iter().filter(|(pod, _)| pods.contains(*pod));
+        let claims = claims.map(|(_, claim)| claim.name.clone());
+        // An archive whose claim was replaced waits for the engine on the new one to tell what it holds.
+        let untold = self.kubernetes.is.claims.values().filter(|claim| !self.told_of(claim) || !other.told_of(claim));
+        claims.chain(untold.map(|claim| claim.name.clone())).collect()
+    }
+
+    /// Whether an engine on the claim has registered.
+    fn told_of(&self, claim: &kaa_core::observed::objects::Claim) -> bool {
+        self.registered
+            .iter()
+            .any(|(pod, unread)| !unread && self.claim_of_pod.get(pod).is_some_and(|known| known.uid == claim.uid))
+    }
+
+    /// What by itself is wrong with a domain at rest.
+    pub fn judge_rest(&mut self) {
+        let mut wrong = Vec::new();
+        for archive in self.domain.archives.values().filter(|archive| archive.cluster.as_str() == "c1") {
+            let Some(claim) = &archive.claim else { continue };
+            if !self.kubernetes.is.claims.contains_key(&claim.name) {
+                wrong.push(format!("archive {} is left without its claim", archive.id));
+            }
+        }
+        for engine in self.engines.values().filter(|engine| engine.claim.is_some()) {
+            let live = |p: &Process| p.session.state == SessionState::Live;
+            if !self.process_of(engine).is_some_and(live) {
+                wrong.push(format!("the engine of {} is not known", engine.pod));
+            }
+        }
+        let alive = self.alive();
+        for process in self.domain.processes.values().filter(|process| process.cluster.as_str() == "c1") {
+            if !alive.contains(&process.identity.nonce) {
+                wrong.push(format!("process {} is left and dead", process.id));
+            }
+        }
+        wrong.into_iter().for_each(|what| self.violated(what));
+    }
+
+    /// Compares the end with that of a run without faults. Returns whether all could be compared.
+    pub fn judge_end(&mut self, reference: &Self) -> bool {
+        let otherwise = self.shown_otherwise(reference);
+        let (ours, theirs) = (self.fates(), reference.fates());
+        let mut wrong = Vec::new();
+        // One that was never bound is never judged, and so a cold start may wait for it.
+        let unbound = |run: &Self| run.domain.archives.values().any(|archive| archive.claim.is_none());
+        let mut all = otherwise.is_empty() && !unbound(self) && !unbound(reference);
+        for (_, database) in SETS {
+            let kept = self.keeps_one_unwanted(database)
+                || reference.keeps_one_unwanted(database)
+                || otherwise.iter().any(|name| self.database_of(name) == database);
+            all &= !kept;
+            let names: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
+            let of_it = |name: &&String| self.database_of(name) == database;
+            for name in names.into_iter().filter(of_it).filter(|name| !otherwise.contains(*name)) {
+                let (one, other) = (ours.get(name), theirs.get(name));
+                // Which of several unwanted archives a database keeps depends on the order; so does what was judged
+                // before its StatefulSet was deleted.
+                let loosely = kept || !self.judged_by_its_set(name) || !reference.judged_by_its_set(name);
+                all &= !loosely;
+                let same =
+                    if loosely { one.map(|fate| &fate.claim) == other.map(|fate| &fate.claim) } else { one == other };
+                if !same {
+                    wrong.push(format!("the archive on {name} ends as {one:?}, and without faults as {other:?}"));
+                }
+            }
+        }
+        if all {
+            wrong.extend(self.other_differences(reference));
+        }
+        wrong.into_iter().for_each(|what| self.violated(what));
+        all
+    }
+
+    fn other_differences(&self, reference: &Self) -> Vec<String> {
+        let processes = |run: &Self| -> BTreeSet<String> {
+            let line = |process: &Process| {
+                // A transaction engine without a storage manager runs if it started before that one went.
+                let judged = run.domain.active_archives(&process.database).next().is_some();
+                let state = if judged { process.durable.to_string() } else { String::new() };
+                format!("{} {} {} {state}", process.kind, process.identity.pod, process.identity.pod_uid)
+            };
+            run.domain.processes.values().map(line).collect()
+        };
+        let databases = |run: &Self| -> BTreeMap<DatabaseName, DatabaseState> {
+            run.domain.databases.iter().map(|(name, database)| (name.clone(), database.state)).collect()
+        };
+        let mut wrong = Vec::new();
+        if processes(self) != processes(reference) {
+            wrong.push(format!("other processes: {:?}, without faults {:?}", processes(self), processes(reference)));
+        }
+        if databases(self) != databases(reference) {
+            wrong.push(format!("other databases: {:?}, without faults {:?}", databases(self), databases(reference)));
+        }
+        wrong
+    }
+
+    fn database_of(&self, claim: &str) -> &'static str {
+        let of_it = |name: &str| claim.starts_with(&format!("archive-volume-{name}-"));
+        SETS.iter().rev().find(|(name, _)| of_it(name)).map_or("", |(_, database)| database)
+    }
+
+    /// Whether a database has archives and none that its StatefulSets want.
+    fn keeps_one_unwanted(&self, database: &str) -> bool {
+        let name = database.into();
+        if self.domain.active_archives(&name).next().is_none() {
+            return false;
+        }
+        let wanted = |archive: &Archive| {
+            let owner = archive.claim.as_ref().and_then(|claim| claim.owner.as_ref());
+            let set = owner.and_then(|owner| self.kubernetes.is.sets.get(&owner.stateful_set));
+            owner.zip(set).is_some_and(|(owner, set)| set.uid == owner.uid && set.wants(owner.ordinal))
+        };
+        !self.domain.active_archives(&name).any(wanted)
+    }
+
+    /// Whether the StatefulSet that an archive is of is there to judge it.
+    fn judged_by_its_set(&self, claim: &str) -> bool {
+        let on_it = |archive: &&Archive| archive.claim.as_ref().is_some_and(|known| known.name == claim);
+        let archive = self.domain.archives.values().find(on_it);
+        let owner = archive.and_then(|archive| archive.claim.as_ref()).and_then(|claim| claim.owner.as_ref());
+        owner.is_none_or(|owner| {
+            self.kubernetes.is.sets.get(&owner.stateful_set).is_some_and(|set| set.uid == owner.uid)
+        })
+    }
+}

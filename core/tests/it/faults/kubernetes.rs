@@ -1,0 +1,333 @@
+//! The true Kubernetes of a sequence: its objects, and what people, controllers and the kubelet do with them.
+//!
+//! What becomes of it never depends on the domain, so that two runs of one script have the same objects under the same UIDs.
+
+use crate::script::Objects;
+use kaa_core::domain::ids::{Millis, Uid};
+use kaa_core::observed::objects::{ARCHIVE_TEMPLATE, Claim, Container, Deployment, Owner, Pod, Running, StatefulSet};
+use std::collections::BTreeSet;
+
+/// The StatefulSets and their databases. The name of one is a prefix of another's, and of its own pods'.
+pub const SETS: [(&str, &str); 3] = [("sm", "demo"), ("sm-1", "demo"), ("other", "other")];
+/// The names that the one Deployment bears, one at a time.
+pub const DEPLOYMENTS: [&str; 2] = ["te", "te-new"];
+/// No StatefulSet here has an ordinal as high as this.
+pub const ORDINALS: u32 = 5;
+
+/// A kind of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    StatefulSets,
+    Deployments,
+    Pods,
+    Claims,
+}
+
+pub const KINDS: [Kind; 4] = [Kind::StatefulSets, Kind::Deployments, Kind::Pods, Kind::Claims];
+
+/// How a pod goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Death {
+    /// Its wrapper reports the end of the engine.
+    Graceful,
+    /// Nobody says anything.
+    Silent,
+    /// It was deleted by force, and its engine runs on: its node is cut off.
+    Zombie,
+}
+
+/// What happens in Kubernetes, or what people ask of the domain. Sets and pods are picked by number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    Scale {
+        set: usize,
+        replicas: u32,
+    },
+    FirstOrdinal {
+        set: usize,
+        start: u32,
+    },
+    Retention {
+        set: usize,
+        delete: bool,
+    },
+    Annotate {
+        set: usize,
+        hold_purge: bool,
+        pause: bool,
+    },
+    DeleteSet {
+        set: usize,
+        claims: bool,
+        death: Death,
+    },
+    CreateSet {
+        set: usize,
+        replicas: u32,
+    },
+    RenameDeployment,
+    ScaleDeployment {
+        replicas: u32,
+    },
+    /// The controllers make the pods as they are wanted.
+    Reconcile,
+    DeletePod {
+        pod: usize,
+        death: Death,
+    },
+    Terminating {
+        pod: usize,
+    },
+    DeleteClaim {
+        set: usize,
+        ordinal: u32,
+    },
+    /// Somebody deletes all pods and claims of a StatefulSet, and its controller has not noticed yet.
+    Wipe {
+        set: usize,
+        death: Death,
+    },
+    RestoreClaim {
+        set: usize,
+        ordinal: u32,
+    },
+    /// A container ends, with or without a word, and the next one begins; its status may be shown later.
+    Restart {
+        pod: usize,
+        said: bool,
+        shown: bool,
+    },
+    /// A container ends and is not started again yet.
+    Ends {
+        pod: usize,
+        said: bool,
+    },
+    /// The statuses of all pods are what their containers do.
+    Shown,
+    /// The engine's connection breaks; it runs on.
+    Cut {
+        pod: usize,
+    },
+    ZombiesDie,
+    Anchor(Option<&'static str>),
+    Adopt,
+    Rights {
+        kind: Kind,
+        granted: bool,
+    },
+    Pause(bool),
+    Evict {
+        pod: usize,
+    },
+    Stop {
+        pod: usize,
+    },
+    Later {
+        seconds: u64,
+    },
+}
+
+/// An engine that the kubelet must start or end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// In the pod with this UID.
+    Begins(Uid),
+    Ends(Uid, Death),
+    /// The claim with this UID holds what the last one of its name held.
+    Restored(String, Uid),
+    /// The claim is gone.
+    Lost(String, Uid),
+}
+
+/// The objects, and the UIDs given so far.
+#[derive(Clone, Default)]
+pub struct Kubernetes {
+    pub is: Objects,
+    uids: u64,
+    pub effects: Vec<Effect>,
+}
+
+pub fn claim_name(set: &str, ordinal: u32) -> String {
+    format!("{ARCHIVE_TEMPLATE}-{set}-{ordinal}")
+}
+
+impl Kubernetes {
+    fn uid(&mut self, letter: char) -> Uid {
+        self.uids += 1;
+        format!("{letter}{}", self.uids).into()
+    }
+
+    /// The pod that is picked by a number, if there is any.
+    pub fn pod(&self, number: usize) -> Option<&Pod> {
+        let pods = &self.is.pods;
+        if pods.is_empty() { None } else { pods.values().nth(number % pods.len()) }
+    }
+
+    pub fn create_set(&mut self, set: usize, replicas: u32) {
+        let (name, database) = SETS[set];
+        if self.is.sets.contains_key(name) {
+            return;
+        }
+        let new = StatefulSet {
+            name: name.to_owned(),
+            uid: self.uid('S'),
+            generation: 1,
+            replicas,
+            database: Some(database.into()),
+            templates: vec![ARCHIVE_TEMPLATE.to_owned()],
+            ..StatefulSet::default()
+        };
+        self.is.sets.insert(name.to_owned(), new);
+    }
+
+    pub fn edit_set(&mut self, set: usize, edit: impl FnOnce(&mut StatefulSet)) {
+        if let Some(set) = self.is.sets.get_mut(SETS[set].0) {
+            edit(set);
+            set.generation += 1;
+        }
+    }
+
+    pub fn delete_set(&mut self, set: usize, claims: bool, death: Death) {
+        let Some(gone) = self.is.sets.remove(SETS[set].0) else { return };
+        for pod in self.pods_of(&gone.uid) {
+            self.delete_pod(&pod, death);
+        }
+        for ordinal in (0..ORDINALS).filter(|_| claims) {
+            self.delete_claim(&claim_name(&gone.name, ordinal));
+        }
+    }
+
+    pub fn wipe(&mut self, set: usize, death: Death) {
+        let Some(uid) = self.is.sets.get(SETS[set].0).map(|set| set.uid.clone()) else { return };
+        self.pods_of(&uid).iter().for_each(|pod| self.delete_pod(pod, death));
+        (0..ORDINALS).for_each(|ordinal| self.delete_claim(&claim_name(SETS[set].0, ordinal)));
+    }
+
+    fn pods_of(&self, owner: &Uid) -> Vec<String> {
+        let of_it = |pod: &&Pod| pod.owner.as_ref().is_some_and(|known| known.uid == *owner);
+        self.is.pods.values().filter(of_it).map(|pod| pod.name.clone()).collect()
+    }
+
+    pub fn delete_pod(&mut self, name: &str, death: Death) {
+        let Some(pod) = self.is.pods.remove(name) else { return };
+        self.effects.push(Effect::Ends(pod.uid, death));
+        let claim = pod.archive_claim.as_ref().and_then(|claim| self.is.claims.get(claim));
+        if let Some(claim) = claim.filter(|claim| claim.deleting).map(|claim| claim.name.clone()) {
+            self.delete_claim(&claim);
+        }
+    }
+
+    /// As pvc-protection has it: a claim goes only when no pod uses it.
+    pub fn delete_claim(&mut self, name: &str) {
+        let in_use = self.is.pods.values().any(|pod| pod.archive_claim.as_deref() == Some(name));
+        if in_use && let Some(claim) = self.is.claims.get_mut(name) {
+            claim.deleting = true;
+        } else if let Some(gone) = self.is.claims.remove(name) {
+            self.effects.push(Effect::Lost(name.to_owned(), gone.uid));
+        }
+    }
+
+    pub fn create_claim(&mut self, set: usize, ordinal: u32, restored: bool) {
+        let name = claim_name(SETS[set].0, ordinal);
+        if self.is.claims.contains_key(&name) {
+            return;
+        }
+        let uid = self.uid('C');
+        let claim = Claim { name: name.clone(), uid: uid.clone(), deleting: false, database: Some(SETS[set].1.into()) };
+        if restored {
+            self.effects.push(Effect::Restored(name.clone(), uid));
+        }
+        self.is.claims.insert(name, claim);
+    }
+
+    /// What the StatefulSet and Deployment controllers do.
+    pub fn reconcile(&mut self) {
+        for (number, (name, _)) in SETS.iter().enumerate() {
+            if let Some(set) = self.is.sets.get(*name).cloned() {
+                self.reconcile_set(number, &set);
+            }
+        }
+        for name in DEPLOYMENTS {
+            let owner = self.is.deployments.get(name).cloned();
+            self.reconcile_deployment(name, owner.as_ref());
+        }
+    }
+
+    fn reconcile_set(&mut self, number: usize, set: &StatefulSet) {
+        for pod in self.pods_of(&set.uid) {
+            if self.is.pods[&pod].deleting || !self.is.pods[&pod].ordinal().is_some_and(|ordinal| set.wants(ordinal)) {
+                self.delete_pod(&pod, Death::Graceful);
+            }
+        }
+        for ordinal in 0..ORDINALS {
+            let claim = claim_name(&set.name, ordinal);
+            if !set.wants(ordinal) {
+                if set.deletes_claims_when_scaled {
+                    self.delete_claim(&claim);
+                }
+                continue;
+            }
+            let name = format!("{}-{ordinal}", set.name);
+            if self.is.pods.contains_key(&name) || self.is.claims.get(&claim).is_some_and(|claim| claim.deleting) {
+                continue;
+            }
+            self.create_claim(number, ordinal, false);
+            let owner = Owner { kind: "StatefulSet".to_owned(), name: set.name.clone(), uid: set.uid.clone() };
+            self.create_pod(name, SETS[number].1, owner, Some(claim));
+        }
+    }
+
+    fn reconcile_deployment(&mut self, name: &str, deployment: Option<&Deployment>) {
+        let replicas = deployment.map_or(0, |deployment| deployment.replicas);
+        let of_it =
+            |pod: &&Pod| pod.owner.as_ref().is_some_and(|owner| owner.kind == "ReplicaSet" && owner.name == name);
+        let pods: Vec<String> = self.is.pods.values().filter(of_it).map(|pod| pod.name.clone()).collect();
+        for pod in pods.iter().skip(replicas as usize) {
+            self.delete_pod(pod, Death::Graceful);
+        }
+        for _ in pods.len()..replicas as usize {
+            let uid = deployment.map(|deployment| deployment.uid.clone()).unwrap_or_default();
+            let owner = Owner { kind: "ReplicaSet".to_owned(), name: name.to_owned(), uid };
+            let pod = format!("{name}-{}", self.uids + 1);
+            self.create_pod(pod, "demo", owner, None);
+        }
+    }
+
+    fn create_pod(&mut self, name: String, database: &str, owner: Owner, archive_claim: Option<String>) {
+        let uid = self.uid('P');
+        let database = Some(database.into());
+        let pod = Pod { name, uid, database, owner: Some(owner), archive_claim, ..Pod::default() };
+        self.effects.push(Effect::Begins(pod.uid.clone()));
+        self.is.pods.insert(pod.name.clone(), pod);
+    }
+
+    pub fn rename_deployment(&mut self) {
+        let (old, new) = if self.is.deployments.contains_key(DEPLOYMENTS[0]) { (0, 1) } else { (1, 0) };
+        let replicas = self.is.deployments.remove(DEPLOYMENTS[old]).map_or(1, |deployment| deployment.replicas);
+        self.create_deployment(new, replicas);
+    }
+
+    pub fn create_deployment(&mut self, which: usize, replicas: u32) {
+        let name = DEPLOYMENTS[which].to_owned();
+        let uid = self.uid('D');
+        let deployment = Deployment { name: name.clone(), uid, replicas, database: Some("demo".into()), paused: false };
+        self.is.deployments.insert(name, deployment);
+    }
+
+    /// What the status of a pod shows of its one container.
+    pub fn show(&mut self, pod: &str, container: Container) {
+        if let Some(pod) = self.is.pods.get_mut(pod) {
+            pod.containers = vec![container];
+        }
+    }
+
+    /// The UIDs of the claims that are there.
+    pub fn claim_uids(&self) -> BTreeSet<&Uid> {
+        self.is.claims.values().map(|claim| &claim.uid).collect()
+    }
+}
+
+/// The status of a container that runs.
+pub fn running(id: &str, started: u64) -> Running {
+    Running { id: id.into(), started: Millis(started / 1000 * 1000) }
+}
