@@ -171,3 +171,27 @@ fn nothing_is_left_undone() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// Mutants are run by hand (`tests/mutants/run`); one that does not apply any more is noticed here.
+#[test]
+fn every_mutant_still_applies() {
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for entry in std::fs::read_dir(root().join("tests/mutants")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "mutant") {
+            continue;
+        }
+        count += 1;
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (head, change) = text.split_once("\n--- old\n").expect("test, file, --- old");
+        let (old, new) = change.split_once("\n+++ new\n").expect("old, +++ new");
+        let file = head.lines().find_map(|line| line.strip_prefix("file: ")).expect("file:");
+        let times = std::fs::read_to_string(root().join(file)).unwrap().matches(old).count();
+        if times != 1 || old == new.trim_end_matches('\n') || !head.starts_with("test: ") {
+            wrong.push(format!("{}: its old text stands {times} times in {file}", path.display()));
+        }
+    }
+    assert!(count >= 12, "the mutants are missing");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
