@@ -463,6 +463,9 @@ impl World {
         let claim = self.domain.archives.get(&archive).and_then(|archive| archive.claim.clone());
         let owner = claim.as_ref().and_then(|claim| claim.owner.clone());
         let (name, uid) = claim.map(|claim| (claim.name, claim.uid)).unwrap_or_default();
+        // Of another claim, or read of another StatefulSet, than the archive's.
+        let uid = line.values.get("claim").map_or(uid, |uid| (*uid).into());
+        let set = line.values.get("statefulset").map(|uid| Uid::from(*uid));
         let facts = line.words[3..].iter().filter_map(|word| {
             Some(match *word {
                 "anchor" => Fact::AnchorIs { uid: self.anchor.as_str().into() },
@@ -473,6 +476,7 @@ impl World {
                 "scaled" => {
                     let Ordinal { stateful_set, uid, ordinal } = owner.clone()?;
                     let (replicas, first_ordinal) = (ordinal, 0);
+                    let uid = set.clone().unwrap_or(uid);
                     Fact::StatefulSetIs { name: stateful_set, uid, generation: 9, replicas, first_ordinal }
                 }
                 other => panic!("no fact {other}"),
