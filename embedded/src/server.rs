@@ -1,17 +1,19 @@
 //! The API server: HTTPS on a loopback address of its own, with a bound on everything that comes in.
 //!
-//! Each instance takes a network 127.X.Y.0/24 for itself by listening on its first address: the socket is the
-//! reservation, so that instances run side by side and a dead one leaves nothing behind. The other addresses are the
-//! pods'.
+//! Each instance takes a network 127.X.Y.0/24 for itself by listening on its last address: the socket is the
+//! reservation, so that instances run side by side and a dead one leaves nothing behind. The API is on the first, where
+//! nobody listens while it is down; the others are the pods'.
 
 mod caller;
 mod certificates;
 mod door;
 mod exec;
+mod faults;
 mod streams;
 
 pub use caller::{Callers, admin};
 pub use door::Door;
+pub use faults::{Cut, Faults, Injector};
 pub use streams::Body;
 
 use crate::failure::Failure;
@@ -28,8 +30,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
-use std::convert::Infallible;
 use std::fs::OpenOptions;
+use std::future::pending;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -102,6 +104,8 @@ pub struct Server {
     ca_pem: String,
     kubeconfig: PathBuf,
     door: Arc<Door>,
+    /// Never accepts anything; see above.
+    _reservation: TcpListener,
     accepting: JoinHandle<()>,
     timers: JoinHandle<()>,
 }
@@ -109,7 +113,7 @@ pub struct Server {
 impl Server {
     /// Starts serving an instance, and writes the file `kubeconfig` by which its admin finds it.
     pub async fn start(instance: Arc<Instance>, tokens: Arc<Tokens>, dir: &Path) -> Result<Self, Error> {
-        let (listener, address) = listen().await?;
+        let (reservation, listener, address) = listen().await?;
         let (tls, ca_pem) = certificates::make(address.ip())?;
         instance.with(|store| bootstrap(store, &ca_pem))?;
         let token = tokens.secret();
@@ -121,8 +125,8 @@ impl Server {
             async move { instance.run_timers().await }
         });
         let door = Arc::new(Door::new(instance, tokens, Callers::new(&token)));
-        let accepting = tokio::spawn(serve(listener, TlsAcceptor::from(tls), door.clone()));
-        Ok(Self { address, ca_pem, kubeconfig, door, accepting, timers })
+        let accepting = tokio::spawn(serve(listener, address, TlsAcceptor::from(tls), door.clone()));
+        Ok(Self { address, ca_pem, kubeconfig, door, _reservation: reservation, accepting, timers })
     }
 
     /// The first three numbers of the network that is this instance's.
@@ -172,19 +176,26 @@ fn url(address: SocketAddr) -> String {
     format!("https://{address}")
 }
 
-/// The first network that nobody has.
-async fn listen() -> Result<(TcpListener, SocketAddr), Error> {
+/// The first network that nobody has: its reservation, and the API's socket.
+async fn listen() -> Result<(TcpListener, TcpListener, SocketAddr), Error> {
     for (port, seconds) in PLACES {
         for (second, third) in seconds.flat_map(|second| (0..=255).map(move |third| (second, third))) {
-            let address = SocketAddr::from((Ipv4Addr::new(127, second, third, 1), port));
-            match TcpListener::bind(address).await {
-                Ok(listener) => return Ok((listener, address)),
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-                Err(source) => return Err(Error::Listen { address, source }),
-            }
+            let place = |last| SocketAddr::from((Ipv4Addr::new(127, second, third, last), port));
+            let Some(reservation) = bind(place(255)).await? else { continue };
+            let Some(listener) = bind(place(1)).await? else { continue };
+            return Ok((reservation, listener, place(1)));
         }
     }
     Err(Error::NoAddress)
+}
+
+/// Listens there; `None` if somebody else does.
+async fn bind(address: SocketAddr) -> Result<Option<TcpListener>, Error> {
+    match TcpListener::bind(address).await {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
+        Err(source) => Err(Error::Listen { address, source }),
+    }
 }
 
 /// Makes what every Kubernetes has. The authority's certificate is there before the namespaces that get a copy of it.
@@ -212,13 +223,22 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// Accepts connections until the door closes, then waits for those that there are.
-async fn serve(listener: TcpListener, tls: TlsAcceptor, door: Arc<Door>) {
+async fn serve(listener: TcpListener, address: SocketAddr, tls: TlsAcceptor, door: Arc<Door>) {
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS as usize));
-    let mut stopping = door.stopping();
+    let (mut stopping, mut faults) = (door.stopping(), door.injector().faults());
+    let mut listener = Some(listener);
     loop {
+        if faults.borrow_and_update().down {
+            drop(listener.take());
+        } else if listener.is_none() {
+            listener = TcpListener::bind(address).await.ok();
+        }
         let accepted = tokio::select! {
             _ = stopping.wait_for(|stopping| *stopping) => break,
-            accepted = accept(&listener, &room) => accepted,
+            _ = faults.changed() => continue,
+            // The address may not be free at once.
+            () = sleep(ACCEPT_BACKOFF), if listener.is_none() => continue,
+            accepted = accept(listener.as_ref(), &room) => accepted,
         };
         match accepted {
             Ok((stream, place)) => {
@@ -240,7 +260,11 @@ async fn serve(listener: TcpListener, tls: TlsAcceptor, door: Arc<Door>) {
     }
 }
 
-async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+async fn accept(
+    listener: Option<&TcpListener>,
+    room: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let Some(listener) = listener else { return pending().await };
     let place = room.clone().acquire_owned().await.map_err(io::Error::other)?;
     let (stream, _) = listener.accept().await?;
     // An answer that is held back for an acknowledgement costs 40 ms.
@@ -249,9 +273,10 @@ async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> io::Result<(Tc
 }
 
 async fn converse(stream: TcpStream, tls: TlsAcceptor, door: Arc<Door>) {
-    let mut stopping = door.stopping();
+    let (mut stopping, mut faults) = (door.stopping(), door.injector().faults());
     let stream = tokio::select! {
         _ = stopping.wait_for(|stopping| *stopping) => return,
+        _ = faults.wait_for(|faults| faults.down) => return,
         done = timeout(HEADER_TIMEOUT, tls.accept(stream)) => match done {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return tracing::debug!(%error, "a handshake failed"),
@@ -260,7 +285,7 @@ async fn converse(stream: TcpStream, tls: TlsAcceptor, door: Arc<Door>) {
     };
     let service = service_fn(|request: hyper::Request<Incoming>| {
         let door = door.clone();
-        async move { Ok::<_, Infallible>(answer(&door, request).await) }
+        async move { answer(&door, request).await }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -272,6 +297,7 @@ async fn converse(stream: TcpStream, tls: TlsAcceptor, door: Arc<Door>) {
     let ended = tokio::select! {
         ended = &mut connection => Some(ended),
         _ = stopping.wait_for(|stopping| *stopping) => None,
+        _ = faults.wait_for(|faults| faults.down) => return,
     };
     let ended = match ended {
         Some(ended) => ended,
@@ -285,11 +311,11 @@ async fn converse(stream: TcpStream, tls: TlsAcceptor, door: Arc<Door>) {
     }
 }
 
-async fn answer(door: &Door, request: hyper::Request<Incoming>) -> Response<Body> {
+async fn answer(door: &Door, request: hyper::Request<Incoming>) -> Result<Response<Body>, Cut> {
     let (head, body) = request.into_parts();
     match read(body).await {
-        Ok(body) => door.answer(hyper::Request::from_parts(head, body)),
-        Err(failure) => door::failed(&failure),
+        Ok(body) => door.serve(hyper::Request::from_parts(head, body)).await,
+        Err(failure) => Ok(door::failed(&failure)),
     }
 }
 

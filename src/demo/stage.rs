@@ -8,7 +8,7 @@ use super::manifests;
 use embedded_kubernetes::instance::Instance;
 use embedded_kubernetes::kubelet::{self, Image, Kubelet};
 use embedded_kubernetes::resource::Kind;
-use embedded_kubernetes::server::{self, Server};
+use embedded_kubernetes::server::{self, Injector, Server};
 use embedded_kubernetes::store::{Key, Store};
 use embedded_kubernetes::tokens::{NoRandomness, Tokens};
 use jiff::Timestamp;
@@ -103,6 +103,11 @@ impl Stage {
     pub fn host(&self) -> Ipv4Addr {
         let [a, b, c] = self.server.subnet();
         Ipv4Addr::new(a, b, c, 1)
+    }
+
+    /// What goes wrong between its API and everybody but its node.
+    pub fn injector(&self) -> &Injector {
+        self.server.door().injector()
     }
 
     /// Where its API is served.

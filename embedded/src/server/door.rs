@@ -7,6 +7,7 @@ use crate::rbac;
 use crate::runtime::{ExecRequest, LogRequest, Runtime};
 use crate::server::caller::Callers;
 use crate::server::exec;
+use crate::server::faults::{Cut, Injector};
 use crate::server::streams::{Body, logged, watched, whole};
 use crate::tokens::{self, ISSUER, Tokens};
 use http_body_util::BodyExt;
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{Semaphore, watch};
-use tower::Service;
+use tower::{BoxError, Service};
 
 /// Commands in containers that run at once.
 const MAX_COMMANDS: usize = 64;
@@ -31,13 +32,19 @@ pub struct Door {
     runtime: OnceLock<Arc<dyn Runtime>>,
     commands: Arc<Semaphore>,
     stopping: watch::Sender<bool>,
+    injector: Injector,
 }
 
 impl Door {
     /// Opens one.
     pub fn new(instance: Arc<Instance>, tokens: Arc<Tokens>, callers: Callers) -> Self {
         let (commands, stopping) = (Arc::new(Semaphore::new(MAX_COMMANDS)), watch::Sender::new(false));
-        Self { instance, tokens, callers, runtime: OnceLock::new(), commands, stopping }
+        Self { instance, tokens, callers, runtime: OnceLock::new(), commands, stopping, injector: Injector::default() }
+    }
+
+    /// What goes wrong at this door for those who come by [`Self::serve`] or [`Self::service`].
+    pub fn injector(&self) -> &Injector {
+        &self.injector
     }
 
     /// Says who runs containers; the first one stays. Until then there are neither logs nor commands.
@@ -64,6 +71,11 @@ impl Door {
         }
     }
 
+    /// The same, as far as faults let it.
+    pub async fn serve(&self, request: hyper::Request<Bytes>) -> Result<Response<Body>, Cut> {
+        self.injector.pass(|| self.answer(request)).await
+    }
+
     /// Answers somebody who is known.
     pub fn answer_to(&self, user: User, mut request: hyper::Request<Bytes>) -> Response<Body> {
         let asked = match read(user, &request) {
@@ -79,6 +91,7 @@ impl Door {
             Reply::Text { code, content_type, body } => Ok(response(code, content_type, whole(body))),
             Reply::Watch(watch) => {
                 let body = watched(watch, self.instance.clone(), self.stopping());
+                let body = self.injector.late(body);
                 Ok(response(200, "application/json", body))
             }
             Reply::Log(wanted) => self.log(wanted),
@@ -101,19 +114,20 @@ impl Door {
     ) -> impl Service<
         hyper::Request<B>,
         Response = Response<Body>,
-        Error = B::Error,
-        Future = impl Future<Output = Result<Response<Body>, B::Error>> + Send,
+        Error = BoxError,
+        Future = impl Future<Output = Result<Response<Body>, BoxError>> + Send,
     > + Clone
     + Send
     where
-        B: hyper::body::Body<Data: Send, Error: Send> + Send,
+        B: hyper::body::Body<Data: Send, Error: Into<BoxError>> + Send,
     {
         tower::service_fn(move |request: hyper::Request<B>| {
             let (door, user) = (self.clone(), user.clone());
             async move {
                 let (head, body) = request.into_parts();
-                let body = body.collect().await?.to_bytes();
-                Ok(door.answer_to(user, hyper::Request::from_parts(head, body)))
+                let body = body.collect().await.map_err(Into::into)?.to_bytes();
+                let request = hyper::Request::from_parts(head, body);
+                Ok(door.injector.pass(|| door.answer_to(user, request)).await?)
             }
         })
     }

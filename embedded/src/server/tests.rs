@@ -1,6 +1,6 @@
 //! The server as its clients see it: over a real socket, judged by its own authority.
 
-use super::{Callers, Door, Server};
+use super::{Callers, Door, Faults, Server};
 use crate::failure::Failure;
 use crate::instance::Instance;
 use crate::object::uid;
@@ -233,6 +233,47 @@ async fn a_watch_tells_a_change_when_it_comes_and_ends_with_the_server() {
     assert_eq!((&event["type"], &event["object"]["metadata"]["name"]), (&json!("DELETED"), &json!("till-0")));
     let (ended, ()) = tokio::join!(lines.next(), server.stop());
     assert!(ended.is_none(), "a watch would hold up the end");
+}
+
+#[tokio::test]
+async fn while_it_is_down_nobody_listens_connections_are_cut_and_afterwards_it_is_where_it_was() {
+    let (server, _dir) = started().await;
+    let address = server.url().trim_start_matches("https://").to_owned();
+    let mut held = connect(&server).await;
+    let faults = server.door().injector();
+    faults.set(Faults { down: true, ..Faults::default() });
+    let mut rest = Vec::new();
+    // How a cut looks to the one at its end is not said: an error, or nothing more.
+    drop(held.read_to_end(&mut rest).await);
+    let refused = loop {
+        match TcpStream::connect(&address).await {
+            // It was accepted by the kernel before the server looked.
+            Ok(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    let (other, _other_dir) = started().await;
+    assert_ne!(other.subnet(), server.subnet(), "the network is still taken");
+    faults.set(Faults::default());
+    while TcpStream::connect(&address).await.is_err() {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert!(ask(&server, "GET /livez", "").await.starts_with("HTTP/1.1 200 "));
+    server.stop().await;
+    other.stop().await;
+}
+
+#[tokio::test]
+async fn faults_meet_those_who_come_without_a_socket_too() {
+    let (server, _dir) = started().await;
+    let service = server.door().clone().service(super::admin());
+    let request = || hyper::Request::get("/api/v1/pods").body(Full::new(Bytes::new())).unwrap();
+    server.door().injector().set(Faults { errors_percent: 100, ..Faults::default() });
+    assert!(service.clone().oneshot(request()).await.unwrap().status().as_u16() >= 429);
+    server.door().injector().set(Faults { down: true, ..Faults::default() });
+    assert!(service.oneshot(request()).await.is_err());
+    server.stop().await;
 }
 
 #[test]
