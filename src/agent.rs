@@ -190,12 +190,13 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
 }
 
 /// Starts what goes on until the agent ends.
-fn start_loops(shared: &Arc<Shared>) -> [JoinHandle<()>; 7] {
+fn start_loops(shared: &Arc<Shared>) -> [JoinHandle<()>; 8] {
     [
         tokio::spawn(membership::join(shared.clone())),
         tokio::spawn(membership::lead(shared.clone())),
         tokio::spawn(peers::exchange(shared.clone())),
         tokio::spawn(sessions::sweep(shared.clone())),
+        tokio::spawn(sessions::bind(shared.clone())),
         tokio::spawn(connected::tell(shared.clone())),
         tokio::spawn(resync::run(shared.clone())),
         tokio::spawn(announce(shared.clone())),
@@ -210,7 +211,7 @@ fn open_volume(config: &Config) -> Result<Volume, raft::volume::Error> {
 }
 
 /// Hands over what others can take, within bounds: engines to other agents, the Lease, Raft's leadership.
-async fn end(shared: &Shared, released: JoinHandle<()>, loops: [JoinHandle<()>; 7]) {
+async fn end(shared: &Shared, released: JoinHandle<()>, loops: [JoinHandle<()>; 8]) {
     info!("ending: engines move on, the lease is released, leadership is handed over");
     let handed_over = async {
         let _ = released.await;

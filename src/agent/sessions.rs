@@ -80,6 +80,62 @@ fn orphans(shared: &Shared) -> Vec<(StartId, SessionNumber)> {
     })
 }
 
+/// Binds the archives of engines here whose pods could not be read when they registered: as soon as they can. Runs until
+/// the agent ends.
+pub async fn bind(shared: Arc<Shared>) {
+    loop {
+        for mut known in unbound(&shared) {
+            let kubernetes = shared.kubernetes.clone().with_timeout(IDENTIFY_TIMEOUT);
+            let identity = &known.identity;
+            let Ok(read) = evidence::identify(&kubernetes, &identity.pod, &identity.pod_uid).await else { continue };
+            known.claim = read.claim;
+            // An engine that went to another agent meanwhile must not be taken for one that is here.
+            if known.claim.is_some() && shared.connected.is_up(known.connection) && !shared.vouches_for_nobody() {
+                let pod = known.identity.pod.clone();
+                match shared.propose(Role::Agent, Command::RegisterProcess(Box::new(known))).await {
+                    Ok(Outcome::Registered(_)) => info!("{pod}: its pod was read, so its archive's claim is known now"),
+                    Ok(other) => warn!("{pod}: the claim of its archive is not taken: {other:?}"),
+                    Err(why) => warn!("{pod}: could not report the claim of its archive: {why}"),
+                }
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(SESSION_SWEEP) => {}
+            () = shared.stopping() => return,
+        }
+    }
+}
+
+/// How the engines here would register again, unchanged, whose archive is on a claim that is not known.
+fn unbound(shared: &Shared) -> Vec<Registration> {
+    let server = &shared.config.server;
+    shared.raft.read(|domain| {
+        let here = domain.processes.values().filter(|process| {
+            let session = &process.session;
+            let is_here = session.server == *server && session.state == SessionState::Live;
+            is_here && shared.connected.is_up(session.connection)
+        });
+        let unbound = here.filter_map(|process| {
+            let archive = domain.archives.get(&process.archive?)?;
+            archive.claim.is_none().then(|| Registration {
+                database: process.database.clone(),
+                kind: process.kind,
+                cluster: process.cluster.clone(),
+                identity: process.identity.clone(),
+                known_as: Some(process.id),
+                claim: None,
+                marker: None,
+                path: archive.path.clone(),
+                server: server.clone(),
+                connection: process.session.connection,
+                about: process.about.clone(),
+                evidence: None,
+            })
+        });
+        unbound.collect()
+    })
+}
+
 /// The gRPC service on port 48004.
 pub struct Service(pub Arc<Shared>);
 

@@ -92,7 +92,13 @@ pub fn step_violations(before: &Domain, after: &Domain) -> Vec<String> {
     check(before.last_archive <= after.last_archive, &|| "archive ids went back".to_owned());
     for (id, archive) in &before.archives {
         if !after.archives.contains_key(id) && archive.removed.is_none() {
-            let superseded = after.last_archive > before.last_archive;
+            // Its claim is gone, since another of its name holds another archive.
+            let superseded = archive.claim.as_ref().is_some_and(|old| {
+                let claims = after.archives.values().filter_map(|archive| archive.claim.as_ref());
+                claims
+                    .into_iter()
+                    .any(|new| (&new.namespace, &new.name) == (&old.namespace, &old.name) && new.uid != old.uid)
+            });
             check(superseded || !archive.ever_ran, &|| format!("archive {id} was purged before it was removed"));
         }
     }

@@ -6,7 +6,7 @@
 use super::archive::{Archive, Claim};
 use super::command::{Actor, Outcome, Refusal, Registered};
 use super::database::{Database, DatabaseState, Incarnation};
-use super::ids::{ArchiveId, NodeId, SessionNumber, StartId};
+use super::ids::{ArchiveId, ClusterName, NodeId, SessionNumber, StartId};
 use super::process::{
     DurableState, EngineKind, EngineState, ExitReason, Identity, Process, Registration, Session, SessionState,
 };
@@ -106,6 +106,7 @@ impl Domain {
 
     /// Opens the next session of a process that has one, wherever it was.
     fn take_up(&mut self, actor: &Actor, id: StartId, asked: &Registration) -> Applied {
+        self.learn_claim(actor, id, asked);
         let process = self.processes.get_mut(&id).ok_or(Refusal::UnknownProcess(id))?;
         let (node, archive) = (process.node, process.archive);
         let session = &mut process.session;
@@ -125,6 +126,23 @@ impl Domain {
         }
         let session = self.processes[&id].session.number;
         Ok(Outcome::Registered(self.registered(id, node, archive, session)))
+    }
+
+    /// Binds the archive of a process whose pod could not be read when it registered. Where another process is in the way
+    /// nothing is done: it is asked again.
+    fn learn_claim(&mut self, actor: &Actor, process: StartId, asked: &Registration) {
+        let (Some(claim), Some(id)) = (&asked.claim, self.processes.get(&process).and_then(|known| known.archive))
+        else {
+            return;
+        };
+        if self.archives.get(&id).is_none_or(|archive| archive.claim.is_some()) {
+            return;
+        }
+        let mut others = self.others_on(id, Some(claim));
+        others.extend(self.replaced_by(&asked.cluster, claim));
+        if others.into_iter().all(|other| self.process_on(other).is_none()) {
+            self.settle_archive(actor, Found::Known(id), asked);
+        }
     }
 
     fn registered(
@@ -150,6 +168,11 @@ impl Domain {
                 for other in self.others_on(archive.id, asked.claim.as_ref()) {
                     self.free(other, before)?;
                 }
+                if let (None, Some(claim)) = (&archive.claim, &asked.claim) {
+                    for other in self.replaced_by(&asked.cluster, claim) {
+                        self.free(other, before)?;
+                    }
+                }
                 return self.free(archive.id, before).map(Found::Known);
             }
             // The archive was purged, and yet its data is back: it goes on as a new archive.
@@ -162,18 +185,19 @@ impl Domain {
             }
             return self.free(archive.id, before).map(Found::Known);
         }
-        // The claim of this name has another UID than the one an archive was on, and its volume has no marker: that
-        // archive's data is gone.
-        let replaced = |archive: &&Archive| {
-            archive.cluster == asked.cluster
-                && archive
-                    .claim
-                    .as_ref()
-                    .is_some_and(|known| (&known.namespace, &known.name) == (&claim.namespace, &claim.name))
-        };
-        let superseded = self.archives.values().filter(replaced);
-        let superseded = superseded.map(|archive| self.free(archive.id, before)).collect::<Result<_, _>>()?;
+        // The volume has no marker: the data of the archives on claims of this name before is gone.
+        let superseded = self.replaced_by(&asked.cluster, claim).into_iter();
+        let superseded = superseded.map(|archive| self.free(archive, before)).collect::<Result<_, _>>()?;
         Ok(Found::New { superseded })
+    }
+
+    /// The archives on claims that had the name of this one and another UID, and so are gone.
+    fn replaced_by(&self, cluster: &ClusterName, claim: &Claim) -> Vec<ArchiveId> {
+        let replaced = |known: &Claim| {
+            (&known.namespace, &known.name) == (&claim.namespace, &claim.name) && known.uid != claim.uid
+        };
+        let replaced = |archive: &&Archive| archive.cluster == *cluster && archive.claim.as_ref().is_some_and(replaced);
+        self.archives.values().filter(replaced).map(|archive| archive.id).collect()
     }
 
     /// The archives besides this one that are taken to be on the claim.
@@ -247,6 +271,11 @@ impl Domain {
 
     fn resurrect(&mut self, actor: &Actor, id: ArchiveId, claim: Option<&Claim>) {
         self.displace(actor, id, claim);
+        let Some(archive) = self.archives.get(&id) else { return };
+        if let (None, Some(claim)) = (&archive.claim, claim) {
+            // Its volume was empty when it was made, only that its claim could not be read then.
+            self.supersede(actor, &self.replaced_by(&archive.cluster, claim), id);
+        }
         let Some(archive) = self.archives.get_mut(&id) else { return };
         let mut what = Vec::new();
         if archive.removed.take().is_some() {
@@ -265,15 +294,19 @@ impl Domain {
         }
     }
 
-    fn create_archive(&mut self, actor: &Actor, superseded: &[ArchiveId], asked: &Registration) -> ArchiveId {
-        let id = self.last_archive.next();
-        self.last_archive = id;
+    fn supersede(&mut self, actor: &Actor, superseded: &[ArchiveId], id: ArchiveId) {
         for old in superseded {
             let before = self.archives.remove(old);
             let fate = if before.is_some_and(|old| old.removed.is_some()) { "purged" } else { "removed and purged" };
             let what = format!("archive {old} {fate}: its claim was replaced by an empty one, now archive {id}");
             self.note(actor, [Subject::Archive(*old), Subject::Archive(id)], what, None);
         }
+    }
+
+    fn create_archive(&mut self, actor: &Actor, superseded: &[ArchiveId], asked: &Registration) -> ArchiveId {
+        let id = self.last_archive.next();
+        self.last_archive = id;
+        self.supersede(actor, superseded, id);
         let claim =
             asked.claim.as_ref().map_or("no known claim".to_owned(), |c| format!("claim {} ({})", c.name, c.uid));
         self.archives.insert(
