@@ -225,7 +225,7 @@ impl Cluster {
     }
 
     /// Everything that helps to see why something did not happen.
-    fn state(&self) -> String {
+    pub fn state(&self) -> String {
         let mut text = String::new();
         for pod in self.pods() {
             let status = pod.status.unwrap_or_default();
@@ -274,6 +274,11 @@ impl Cluster {
     /// A client of the cluster.
     pub fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// The Kubernetes of this case alone.
+    pub fn stage(&self) -> &Stage {
+        self.stage.as_ref().expect("faults are made on the embedded Kubernetes only: unset KAA_IMAGE")
     }
 
     /// Its namespace.

@@ -1,0 +1,265 @@
+//! Clients of the domain's values: what they asked for, and what they were told.
+
+use super::history::{Event, History, Operation, Value};
+use embedded_kubernetes::instance::Instance;
+use embedded_kubernetes::object;
+use embedded_kubernetes::resource::Kind;
+use kaa::clock;
+use reqwest::StatusCode;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// The keys; each has a history of its own.
+pub const KEYS: [&str; 3] = ["faults/a", "faults/b", "faults/c"];
+
+/// How many clients write and read, each by any agent at a time.
+const WRITERS: usize = 4;
+const READERS: usize = 2;
+
+/// How long a client waits for an answer. Shorter than the agents try, so that some outcomes are not known.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A pause between two requests of a client, at most; the audit trail of a domain holds some thousand writes.
+const MOST_PAUSE_MS: u64 = 600;
+
+/// Where agents are, by what Kubernetes knows, which a sick API does not hide from these clients.
+#[derive(Clone)]
+pub struct Agents(pub Arc<Instance>);
+
+impl Agents {
+    /// Name and address of each.
+    pub fn all(&self) -> Vec<(String, String)> {
+        self.0.look(|store| {
+            let pods = store.list(Kind::Pod, None).filter(|pod| object::name(pod).starts_with("kaa-admin-"));
+            let address = |pod: &Arc<serde_json::Value>| match object::text(pod, "/status/podIP") {
+                "" => None,
+                ip => Some((object::name(pod).to_owned(), format!("http://{ip}:8888/api/1"))),
+            };
+            pods.filter_map(address).collect()
+        })
+    }
+
+    fn any(&self) -> Option<String> {
+        let all = self.all();
+        let which = clock::random_below(all.len().max(1) as u64) as usize;
+        all.into_iter().nth(which).map(|(_, address)| address)
+    }
+}
+
+/// What a request came to.
+enum Told {
+    Done,
+    Holds(Value),
+    /// It certainly had no effect and says nothing.
+    Nothing,
+    Unknown,
+}
+
+/// All clients, and what they were told.
+#[derive(Clone)]
+pub struct Clients {
+    agents: Agents,
+    http: reqwest::Client,
+    began: Instant,
+    histories: Arc<Mutex<BTreeMap<&'static str, History>>>,
+    counts: Arc<Mutex<Counts>>,
+    stopping: Arc<AtomicBool>,
+    tasks: Arc<Mutex<JoinSet<()>>>,
+}
+
+/// How many operations came to what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub acknowledged: u64,
+    pub conflicts: u64,
+    pub unknown: u64,
+    pub refused: u64,
+    pub reads: u64,
+}
+
+impl Clients {
+    /// Starts them, in a runtime.
+    pub fn start(agents: Agents) -> Self {
+        let http = reqwest::Client::builder().timeout(PATIENCE).build().unwrap();
+        let clients = Self {
+            agents,
+            http,
+            began: Instant::now(),
+            histories: Arc::default(),
+            counts: Arc::default(),
+            stopping: Arc::default(),
+            tasks: Arc::default(),
+        };
+        let mut tasks = clients.tasks.lock().unwrap();
+        for writer in 0..WRITERS {
+            let this = clients.clone();
+            tasks.spawn(async move { this.write(writer, KEYS[writer % KEYS.len()]).await });
+        }
+        for reader in 0..READERS {
+            let this = clients.clone();
+            tasks.spawn(async move { this.read(reader).await });
+        }
+        drop(tasks);
+        clients
+    }
+
+    /// Ends them: what is under way is answered, or not, before anything is judged.
+    pub async fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap());
+        tasks.join_all().await;
+    }
+
+    fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// What they came to so far.
+    pub fn counts(&self) -> Counts {
+        *self.counts.lock().unwrap()
+    }
+
+    /// Reads each key by each agent, which has to answer, so that what is lost in the end is missed.
+    pub async fn read_all(&self) {
+        for (agent, address) in self.agents.all() {
+            for key in KEYS {
+                let invoked = self.now();
+                let told = self.get(&address, key).await;
+                assert!(matches!(told, Told::Holds(_)), "{agent} does not answer although nothing is wrong any more");
+                self.note(&format!("last-{agent}"), key, invoked, &None, &None, told);
+            }
+        }
+    }
+
+    /// Judges what was noted.
+    pub fn check(&self) -> Result<(), String> {
+        for (key, history) in self.histories.lock().unwrap().iter() {
+            history.check().map_err(|why| format!("{key} is not linearizable: {why}\nall of it:\n{history}"))?;
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds: so that no two moments of one client are equal.
+    fn now(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
+    }
+
+    async fn pause(&self) {
+        tokio::time::sleep(Duration::from_millis(clock::random_below(MOST_PAUSE_MS))).await;
+    }
+
+    async fn write(&self, writer: usize, key: &'static str) {
+        let client = format!("w{writer}");
+        let mut known: Value = None;
+        for number in 0_u64.. {
+            if self.stopping() {
+                return;
+            }
+            self.pause().await;
+            let Some(address) = self.agents.any() else { continue };
+            let (new, invoked) = (Some(format!("{client}-{number}")), self.now());
+            let told = self.put(&address, key, &known, &new).await;
+            let holds = match &told {
+                Told::Done => Some(new.clone()),
+                Told::Holds(value) => Some(value.clone()),
+                Told::Nothing | Told::Unknown => None,
+            };
+            self.note(&client, key, invoked, &known, &new, told);
+            known = match holds {
+                Some(holds) => holds,
+                // Whatever it is: a wrong expectation is only refused.
+                None => self.observe(&client, key).await.unwrap_or(known),
+            };
+        }
+    }
+
+    async fn read(&self, reader: usize) {
+        while !self.stopping() {
+            for key in KEYS {
+                self.pause().await;
+                self.observe(&format!("r{reader}"), key).await;
+            }
+        }
+    }
+
+    /// Reads by any agent.
+    async fn observe(&self, client: &str, key: &'static str) -> Option<Value> {
+        let address = self.agents.any()?;
+        let invoked = self.now();
+        let told = self.get(&address, key).await;
+        let seen = if let Told::Holds(value) = &told { Some(value.clone()) } else { None };
+        if seen.is_some() {
+            self.counts.lock().unwrap().reads += 1;
+        }
+        self.note(client, key, invoked, &None, &None, told);
+        seen
+    }
+
+    /// Notes a compare-and-set, or, if nothing is new, a read.
+    fn note(&self, client: &str, key: &'static str, invoked: u64, expected: &Value, new: &Value, told: Told) {
+        let completed = Some(self.now());
+        let is_read = new.is_none();
+        let set = || Operation::Set { expected: expected.clone(), new: new.clone() };
+        let mut counts = self.counts.lock().unwrap();
+        let count = match &told {
+            _ if is_read => &mut 0,
+            Told::Done => &mut counts.acknowledged,
+            Told::Holds(_) => &mut counts.conflicts,
+            Told::Unknown => &mut counts.unknown,
+            Told::Nothing => &mut counts.refused,
+        };
+        *count += 1;
+        let (completed, operation) = match told {
+            Told::Done => (completed, set()),
+            Told::Holds(value) => (completed, Operation::Observed(value)),
+            Told::Unknown if !is_read => (None, set()),
+            Told::Unknown | Told::Nothing => return,
+        };
+        let event = Event { client: client.to_owned(), invoked, completed, operation };
+        self.histories.lock().unwrap().entry(key).or_default().push(event);
+    }
+
+    async fn put(&self, address: &str, key: &str, expected: &Value, new: &Value) -> Told {
+        let mut body = json!({"newValue": new});
+        match expected {
+            Some(value) => body["expectedValue"] = json!(value),
+            None => body["expectedAbsent"] = json!(true),
+        }
+        let answer = match self.http.put(format!("{address}/kvstore/{key}")).json(&body).send().await {
+            Ok(answer) => answer,
+            Err(error) if error.is_connect() => return Told::Nothing,
+            Err(_) => return Told::Unknown,
+        };
+        match answer.status() {
+            StatusCode::OK => Told::Done,
+            StatusCode::SERVICE_UNAVAILABLE => Told::Nothing,
+            StatusCode::CONFLICT => match answer.text().await {
+                Ok(text) => Told::Holds(held(&text)),
+                Err(_) => Told::Nothing,
+            },
+            _ => Told::Unknown,
+        }
+    }
+
+    async fn get(&self, address: &str, key: &str) -> Told {
+        let answer = match self.http.get(format!("{address}/kvstore/{key}")).send().await {
+            Ok(answer) if answer.status() == StatusCode::OK => answer.json::<serde_json::Value>().await,
+            Ok(_) | Err(_) => return Told::Nothing,
+        };
+        match answer {
+            Ok(pair) => Told::Holds(pair["value"].as_str().map(str::to_owned)),
+            Err(_) => Told::Nothing,
+        }
+    }
+}
+
+/// The value in the sentence that says that it is another than expected.
+fn held(sentence: &str) -> Value {
+    let (_, rest) = sentence.split_once("another value than expected: ").unwrap_or_else(|| panic!("{sentence}"));
+    let value = rest.strip_prefix('\'')?;
+    Some(value.split('\'').next().unwrap_or_default().to_owned())
+}
