@@ -61,6 +61,9 @@ impl Length {
     }
 }
 
+/// How long a part of a round is.
+const PART_MS: u64 = 12_000;
+
 /// The time without a fault of the API at the end of each round.
 const WELL_MS: u64 = 12_000;
 
@@ -75,9 +78,9 @@ const AGENTS: usize = 3;
 const ENGINES: usize = 4;
 
 impl Schedule {
-    /// Each round has one fault of the API, two of processes, and two changes as people make them; in every other one a
-    /// claim is deleted. No more than one agent is hit in a round, so that a quorum lives, and the first claim is left alone,
-    /// so that some data does.
+    /// Each round has one fault of the API; each part of it two of processes, and two changes as people make them; at the end
+    /// of every other one a claim is deleted. No more than one agent is hit in a part, so that mostly a quorum lives, and the
+    /// first claim is left alone, so that some data does.
     pub fn random(seed: u64, length: Length) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let (mut steps, mut began) = (Vec::new(), 0);
@@ -86,9 +89,11 @@ impl Schedule {
             faults.shuffle(&mut random);
             for fault in faults {
                 let end = began + length.round_s * 1000;
-                let mut at = |act| steps.push(Step { at_ms: random.random_range(began..end), act });
-                for act in acts(seed ^ began, length) {
-                    at(act);
+                for part in (began..end).step_by(PART_MS as usize) {
+                    for act in acts(&mut random, length) {
+                        let at_ms = random.random_range(part..end.min(part + PART_MS));
+                        steps.push(Step { at_ms, act });
+                    }
                 }
                 if random.random_range(0..2) == 0 {
                     let act = Act::DeleteClaim(random.random_range(1..3));
@@ -115,8 +120,7 @@ fn api_faults(delay_s: u64) -> Vec<Faults> {
     ]
 }
 
-fn acts(seed: u64, length: Length) -> Vec<Act> {
-    let mut random = StdRng::seed_from_u64(seed);
+fn acts(random: &mut StdRng, length: Length) -> Vec<Act> {
     let mut below = |end: usize| random.random_range(0..end);
     let pause_s = length.round_s.min(MOST_PAUSE_S) as usize;
     let agent = match below(3) {
