@@ -3,7 +3,7 @@
 //! read meanwhile, and what they were told is judged afterwards.
 //!
 //! `KAA_SEED` replays a schedule as far as real processes can be replayed, `KAA_FAULTS_SCHEDULE=FILE` plays a written one,
-//! `KAA_FAULTS=long` takes half an hour instead of two minutes.
+//! `KAA_FAULTS=long` takes twenty minutes instead of two.
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its verdict")]
 
