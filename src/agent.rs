@@ -9,8 +9,8 @@ mod face;
 mod guards;
 mod identity;
 mod membership;
-mod resync;
-mod sessions;
+pub mod resync;
+pub mod sessions;
 
 use crate::auth::TokenVerifier;
 use crate::config::{Config, IDENTIFY_TIMEOUT, MAX_AGENT_CONNECTIONS, MAX_ENGINES, SHUTDOWN, VOUCH_WITHOUT_QUORUM};
@@ -25,8 +25,8 @@ use crate::proto::engine::engine_server::EngineServer;
 use crate::raft::{self, Handle, Host, Volume};
 use anyhow::Context;
 use connected::Connected;
-use face::Door;
-use guards::Guards;
+pub use face::Door;
+pub use guards::Guards;
 use kaa_core::domain::ids::ServerId;
 use kaa_core::observed::Observed;
 use kaa_core::resync::Policy;
@@ -34,11 +34,12 @@ use kaa_core::resync::leadership::Settings;
 use resync::LastPass;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 /// What the agent's loops share once Raft runs.
@@ -61,7 +62,8 @@ pub struct Shared {
     connected: Connected,
     tokens: TokenVerifier,
     guards: Guards,
-    last_pass: Mutex<Option<LastPass>>,
+    /// What the last pass of the resync did and waits for.
+    pub last_pass: Mutex<Option<LastPass>>,
     /// Why this server is no member yet.
     waits: Mutex<Option<String>>,
     without_quorum: Mutex<Option<Instant>>,
@@ -144,16 +146,61 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let face = guards.face(&config, door.clone()).await?;
     serve_http(&mut servers, &config, face, guards.entrance(Port::Http), stop.clone()).await?;
     serve_peers(&mut servers, &config, &host, &guards).await?;
+    let links = raft::Peers::new(Some(guards.tls.clone()));
+    let begun = begin(Surroundings { config, kubernetes, volume, host, links, guards, door, stop }).await?;
+    let Some(agent) = begun else { return Ok(()) };
+    let shared = agent.shared.clone();
+    serve_engines(&mut servers, &shared).await?;
+    tokio::select! {
+        () = shared.stopping() => {}
+        failure = shared.raft.failed() => anyhow::bail!("raft has stopped: {failure}"),
+        Some(failed) = servers.join_next() => anyhow::bail!("a port is not served any more: {failed:?}"),
+    }
+    agent.end().await;
+    // Whoever asked has been told by now; the ports close with the process.
+    drop(ended);
+    Ok(())
+}
+
+/// What an agent lives on. A simulation brings its own.
+pub struct Surroundings {
+    /// What the agent is told.
+    pub config: Config,
+    /// The API server.
+    pub kubernetes: Kubernetes,
+    /// Its volume.
+    pub volume: Volume,
+    /// What it is to others, also before its Raft runs.
+    pub host: Host,
+    /// The ways to the other agents.
+    pub links: raft::Peers,
+    /// Who is let in, and what is counted.
+    pub guards: Guards,
+    /// What the REST API is fed from.
+    pub door: Arc<Door>,
+    /// Turns true when the agent is to end.
+    pub stop: watch::Receiver<bool>,
+}
+
+/// An agent whose Raft runs.
+pub struct Agent {
+    /// What its loops share.
+    pub shared: Arc<Shared>,
+    released: JoinHandle<()>,
+    loops: [JoinHandle<()>; 8],
+}
+
+/// Passes the gate, starts Raft and all that rests on it. `None`: it was stopped before.
+pub async fn begin(surroundings: Surroundings) -> anyhow::Result<Option<Agent>> {
+    let Surroundings { config, kubernetes, volume, host, links, guards, door, stop } = surroundings;
     let observed: watches::Shared = Arc::new(RwLock::new(Observed::default()));
     let watching = watches::start(&kubernetes, observed.clone());
-
     let mut stopping = stop.clone();
-    let started = tokio::select! {
-        started = start_raft(&config, &kubernetes, volume, &host, &guards.tls, &door) => started?,
+    let raft = tokio::select! {
+        started = start_raft(&config, &kubernetes, volume, &host, &links, &door) => started?,
         // Nothing runs yet that would have to be handed over.
-        _ = stopping.wait_for(|stop| *stop) => return Ok(()),
+        _ = stopping.wait_for(|stop| *stop) => return Ok(None),
     };
-    let (raft, links) = started;
     let settings = Settings::default();
     let (candidacy, released) = lease::run(&kubernetes, config.resync_name(), &config.server, settings, stop.clone());
     let shared = Arc::new(Shared {
@@ -176,17 +223,13 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         stop,
     });
     door.open(shared.clone());
-    serve_engines(&mut servers, &shared).await?;
     let loops = start_loops(&shared);
-    tokio::select! {
-        () = shared.stopping() => {}
-        failure = shared.raft.failed() => anyhow::bail!("raft has stopped: {failure}"),
-        Some(failed) = servers.join_next() => anyhow::bail!("a port is not served any more: {failed:?}"),
-    }
-    end(&shared, released, loops).await;
-    // Whoever asked has been told by now; the ports close with the process.
-    drop(ended);
-    Ok(())
+    Ok(Some(Agent { shared, released, loops }))
+}
+
+/// The gRPC service that engines are served by.
+pub fn engine_service(shared: &Arc<Shared>) -> EngineServer<sessions::Service> {
+    EngineServer::new(sessions::Service(shared.clone())).max_decoding_message_size(MAX_ENGINE_MESSAGE)
 }
 
 /// Starts what goes on until the agent ends.
@@ -210,19 +253,21 @@ fn open_volume(config: &Config) -> Result<Volume, raft::volume::Error> {
     Volume::open_in(&config.data_dir, config.store)
 }
 
-/// Hands over what others can take, within bounds: engines to other agents, the Lease, Raft's leadership.
-async fn end(shared: &Shared, released: JoinHandle<()>, loops: [JoinHandle<()>; 8]) {
-    info!("ending: engines move on, the lease is released, leadership is handed over");
-    let handed_over = async {
-        let _ = released.await;
-        shared.raft.hand_over().await;
-        for running in loops {
-            running.abort();
+impl Agent {
+    /// Hands over what others can take, within bounds: engines to other agents, the Lease, Raft's leadership.
+    pub async fn end(self) {
+        info!("ending: engines move on, the lease is released, leadership is handed over");
+        let handed_over = async {
+            let _ = self.released.await;
+            self.shared.raft.hand_over().await;
+            for running in self.loops {
+                running.abort();
+            }
+            self.shared.raft.shutdown().await;
+        };
+        if tokio::time::timeout(SHUTDOWN, handed_over).await.is_err() {
+            error!("not everything was handed over within {SHUTDOWN:?}");
         }
-        shared.raft.shutdown().await;
-    };
-    if tokio::time::timeout(SHUTDOWN, handed_over).await.is_err() {
-        error!("not everything was handed over within {SHUTDOWN:?}");
     }
 }
 
@@ -244,19 +289,18 @@ async fn start_raft(
     kubernetes: &Kubernetes,
     mut volume: Volume,
     host: &Host,
-    tls: &Tls,
+    links: &raft::Peers,
     door: &Door,
-) -> anyhow::Result<(Handle, raft::Peers)> {
+) -> anyhow::Result<Handle> {
     membership::pass_gate(config, kubernetes, &mut volume, |why| door.waits(why)).await?;
     host.set_local_log(volume.local_log());
     let address = config.peer_address(kubernetes.namespace(), config.ordinal);
     let mut options =
         raft::Options::new(config.server.clone(), address, config.cluster.clone(), crate::VERSION.to_owned());
     options.min_free = config.min_free;
-    let raft = raft::start(volume, options, Some(tls.clone())).await?;
+    let raft = raft::start_among(volume, options, links.clone()).await?;
     host.set_handle(Some(raft.clone()));
-    let links = raft.peers();
-    Ok((raft, links))
+    Ok(raft)
 }
 
 /// Tells the others who holds the resync Lease.
@@ -324,8 +368,7 @@ async fn serve_peers(servers: &mut Servers, config: &Config, host: &Host, guards
 async fn serve_engines(servers: &mut Servers, shared: &Arc<Shared>) -> anyhow::Result<()> {
     let listener = bind(shared.config.listen_engines, "engines").await?;
     let incoming = net::incoming(listener, MAX_ENGINES, Some(shared.guards.entrance(Port::Engines)));
-    let service = EngineServer::new(sessions::Service(shared.clone())).max_decoding_message_size(MAX_ENGINE_MESSAGE);
-    let router = net::engine_server().add_service(service);
+    let router = net::engine_server().add_service(engine_service(shared));
     servers.spawn(async move { router.serve_with_incoming(incoming).await.context("the port for engines") });
     Ok(())
 }

@@ -11,11 +11,16 @@ pub use tls::Tls;
 
 use hyper_util::rt::TokioIo;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tonic::transport::{Channel, Endpoint, Server, Uri};
+use tonic::body::Body;
+use tonic::codegen::http;
+use tonic::transport::{Endpoint, Server, Uri};
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, ServiceExt};
 
 /// How long a connection may take to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -47,6 +52,17 @@ pub enum Error {
     },
 }
 
+/// A way to another agent: gRPC over a socket, or whatever a simulation puts in its place.
+pub type Channel = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, CallError>;
+
+/// Why a call came to nothing; what is behind it tells whether it was sent at all.
+#[derive(Debug, thiserror::Error)]
+#[error("the call came to nothing")]
+pub struct CallError(#[source] pub BoxError);
+
+/// Makes the channel to an address.
+pub type Dial = Arc<dyn Fn(&str) -> Result<Channel, Error> + Send + Sync>;
+
 /// Makes a channel that connects when it is first used, and again whenever it has to, each time with the certificate that
 /// is current then. Without `tls` it is in clear.
 pub fn channel(address: &str, tls: Option<&Tls>) -> Result<Channel, Error> {
@@ -58,10 +74,11 @@ pub fn channel(address: &str, tls: Option<&Tls>) -> Result<Channel, Error> {
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
         .keep_alive_while_idle(true);
-    Ok(match tls.cloned() {
+    let channel = match tls.cloned() {
         None => endpoint.connect_with_connector_lazy(tower::service_fn(names::connect)),
         Some(tls) => endpoint.connect_with_connector_lazy(tower::service_fn(move |uri| secure(uri, tls.clone()))),
-    })
+    };
+    Ok(BoxCloneSyncService::new(channel.map_err(|error| CallError(error.into()))))
 }
 
 /// Connects over TLS. The name that is verified is the host that is dialled.

@@ -6,7 +6,8 @@ use crate::proto::raft::StatusReply;
 use kaa_core::domain::ids::ServerId;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// What is known of the other agents.
 pub struct Peers {

@@ -15,6 +15,7 @@ pub mod backend;
 pub mod disk;
 pub mod handle;
 pub mod refused;
+pub mod runtime;
 pub mod server;
 pub mod snapshot;
 pub mod space;
@@ -137,11 +138,16 @@ impl Options {
 
 /// Starts Raft on a volume that belongs to a domain. Without `tls` it speaks in clear, which is for tests.
 pub async fn start(volume: Volume, options: Options, tls: Option<Tls>) -> Result<Handle, Error> {
+    start_among(volume, options, Peers::new(tls)).await
+}
+
+/// The same, with channels to the others that are there already.
+pub async fn start_among(volume: Volume, options: Options, peers: Peers) -> Result<Handle, Error> {
     let config = options.config()?;
     let volume::Parts { disk, dir, lock, backend, shelf, local, log } = volume.into_parts();
     let space = Space::new(disk, dir, options.min_free);
     let domain = local.domain.as_ref().ok_or(Error::NoDomain)?.to_string();
-    let connector = Connector::new(Peers::new(tls), domain, local.epoch.0);
+    let connector = Connector::new(peers, domain, local.epoch.0);
     let store = Store::start(backend, lock, log).map_err(Error::Writer)?;
     let machine = StateMachine::open(store.clone(), shelf.clone())?;
     let (domain, applied) = (machine.domain(), machine.applied());

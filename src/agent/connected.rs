@@ -13,8 +13,9 @@ use kaa_core::domain::ids::StartId;
 use kaa_core::domain::process::Stop;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 use tonic::Status;
 use tracing::info;
 

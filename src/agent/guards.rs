@@ -14,7 +14,7 @@ use crate::raft::{Admission, Agents};
 use std::sync::Arc;
 
 /// What all ports have in common, from the first moment until the agent ends.
-pub(super) struct Guards {
+pub struct Guards {
     pub(super) metrics: Arc<Metrics>,
     pub(super) tls: Tls,
     pub(super) refusals: Refusals,
@@ -22,7 +22,8 @@ pub(super) struct Guards {
 }
 
 impl Guards {
-    pub(super) fn new(tls: Tls) -> Self {
+    /// Makes them of the certificate that is shown and demanded.
+    pub fn new(tls: Tls) -> Self {
         let metrics = Arc::new(Metrics::new());
         let refusals = Refusals::new(metrics.clone());
         Self { metrics, tls, refusals, throttle: Arc::default() }

@@ -17,7 +17,7 @@ use kaa_core::membership::{Anchor, Change, Gate, gate, next_change};
 use kaa_core::resync::plan::Need;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 /// Passes the gate: returns once this volume's log may start. Says why while it does not.

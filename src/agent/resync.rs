@@ -15,7 +15,7 @@ use kaa_core::resync::plan::{Plan, Waiting};
 use kaa_core::resync::{confirm, plan};
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 /// What the last pass did, for whoever asks.

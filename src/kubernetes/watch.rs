@@ -12,6 +12,7 @@ use kaa_core::observed::objects::{Claim, Deployment, Named, Pod, StatefulSet};
 use kaa_core::observed::{Listing, Observed};
 use kube::Resource;
 use kube::core::Status;
+use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -27,6 +28,27 @@ pub const WATCH_SECONDS: u32 = 60;
 
 /// How long to wait before a kind that is forbidden is listed again: rights are granted by people.
 const FORBIDDEN_RETRY: Duration = Duration::from_secs(10);
+
+/// How long to wait after any other error, and by how much several agents are spread.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_SPREAD_MS: u64 = 500;
+
+/// A watch that failed is tried again at the same pace, however often it fails: the library's own pause grows to 30 s, and
+/// for so long an agent would not see that an API server is back.
+struct Steady;
+
+impl Iterator for Steady {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let spread = crate::clock::random_below(RETRY_SPREAD_MS);
+        Some(RETRY + Duration::from_millis(spread))
+    }
+}
+
+impl Backoff for Steady {
+    fn reset(&mut self) {}
+}
 
 /// What is watched, by whoever shares it.
 pub type Shared = Arc<RwLock<Observed>>;
@@ -109,7 +131,7 @@ where
             let mut last_error = String::new();
             loop {
                 let config = watcher::Config::default().timeout(WATCH_SECONDS);
-                let mut events = std::pin::pin!(watcher::watcher(api.clone(), config).default_backoff());
+                let mut events = std::pin::pin!(watcher::watcher(api.clone(), config).backoff(Steady));
                 while let Some(event) = events.next().await {
                     let forbidden = match event {
                         Ok(event) => {

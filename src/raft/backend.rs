@@ -9,6 +9,7 @@ use super::disk::Disk;
 use redb::{ReadableDatabase, ReadableTable, TableDefinition, TableHandle};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Why the storage failed.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +83,10 @@ pub trait Backend: Send {
     fn load(&mut self) -> Result<Loaded, Error>;
     /// Makes the changes, all or none, and durable when it returns.
     fn commit(&mut self, ops: &[Op]) -> Result<(), Error>;
+    /// How long a commit takes, for one that is simulated: then it is waited for in virtual time, and not in a thread.
+    fn simulated(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// The storage engines.

@@ -387,7 +387,7 @@ impl Handle {
         // It failed only if Raft had panicked, which whoever waits for `failed` hears of.
         let _ = self.0.raft.shutdown().await;
         let store = self.0.store.clone();
-        let _ = tokio::task::spawn_blocking(move || store.close()).await;
+        let _ = clock::blocking(move || store.close()).await;
     }
 
     /// Waits until Raft has stopped by itself and says why: the process must then end, with a status that is not 0.

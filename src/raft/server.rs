@@ -314,7 +314,7 @@ async fn make_known(handle: &Handle, request: &JoinRequest) -> Result<(), String
 
 /// Writes a part of a snapshot where it holds up nobody.
 async fn write(mut incoming: Incoming, data: Vec<u8>) -> Result<Result<Incoming, snapshot::Error>, Refusal> {
-    let writing = tokio::task::spawn_blocking(move || incoming.write(&data).map(|()| incoming));
+    let writing = clock::blocking(move || incoming.write(&data).map(|()| incoming));
     writing.await.map_err(|error| Refusal::internal(error.to_string()))
 }
 

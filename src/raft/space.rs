@@ -101,7 +101,7 @@ pub(super) async fn watch(handle: Handle) {
         sleep(PERIOD).await;
         let space = handle.space().clone();
         // It fails only if it panicked, and then the next look tells.
-        let _ = tokio::task::spawn_blocking(move || space.look()).await;
+        let _ = crate::clock::blocking(move || space.look()).await;
         let due = handed_over.is_none_or(|last| last.elapsed() > HAND_OVER_PERIOD);
         if due && handle.status().role == Role::Leader && handle.no_room().is_some() {
             tracing::warn!("handing over leadership: another may have room");

@@ -19,7 +19,7 @@ pub(super) type SharedDomain = Arc<RwLock<Domain>>;
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, snapshot::Error> + Send + 'static,
 ) -> io::Result<T> {
-    Ok(tokio::task::spawn_blocking(work).await.map_err(io::Error::other)??)
+    Ok(crate::clock::blocking(work).await??)
 }
 
 /// The state machine.

@@ -1,4 +1,5 @@
-//! The log store: a mirror in memory, and one thread that makes the changes durable in their order.
+//! The log store: a mirror in memory, and one thread that makes the changes durable in their order (in a simulation,
+//! one task).
 //!
 //! Whatever is queued goes into one commit, so that a burst of writes costs one fsync. Vote, append, truncate and purge
 //! go through the same queue; the committed index waits for the next commit of something else, since losing it costs
@@ -18,6 +19,7 @@ use std::io;
 use std::ops::RangeBounds;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// How many changes go into one commit at most: some megabytes, which redb still takes in a few milliseconds.
@@ -41,10 +43,14 @@ struct Job {
 const QUEUE: usize = 16_384;
 
 struct Writer {
-    queue: mpsc::SyncSender<Job>,
-    thread: JoinHandle<()>,
+    running: Running,
     /// Held until the last change is written.
     _lock: File,
+}
+
+enum Running {
+    Thread { queue: mpsc::SyncSender<Job>, thread: JoinHandle<()> },
+    Task { queue: tokio::sync::mpsc::Sender<Job> },
 }
 
 /// The log store; clones share it.
@@ -59,9 +65,21 @@ struct Shared {
 impl Store {
     /// Starts the writer.
     pub(super) fn start(backend: Box<dyn Backend>, lock: File, log: Log) -> io::Result<Self> {
-        let (queue, jobs) = mpsc::sync_channel(QUEUE);
-        let thread = std::thread::Builder::new().name("raft-log".into()).spawn(move || write(backend, &jobs))?;
-        let writer = Writer { queue, thread, _lock: lock };
+        let simulated = backend.simulated();
+        let commits = Commits { backend, failed: None, ops: Vec::new(), waiters: Vec::new() };
+        let running = match simulated {
+            None => {
+                let (queue, jobs) = mpsc::sync_channel(QUEUE);
+                let thread = std::thread::Builder::new().name("raft-log".into()).spawn(move || commits.write(&jobs))?;
+                Running::Thread { queue, thread }
+            }
+            Some(duration) => {
+                let (queue, jobs) = tokio::sync::mpsc::channel(QUEUE);
+                tokio::spawn(commits.write_in_virtual_time(jobs, duration));
+                Running::Task { queue }
+            }
+        };
+        let writer = Writer { running, _lock: lock };
         Ok(Self(Arc::new(Shared { log: Mutex::new(log), writer: Mutex::new(Some(writer)) })))
     }
 
@@ -101,7 +119,10 @@ impl Store {
         let writer = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let job = Job { ops, waiter };
         let refused = match writer.as_ref() {
-            Some(writer) => writer.queue.send(job).map_err(|refused| refused.0).err(),
+            Some(Writer { running: Running::Thread { queue, .. }, .. }) => queue.send(job).map_err(|it| it.0).err(),
+            Some(Writer { running: Running::Task { queue }, .. }) => {
+                queue.try_send(job).map_err(|it| it.into_inner()).err()
+            }
             None => Some(job),
         };
         if let Some(job) = refused {
@@ -113,7 +134,7 @@ impl Store {
 impl Shared {
     fn close(&self) {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Writer { queue, thread, _lock }) = writer {
+        if let Some(Writer { running: Running::Thread { queue, thread }, _lock }) = writer {
             drop(queue);
             // A panic of the writer was seen by everybody who waited for it.
             let _ = thread.join();
@@ -146,39 +167,65 @@ fn set<T: Serialize>(name: &'static str, value: &T) -> Result<Op, wire::Error> {
     Ok(Op::Set(name, wire::encode(value)?))
 }
 
-/// The writer's life: until the queue is closed and empty.
-fn write(mut backend: Box<dyn Backend>, jobs: &mpsc::Receiver<Job>) {
-    let mut failed: Option<Arc<backend::Error>> = None;
-    let (mut ops, mut waiters) = (Vec::new(), Vec::new());
-    loop {
-        let Ok(job) = jobs.recv() else { break };
-        take(job, &mut ops, &mut waiters);
-        while ops.len() < MAX_OPS_PER_COMMIT {
-            let Ok(job) = jobs.try_recv() else { break };
-            take(job, &mut ops, &mut waiters);
-        }
-        if waiters.is_empty() {
-            continue;
-        }
-        // After a failure nobody can say what is on disk: nothing is written any more.
-        if failed.is_none() {
-            failed = backend.commit(&ops).err().map(Arc::new);
-        }
-        ops.clear();
-        for waiter in waiters.drain(..) {
-            waiter.wake(failed.clone().map_or(Ok(()), |error| Err(io::Error::other(error))));
-        }
-    }
-    if failed.is_none() && !ops.is_empty() {
-        // Only the committed index is left; without it the next start replays less.
-        let _ = backend.commit(&ops);
-    }
+/// What is to be written next.
+struct Commits {
+    backend: Box<dyn Backend>,
+    failed: Option<Arc<backend::Error>>,
+    ops: Vec<Op>,
+    waiters: Vec<Waiter>,
 }
 
-fn take(job: Job, ops: &mut Vec<Op>, waiters: &mut Vec<Waiter>) {
-    ops.extend(job.ops);
-    if !matches!(job.waiter, Waiter::Nobody) {
-        waiters.push(job.waiter);
+impl Commits {
+    /// The writer's life: until the queue is closed and empty.
+    fn write(mut self, jobs: &mpsc::Receiver<Job>) {
+        loop {
+            let Ok(job) = jobs.recv() else { break };
+            self.take(job);
+            while self.ops.len() < MAX_OPS_PER_COMMIT {
+                let Ok(job) = jobs.try_recv() else { break };
+                self.take(job);
+            }
+            if !self.waiters.is_empty() {
+                self.commit();
+            }
+        }
+        if self.failed.is_none() && !self.ops.is_empty() {
+            // Only the committed index is left; without it the next start replays less.
+            let _ = self.backend.commit(&self.ops);
+        }
+    }
+
+    /// The same where a commit takes its time by the clock of a simulation.
+    async fn write_in_virtual_time(mut self, mut jobs: tokio::sync::mpsc::Receiver<Job>, duration: Duration) {
+        while let Some(job) = jobs.recv().await {
+            self.take(job);
+            while self.ops.len() < MAX_OPS_PER_COMMIT {
+                let Ok(job) = jobs.try_recv() else { break };
+                self.take(job);
+            }
+            if !self.waiters.is_empty() {
+                tokio::time::sleep(duration).await;
+                self.commit();
+            }
+        }
+    }
+
+    fn take(&mut self, job: Job) {
+        self.ops.extend(job.ops);
+        if !matches!(job.waiter, Waiter::Nobody) {
+            self.waiters.push(job.waiter);
+        }
+    }
+
+    fn commit(&mut self) {
+        // After a failure nobody can say what is on disk: nothing is written any more.
+        if self.failed.is_none() {
+            self.failed = self.backend.commit(&self.ops).err().map(Arc::new);
+        }
+        self.ops.clear();
+        for waiter in self.waiters.drain(..) {
+            waiter.wake(self.failed.clone().map_or(Ok(()), |error| Err(io::Error::other(error))));
+        }
     }
 }
 

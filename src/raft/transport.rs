@@ -6,7 +6,8 @@
 use super::snapshot::SnapshotData;
 use super::types::{LogId, Node, Snapshot, TypeConfig, Vote};
 use super::wire::{self, SnapshotHead};
-use crate::net::{self, Tls};
+use crate::clock;
+use crate::net::{self, Channel, Dial, Tls};
 use crate::proto::raft::raft_client::RaftClient;
 use crate::proto::raft::{
     JoinReply, JoinRequest, Message, Reply, SnapshotPart, StatusReply, StatusRequest, reply, snapshot_part,
@@ -22,11 +23,11 @@ use openraft::{OptionalSend, RaftNetworkFactory};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::io::AsyncReadExt;
-use tonic::transport::Channel;
 
 /// The greatest message. Snapshots go in parts.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
@@ -117,27 +118,42 @@ fn never_connected(status: &tonic::Status) -> bool {
 }
 
 /// The channels to other agents; clones share them.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Peers(Arc<Shared>);
 
-#[derive(Debug)]
 struct Shared {
     channels: Mutex<Channels>,
     fenced: AtomicU64,
 }
 
-#[derive(Debug)]
 struct Channels {
+    dial: Dial,
     tls: Option<Tls>,
     /// Under which of our certificates they were made.
     generation: u64,
     by_address: BTreeMap<String, Channel>,
 }
 
+impl fmt::Debug for Peers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Peers({} fenced)", self.fenced())
+    }
+}
+
 impl Peers {
     /// Makes it; nothing is connected yet.
     pub fn new(tls: Option<Tls>) -> Self {
-        let channels = Mutex::new(Channels { tls, generation: 0, by_address: BTreeMap::new() });
+        let dialled_with = tls.clone();
+        Self::made(Arc::new(move |address| net::channel(address, dialled_with.as_ref())), tls)
+    }
+
+    /// The same, with channels made in another way.
+    pub fn dialled(dial: Dial) -> Self {
+        Self::made(dial, None)
+    }
+
+    fn made(dial: Dial, tls: Option<Tls>) -> Self {
+        let channels = Mutex::new(Channels { dial, tls, generation: 0, by_address: BTreeMap::new() });
         Self(Arc::new(Shared { channels, fenced: AtomicU64::new(0) }))
     }
 
@@ -191,7 +207,7 @@ impl Peers {
         let channel = match channels.by_address.get(address) {
             Some(channel) => channel.clone(),
             None => {
-                let channel = net::channel(address, channels.tls.as_ref())?;
+                let channel = (channels.dial)(address)?;
                 channels.by_address.insert(address.to_owned(), channel.clone());
                 channel
             }
@@ -342,12 +358,15 @@ impl Connection {
 
 /// The content of a file in parts. It ends early where reading fails: the receiver counts.
 fn parts(file: std::fs::File) -> impl Stream<Item = SnapshotPart> {
-    stream::unfold(tokio::fs::File::from_std(file), |mut file| async {
-        let mut part = Vec::new();
-        let read = (&mut file).take(MAX_PART_BYTES as u64).read_to_end(&mut part).await;
-        match read {
-            Ok(1..) => Some((SnapshotPart { part: Some(snapshot_part::Part::Data(part)) }, file)),
-            Ok(0) => None,
+    stream::unfold(Arc::new(file), |file| async {
+        let reading = file.clone();
+        let read = clock::blocking(move || {
+            let mut part = Vec::new();
+            (&*reading).take(MAX_PART_BYTES as u64).read_to_end(&mut part).map(|_| part)
+        });
+        match read.await.flatten() {
+            Ok(part) if part.is_empty() => None,
+            Ok(part) => Some((SnapshotPart { part: Some(snapshot_part::Part::Data(part)) }, file)),
             Err(error) => {
                 tracing::warn!(%error, "the snapshot cannot be read");
                 None

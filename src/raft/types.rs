@@ -1,13 +1,10 @@
 //! What openraft is instantiated with. Nothing outside `raft` names openraft's types.
 
+use super::runtime::Runtime;
 use kaa_core::domain::command::{Outcome, Request};
 use kaa_core::domain::ids::Millis;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-
-/// The async runtime that Raft runs on; a simulation replaces it here.
-#[allow(deprecated, reason = "the crate that it moved to is not a dependency of ours otherwise")]
-pub type Runtime = openraft::impls::TokioRuntime;
 
 openraft::declare_raft_types!(
     /// The types of our Raft. Terms carry the membership epoch in their high 32 bits.

@@ -125,7 +125,7 @@ struct Identity {
 
 /// An open volume whose Raft does not run.
 pub struct Volume {
-    engine: Engine,
+    opener: Opener,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     lock: File,
@@ -152,6 +152,9 @@ impl std::fmt::Debug for Volume {
     }
 }
 
+/// Opens the storage of the log in a directory, or makes it.
+pub type Opener = Box<dyn FnMut(&dyn Disk, &Path) -> Result<Box<dyn Backend>, backend::Error> + Send>;
+
 impl Volume {
     /// Opens the volume in a directory and makes an empty log if there is none.
     pub fn open(dir: &Path) -> Result<Self, Error> {
@@ -160,19 +163,20 @@ impl Volume {
 
     /// The same, by the storage engine that is asked for.
     pub fn open_in(dir: &Path, engine: Engine) -> Result<Self, Error> {
-        Self::open_with(Arc::new(Local), dir, engine)
+        Self::open_with(Arc::new(Local), dir, Box::new(move |disk, dir| engine.open(disk, dir)))
     }
 
     #[cfg(test)]
     pub(super) fn open_on(disk: Arc<dyn Disk>, dir: &Path) -> Result<Self, Error> {
-        Self::open_with(disk, dir, Engine::Redb)
+        Self::open_with(disk, dir, Box::new(|disk, dir| Engine::Redb.open(disk, dir)))
     }
 
-    fn open_with(disk: Arc<dyn Disk>, dir: &Path, engine: Engine) -> Result<Self, Error> {
+    /// The same, on another disk and with storage of another kind: a simulation's.
+    pub fn open_with(disk: Arc<dyn Disk>, dir: &Path, mut opener: Opener) -> Result<Self, Error> {
         disk.create_dirs(dir).map_err(|source| Error::File { path: dir.into(), source })?;
         let lock = lock(dir)?;
-        let (backend, shelf, identity, log) = open_log(&disk, dir, engine)?;
-        Ok(Self { engine, disk, dir: dir.into(), lock, backend, shelf, identity, log })
+        let (backend, shelf, identity, log) = open_log(&disk, dir, &mut opener)?;
+        Ok(Self { opener, disk, dir: dir.into(), lock, backend, shelf, identity, log })
     }
 
     /// Whose log it is, as the gate judges it.
@@ -252,7 +256,7 @@ impl Volume {
             let failed = |source| Error::File { path: kept.clone(), source };
             self.disk.rename(&self.dir.join("log"), &kept).map_err(failed)?;
             self.disk.sync_dir(&self.dir).map_err(failed)?;
-            (self.backend, self.shelf, self.identity, self.log) = open_log(&self.disk, &self.dir, self.engine)?;
+            (self.backend, self.shelf, self.identity, self.log) = open_log(&self.disk, &self.dir, &mut self.opener)?;
         }
         self.backend.commit(&[
             set(names::EPOCH, &anchor.epoch)?,
@@ -303,10 +307,10 @@ fn lock(dir: &Path) -> Result<File, Error> {
 
 type OpenLog = (Box<dyn Backend>, Shelf, Identity, Log);
 
-fn open_log(disk: &Arc<dyn Disk>, dir: &Path, engine: Engine) -> Result<OpenLog, Error> {
+fn open_log(disk: &Arc<dyn Disk>, dir: &Path, opener: &mut Opener) -> Result<OpenLog, Error> {
     let log_dir = dir.join("log");
     let shelf = Shelf::open(disk.clone(), log_dir.join("snapshots"))?;
-    let mut backend = engine.open(&**disk, &log_dir)?;
+    let mut backend = opener(&**disk, &log_dir)?;
     for dir in [log_dir.as_path(), dir] {
         // Both: without its own name the whole directory of the log is gone after a loss of power.
         disk.sync_dir(dir).map_err(|source| Error::File { path: dir.into(), source })?;
