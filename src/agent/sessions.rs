@@ -16,7 +16,9 @@ use futures::{Stream, StreamExt};
 use kaa_core::domain::archive::Marker;
 use kaa_core::domain::command::{Command, Outcome, Refusal, Registered, Role};
 use kaa_core::domain::ids::{ArchiveId, Millis, SessionNumber, StartId};
-use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration, SessionState};
+use kaa_core::domain::process::{
+    About, EngineKind, EngineState, ExitReason, Identity, Process, Registration, SessionState,
+};
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -222,6 +224,9 @@ async fn serve(
         if shared.vouches_for_nobody() {
             return Err(Status::unavailable("this agent does not hear of a quorum: try another"));
         }
+        if is_over(shared, &registered) {
+            return Err(Status::aborted("the domain holds this session for over: register again"));
+        }
         match message {
             From::Register(_) => return Err(Status::invalid_argument("Register comes once for each stream")),
             From::Heartbeat(heartbeat) => send(answers, To::Heartbeat(heartbeat)).await?,
@@ -295,6 +300,14 @@ async fn registration(shared: &Shared, register: wire::Register) -> Result<Regis
         },
         evidence: read,
     })
+}
+
+/// Whether the domain has given the session up, or has a later one, while its stream is up here: another agent may have
+/// said that it is lost, or a registration that came late may have taken its place. The engine would not notice by
+/// itself.
+fn is_over(shared: &Shared, registered: &Registered) -> bool {
+    let over = |process: &Process| process.session.is_over(registered.session);
+    shared.raft.read(|domain| domain.processes.get(&registered.process).is_some_and(over))
 }
 
 async fn report_state(shared: &Shared, registered: &Registered, state: &wire::State) -> Result<(), Status> {

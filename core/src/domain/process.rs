@@ -124,6 +124,14 @@ pub struct Session {
     pub state: SessionState,
 }
 
+impl Session {
+    /// Whether the session of a number is over: lost, or followed by a later one. One that the domain has yet to hear
+    /// of is not.
+    pub fn is_over(&self, number: SessionNumber) -> bool {
+        number < self.number || number == self.number && self.state != SessionState::Live
+    }
+}
+
 /// Whether a session is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SessionState {
@@ -257,4 +265,17 @@ pub struct Registration {
     pub about: About,
     /// What the agent read of its pod; `None` if it may not or could not read it.
     pub evidence: Option<super::evidence::Evidence>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Millis, Session, SessionNumber, SessionState};
+
+    #[test]
+    fn a_session_is_over_once_it_is_lost_or_another_has_followed() {
+        let session = |state| Session { server: "admin-0".into(), number: SessionNumber(2), connection: 7, state };
+        let over = |session: Session| [1, 2, 3].map(|number| session.is_over(SessionNumber(number)));
+        assert_eq!(over(session(SessionState::Live)), [true, false, false]);
+        assert_eq!(over(session(SessionState::Lost(Millis(5)))), [true, true, false]);
+    }
 }
