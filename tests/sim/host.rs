@@ -1,0 +1,223 @@
+//! One agent: a real one, alone in a runtime of its own, whose clock moves when it is stepped. It can be killed (the
+//! runtime is dropped with everything in it), paused (it is not stepped; then its clock leaps), and started again.
+
+use crate::disk::{Disk, Unsynced};
+use crate::kubernetes::Kubernetes;
+use crate::network::{Network, serve};
+use crate::trace::Trace;
+use kaa::agent::{self, Door, Shared, Surroundings};
+use kaa::config::{AgentArgs, Config, Deletion};
+use kaa::metrics::Metrics;
+use kaa::raft::backend::Engine;
+use kaa::raft::{self, Volume};
+use kaa_core::observed::objects::ANNOTATION_PREFIX;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+use tokio::task::LocalSet;
+use tokio::time::Instant;
+
+/// What an agent needs of the world.
+#[derive(Clone)]
+pub struct Ground {
+    pub network: Network,
+    pub kubernetes: Kubernetes,
+    pub trace: Trace,
+}
+
+/// One admin server.
+pub struct Host {
+    pub name: String,
+    ordinal: usize,
+    dir: PathBuf,
+    disk: Disk,
+    pod_uid: String,
+    seed: u64,
+    starts: u64,
+    running: Option<Running>,
+}
+
+struct Running {
+    /// Where the agent's first task runs; goes before the runtime.
+    local: LocalSet,
+    runtime: Runtime,
+    begin: Instant,
+    elapsed: Duration,
+    /// How long it has been paused.
+    paused: Option<Duration>,
+    shared: Arc<Mutex<Option<Arc<Shared>>>>,
+    stopper: watch::Sender<bool>,
+}
+
+/// A runtime whose time and chance are given.
+pub fn runtime(seed: &str) -> Runtime {
+    let mut builder = Builder::new_current_thread();
+    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(seed.as_bytes()));
+    builder.enable_time().start_paused(true).build().expect("a runtime without sockets")
+}
+
+impl Host {
+    pub fn new(ordinal: usize, dir: PathBuf, pod_uid: String, seed: u64) -> Self {
+        let name = format!("kaa-admin-{ordinal}");
+        Self { name, ordinal, dir, disk: Disk::default(), pod_uid, seed, starts: 0, running: None }
+    }
+
+    fn config(&self) -> Config {
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let args = AgentArgs {
+            server: self.name.clone(),
+            pod_uid: self.pod_uid.clone(),
+            domain: "kaa".to_owned(),
+            cluster: "default".to_owned(),
+            namespace: Some("default".to_owned()),
+            service: None,
+            address_suffix: None,
+            data_dir: self.dir.clone(),
+            store: Engine::Redb,
+            min_free: 0,
+            tls_dir: self.dir.clone(),
+            listen_peers: "127.0.0.1:48005".parse().expect("an address"),
+            listen_engines: any,
+            listen_http: any,
+            hosts_file: None,
+            credentials_file: None,
+            purge_delay: Duration::ZERO,
+            database_deletion: Deletion::Auto,
+            annotation_prefix: ANNOTATION_PREFIX.to_owned(),
+            token_audience: None,
+        };
+        Config::new(args).expect("a name with an ordinal")
+    }
+
+    /// Starts the agent, unless it runs.
+    pub fn start(&mut self, ground: &Ground) {
+        match &self.running {
+            // What has not ended by now is killed.
+            Some(running) if *running.stopper.borrow() => self.kill(),
+            Some(_) => return,
+            None => {}
+        }
+        self.starts += 1;
+        let runtime = runtime(&format!("{} {} {}", self.seed, self.name, self.starts));
+        let shared = Arc::new(Mutex::new(None));
+        let (stopper, stop) = watch::channel(false);
+        let life = live(self.config(), ground.clone(), self.disk.clone(), shared.clone(), stop, self.ordinal);
+        let (trace, name) = (ground.trace.clone(), self.name.clone());
+        let local = LocalSet::new();
+        let begin = local.block_on(&runtime, async move {
+            tokio::task::spawn_local(async move {
+                if let Err(error) = life.await {
+                    trace.wrong(&format!("agent {name} ended by itself: {error:#}"));
+                }
+            });
+            Instant::now()
+        });
+        self.running = Some(Running { local, runtime, begin, elapsed: Duration::ZERO, paused: None, shared, stopper });
+    }
+
+    /// Lets its clock move on by `tick`, and everything happen that is due.
+    pub fn step(&mut self, tick: Duration) {
+        let Some(running) = &mut self.running else { return };
+        match &mut running.paused {
+            Some(paused) => *paused += tick,
+            None => {
+                running.elapsed += tick;
+                let until = running.begin + running.elapsed;
+                running.local.block_on(&running.runtime, async move { tokio::time::sleep_until(until).await });
+            }
+        }
+    }
+
+    /// Tells it to end.
+    pub fn stop(&mut self) {
+        if let Some(running) = &self.running {
+            running.stopper.send_replace(true);
+        }
+    }
+
+    /// Kills it.
+    pub fn kill(&mut self) {
+        self.running = None;
+    }
+
+    /// Takes its volume and its pod away; a new pod with an empty volume comes in their place.
+    pub fn wipe(&mut self, pod_uid: String) {
+        self.kill();
+        self.pod_uid = pod_uid;
+        self.disk = Disk::default();
+        std::fs::remove_dir_all(&self.dir).expect("its directory is there");
+    }
+
+    pub fn pause(&mut self) {
+        if let Some(running) = &mut self.running {
+            running.paused.get_or_insert(Duration::ZERO);
+        }
+    }
+
+    pub fn resume(&mut self) {
+        let Some(running) = &mut self.running else { return };
+        if let Some(paused) = running.paused.take() {
+            running.elapsed += paused;
+            running.local.block_on(&running.runtime, async move { tokio::time::advance(paused).await });
+        }
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.paused.is_none() && !*running.stopper.borrow())
+    }
+
+    /// Looks at the agent, once its Raft runs, by its own clock: outside of its runtime there would be the machine's.
+    pub fn look<T>(&self, look: impl FnOnce(&Shared) -> T) -> Option<T> {
+        let _entered = self.running.as_ref()?.runtime.enter();
+        self.shared().map(|shared| look(&shared))
+    }
+
+    /// The agent's inside, once its Raft runs.
+    fn shared(&self) -> Option<Arc<Shared>> {
+        self.running.as_ref()?.shared.lock().unwrap().clone()
+    }
+
+    /// Runs something in the agent's runtime, if its Raft runs.
+    pub fn spawn<F>(&self, work: impl FnOnce(Arc<Shared>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        if let (Some(running), Some(shared)) = (&self.running, self.shared()) {
+            running.runtime.spawn(work(shared));
+        }
+    }
+}
+
+/// The life of an agent.
+async fn live(
+    config: Config,
+    ground: Ground,
+    disk: Disk,
+    slot: Arc<Mutex<Option<Arc<Shared>>>>,
+    stop: watch::Receiver<bool>,
+    ordinal: usize,
+) -> anyhow::Result<()> {
+    let Ground { network, kubernetes, .. } = ground;
+    let server = config.server.to_string();
+    let kubernetes = kaa::kubernetes::Kubernetes::new(kubernetes.client(&server), "default");
+    let opener = disk.opener(Duration::from_millis(1 + ordinal as u64));
+    let volume = Volume::open_with(Arc::new(Unsynced), &config.data_dir, opener)?;
+    let address = config.peer_address("default", config.ordinal);
+    let host = raft::Host::new(config.server.clone(), address.clone(), config.cluster.clone(), "0.0.0".to_owned());
+    host.set_local_log(volume.local_log());
+    tokio::spawn(serve(raft::Service::serve(host.clone()), network.listen(&address)));
+    let links = raft::Peers::dialled(network.dial(&server));
+    let (metrics, door) = (Arc::new(Metrics::new()), Arc::new(Door::new(&config)));
+    let begun = agent::begin(Surroundings { config, kubernetes, volume, host, links, metrics, door, stop }).await?;
+    let Some(agent) = begun else { return Ok(()) };
+    tokio::spawn(serve(agent::engine_service(&agent.shared), network.listen(&format!("{server}:48004"))));
+    *slot.lock().unwrap() = Some(agent.shared.clone());
+    let shared = agent.shared.clone();
+    tokio::select! {
+        () = shared.stopping() => agent.end().await,
+        failure = shared.raft.failed() => anyhow::bail!("raft has stopped: {failure}"),
+    }
+    Ok(())
+}
