@@ -3,12 +3,15 @@
 use crate::engine::Truth;
 use crate::host::Host;
 use crate::trace::Trace;
+use crate::world::EPOCH_MS;
 use embedded_kubernetes::instance::Instance;
 use embedded_kubernetes::object::{number, text, uid};
 use embedded_kubernetes::resource::Kind;
 use embedded_kubernetes::store::Key;
 use kaa_core::domain::Domain;
 use kaa_core::domain::archive::{Archive, Claim, RemovalReason};
+use kaa_core::domain::audit::Subject;
+use kaa_core::domain::command::Role;
 use kaa_core::domain::database::DatabaseState;
 use kaa_core::domain::ids::{ArchiveId, DatabaseName, Millis, StartId};
 use kaa_core::domain::invariants::{step_violations, violations};
@@ -17,9 +20,9 @@ use kaa_core::resync::plan::Waiting;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-/// An ordinal that was unwanted at some time within this may have been removed: so long a proposal may be under way
-/// after its evidence was read (the two read and propose limits, and a pause of the proposer that the fence outlives).
-const UNWANTED_WITHIN_MS: u64 = 12_000;
+/// How long before its evidence is dated it may have been read: an answer is waited for for a second, and watches may not
+/// stand in for it.
+const UNWANTED_WITHIN_MS: u64 = 1_500;
 
 /// What was seen so far.
 pub struct Checks {
@@ -81,6 +84,7 @@ impl Checks {
             }
             self.compare(&earlier, &domain, now_ms);
             self.cold_started(&earlier, &domain);
+            self.fenced(&earlier, &domain);
             for (cluster, leader) in &earlier.resync {
                 if domain.resync.get(cluster).is_none_or(|later| later.epoch < leader.epoch) {
                     self.trace.wrong(&format!("entry {index}: the resync epoch of {cluster} went back"));
@@ -98,6 +102,20 @@ impl Checks {
         self.instance.look(|store| store.find(&key).is_some_and(|found| uid(found) == claim.uid.as_str()))
     }
 
+    /// Whether what a resync leader took away was taken away by the one that led then.
+    fn fenced(&self, before: &Domain, after: &Domain) {
+        let new = after.audit.records().rev().take_while(|record| record.index > before.index);
+        for record in new.filter(|it| it.actor.role == Role::ResyncLeader && it.evidence.is_some()) {
+            for (cluster, now) in &after.resync {
+                let leader = if record.index >= now.epoch.0 { Some(now) } else { before.resync.get(cluster) };
+                if leader.is_none_or(|leader| leader.holder.as_str() != record.actor.name) {
+                    let words = format!("entry {}: {} did not lead: {}", record.index, record.actor.name, record.what);
+                    self.trace.wrong(&words);
+                }
+            }
+        }
+    }
+
     fn compare(&mut self, before: &Domain, after: &Domain, now_ms: u64) {
         for (id, archive) in &before.archives {
             let later = after.archives.get(id);
@@ -112,7 +130,10 @@ impl Checks {
             if let Some(removal) = removal {
                 self.taken_away += 1;
                 self.trace.line(&format!("archive {id} is removed: {}", removal.because));
-                self.removed(*id, archive, removal.because, now_ms);
+                let subject = Subject::Archive(*id);
+                let record = after.audit.of(&subject).rev().find_map(|it| it.evidence.as_ref());
+                let read_ms = record.map_or(now_ms, |evidence| evidence.read_at.0.saturating_sub(EPOCH_MS));
+                self.removed(*id, archive, removal.because, read_ms);
             }
         }
         for (id, archive) in after.archives.iter().filter(|(id, _)| !before.archives.contains_key(id)) {
@@ -157,13 +178,13 @@ impl Checks {
         }
     }
 
-    fn removed(&self, id: ArchiveId, archive: &Archive, because: RemovalReason, now_ms: u64) {
+    fn removed(&self, id: ArchiveId, archive: &Archive, because: RemovalReason, read_ms: u64) {
         let ordinal = archive.claim.as_ref().and_then(|claim| claim.owner.as_ref()).map(|owner| owner.ordinal);
         match because {
             RemovalReason::ClaimDeleted if self.claim_lives(archive) => {
                 self.trace.wrong(&format!("archive {id} is removed and its claim lives"));
             }
-            RemovalReason::ScaledDown if !self.was_unwanted(ordinal.unwrap_or(0), now_ms) => {
+            RemovalReason::ScaledDown if !self.was_unwanted(ordinal.unwrap_or(0), read_ms) => {
                 self.trace.wrong(&format!("archive {id} is removed and its ordinal was wanted"));
             }
             RemovalReason::ClaimDeleted | RemovalReason::ScaledDown => {}

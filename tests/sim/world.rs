@@ -27,7 +27,7 @@ use tokio::time::Instant;
 /// How far the clocks move in one step: the grain of what happens between agents.
 const TICK_MS: u64 = 4;
 /// The wall time at which a run begins.
-const EPOCH_MS: u64 = 1_750_000_000_000;
+pub const EPOCH_MS: u64 = 1_750_000_000_000;
 /// How long the domain may take to converge once nothing goes wrong any more: the Lease of one that is gone, two passes
 /// of the resync, and the next look of everybody else.
 const CONVERGED_WITHIN_MS: u64 = 60_000;
