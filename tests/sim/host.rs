@@ -5,19 +5,26 @@ use crate::disk::{Disk, Unsynced};
 use crate::kubernetes::Kubernetes;
 use crate::network::{Network, serve};
 use crate::trace::Trace;
-use kaa::agent::{self, Door, Shared, Surroundings};
+use kaa::agent::{self, Door, Guards, Shared, Surroundings};
+use kaa::certificates;
 use kaa::config::{AgentArgs, Config, Deletion};
-use kaa::metrics::Metrics;
+use kaa::net::Tls;
 use kaa::raft::backend::Engine;
 use kaa::raft::{self, Volume};
 use kaa_core::observed::objects::ANNOTATION_PREFIX;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
+
+/// Shown to nobody: the simulated network has no sockets to secure.
+static TLS: LazyLock<Tls> = LazyLock::new(|| {
+    let made = certificates::make(&["kaa-admin".to_owned()], 1).expect("certificates");
+    Tls::from_pem(made.ca_certificate, made.certificate, made.key).expect("they fit")
+});
 
 /// What an agent needs of the world.
 #[derive(Clone)]
@@ -207,10 +214,11 @@ async fn live(
     let address = config.peer_address("default", config.ordinal);
     let host = raft::Host::new(config.server.clone(), address.clone(), config.cluster.clone(), "0.0.0".to_owned());
     host.set_local_log(volume.local_log());
-    tokio::spawn(serve(raft::Service::serve(host.clone()), network.listen(&address)));
+    tokio::spawn(serve(raft::Service::serve(host.clone(), raft::Admission::Anybody), network.listen(&address)));
     let links = raft::Peers::dialled(network.dial(&server));
-    let (metrics, door) = (Arc::new(Metrics::new()), Arc::new(Door::new(&config)));
-    let begun = agent::begin(Surroundings { config, kubernetes, volume, host, links, metrics, door, stop }).await?;
+    let door = Arc::new(Door::new(&config, TLS.clone(), kubernetes.rights.clone()));
+    let guards = Guards::new(TLS.clone());
+    let begun = agent::begin(Surroundings { config, kubernetes, volume, host, links, guards, door, stop }).await?;
     let Some(agent) = begun else { return Ok(()) };
     tokio::spawn(serve(agent::engine_service(&agent.shared), network.listen(&format!("{server}:48004"))));
     *slot.lock().unwrap() = Some(agent.shared.clone());
