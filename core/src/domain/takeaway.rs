@@ -164,7 +164,9 @@ impl Domain {
     /// Another cluster that takes part in the domain, where something may want what nothing wants here.
     pub fn other_cluster(&self, cluster: &ClusterName) -> Option<&ClusterName> {
         let servers = self.servers.values().map(|server| &server.cluster);
-        self.resync.keys().chain(servers).find(|known| *known != cluster)
+        let archives = self.archives.values().map(|archive| &archive.cluster);
+        let processes = self.processes.values().map(|process| &process.cluster);
+        self.resync.keys().chain(servers).chain(archives).chain(processes).find(|known| *known != cluster)
     }
 
     pub(super) fn purge_archive(
