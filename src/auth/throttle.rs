@@ -61,7 +61,10 @@ impl Throttle {
     /// Gives an attempt back: it succeeded, or its failure was not the caller's.
     pub fn refund(&self, from: Option<IpAddr>) {
         let mut spent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(spent) = spent.get_mut(&from.map(network)) {
+        let own = from.map(network);
+        // One that is not told apart spent what those share.
+        let from = if spent.contains_key(&own) { own } else { None };
+        if let Some(spent) = spent.get_mut(&from) {
             spent.number = spent.number.saturating_sub(1);
         }
     }
@@ -118,5 +121,17 @@ mod tests {
             let _ = throttle.attempt(Some(IpAddr::from(n.to_be_bytes())), now);
         }
         assert_eq!(throttle.0.lock().unwrap().len(), MOST_ADDRESSES + 1);
+    }
+
+    #[test]
+    fn whoever_succeeds_is_not_held_up_by_a_flood_of_addresses_either() {
+        let (throttle, now) = (Throttle::default(), Instant::now());
+        for n in 0..u32::try_from(MOST_ADDRESSES).unwrap() {
+            assert_eq!(throttle.attempt(Some(IpAddr::from(n.to_be_bytes())), now), Ok(()));
+        }
+        for _ in 0..BURST * 3 {
+            assert_eq!(throttle.attempt(from("192.0.2.1"), now), Ok(()));
+            throttle.refund(from("192.0.2.1"));
+        }
     }
 }
