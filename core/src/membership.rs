@@ -1,8 +1,18 @@
 //! Who may start, found and vote: the pure part of the membership protocol (docs/membership.md).
+//!
+//! [`gate`] says what an agent does before its Raft starts, [`seen`] what one does whose Raft runs, when they look at the
+//! anchor; [`change`] what the Raft leader does about who votes; [`overrule`] when, and by whom, a new epoch is begun
+//! without a majority of the old one. `model/` explores all that can happen with these same functions.
+
+pub mod change;
+pub mod logs;
+pub mod overrule;
+
+pub use change::{Change, Member, Membership, next_change};
 
 use crate::domain::ids::{DomainId, MembershipEpoch, RaftId, ServerId};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Ordering;
 use std::fmt;
 
 /// What the anchor says: which domain this is, which founding it descends from, and which log founds it.
@@ -14,6 +24,9 @@ pub struct Anchor {
     pub epoch: MembershipEpoch,
     /// The log that founds this epoch.
     pub founder: RaftId,
+    /// Whether a person gave up what only others had: then the founder waits until their processes are gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lossy: bool,
 }
 
 /// What a volume says of the log on it.
@@ -25,6 +38,8 @@ pub struct LocalLog {
     pub epoch: MembershipEpoch,
     /// Its id, durable before anything is sent.
     pub raft_id: RaftId,
+    /// Whether it takes part in an override: nothing is appended to it, and it votes for nobody.
+    pub sealed: bool,
 }
 
 /// What an agent does at the gate, once per pod UID, before its Raft starts.
@@ -36,6 +51,8 @@ pub enum Gate {
     Found(Anchor),
     /// Start on the log as it is.
     Start,
+    /// The log is sealed: go on with the override until the epoch moves.
+    Overrule,
     /// Set the log aside if it holds anything, take a new raft id, and ask to join.
     Join(Anchor),
     /// Do not start; read again later.
@@ -51,6 +68,21 @@ pub enum Waiting {
     ForTheFirst,
     /// This server held a log of a domain whose anchor is gone.
     AnchorMissing(DomainId),
+    /// There is no anchor, but a Lease that only agents with a domain make: a domain was here.
+    Lease(String),
+    /// There is no anchor, but another agent of the StatefulSet has a log of a domain.
+    Answered(ServerId, DomainId),
+}
+
+/// What speaks for a domain that was here before, though there is no anchor; and whether this server may found one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Traces {
+    /// Whether this is the server with the first ordinal.
+    pub first: bool,
+    /// The resync Lease, if there is one.
+    pub lease: Option<String>,
+    /// Agents of the StatefulSet that have a log of a domain.
+    pub answered: Vec<(ServerId, DomainId)>,
 }
 
 /// Why an agent will not start.
@@ -79,6 +111,14 @@ impl fmt::Display for Waiting {
             Self::AnchorMissing(domain) => {
                 write!(f, "this volume holds a log of domain {domain}, whose anchor is gone")
             }
+            Self::Lease(lease) => write!(
+                f,
+                "there is no anchor, but the lease {lease} is of a domain that was here: bring its volumes back, or delete \
+                 that lease as well if a new domain shall begin"
+            ),
+            Self::Answered(server, domain) => {
+                write!(f, "there is no anchor, but {server} has a log of domain {domain}")
+            }
         }
     }
 }
@@ -97,81 +137,60 @@ impl fmt::Display for Refusal {
 }
 
 /// Decides at the gate. `anchor` is what a fresh read showed: `None` means that there is none, for certain.
-pub fn gate(anchor: Option<&Anchor>, local: &LocalLog, first: bool) -> Gate {
-    let Some(anchor) = anchor else {
-        return match &local.domain {
-            Some(domain) => Gate::Wait(Waiting::AnchorMissing(domain.clone())),
-            None if first => Gate::CreateAnchor,
-            None => Gate::Wait(Waiting::ForTheFirst),
-        };
-    };
+pub fn gate(anchor: Option<&Anchor>, local: &LocalLog, traces: &Traces) -> Gate {
+    let Some(anchor) = anchor else { return without_anchor(local, traces) };
+    match seen(Some(anchor), local) {
+        Seen::Mine if local.sealed => Gate::Overrule,
+        Seen::Mine => Gate::Start,
+        Seen::Newer if anchor.founder == local.raft_id => Gate::Found(anchor.clone()),
+        Seen::Newer => Gate::Join(anchor.clone()),
+        Seen::Contradiction(why) => Gate::Refuse(why),
+        // There is one.
+        Seen::Missing => without_anchor(local, traces),
+    }
+}
+
+/// A domain begins only where nothing speaks for another one, and at one server only.
+fn without_anchor(local: &LocalLog, traces: &Traces) -> Gate {
+    if let Some(domain) = &local.domain {
+        return Gate::Wait(Waiting::AnchorMissing(domain.clone()));
+    }
+    if let Some((server, domain)) = traces.answered.first() {
+        return Gate::Wait(Waiting::Answered(server.clone(), domain.clone()));
+    }
+    if !traces.first {
+        return Gate::Wait(Waiting::ForTheFirst);
+    }
+    match &traces.lease {
+        Some(lease) => Gate::Wait(Waiting::Lease(lease.clone())),
+        None => Gate::CreateAnchor,
+    }
+}
+
+/// What the anchor says to an agent with a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It is of this log's domain and epoch.
+    Mine,
+    /// A later epoch was founded: the log is of no use any more, unless the anchor names it.
+    Newer,
+    /// It is gone. Whoever runs goes on, and says so.
+    Missing,
+    /// It is another domain's, or was turned back. Whoever runs goes on, and says so.
+    Contradiction(Refusal),
+}
+
+/// Judges the anchor; also when Raft runs, where [`Seen::Newer`] stops it.
+pub fn seen(anchor: Option<&Anchor>, local: &LocalLog) -> Seen {
+    let Some(anchor) = anchor else { return Seen::Missing };
     if let Some(mine) = &local.domain
         && *mine != anchor.domain
     {
-        return Gate::Refuse(Refusal::AnotherDomain { mine: mine.clone(), anchor: anchor.domain.clone() });
+        return Seen::Contradiction(Refusal::AnotherDomain { mine: mine.clone(), anchor: anchor.domain.clone() });
     }
     match anchor.epoch.cmp(&local.epoch) {
-        std::cmp::Ordering::Equal => Gate::Start,
-        std::cmp::Ordering::Less => Gate::Refuse(Refusal::AnchorBehind { mine: local.epoch, anchor: anchor.epoch }),
-        std::cmp::Ordering::Greater if anchor.founder == local.raft_id => Gate::Found(anchor.clone()),
-        std::cmp::Ordering::Greater => Gate::Join(anchor.clone()),
+        Ordering::Equal => Seen::Mine,
+        Ordering::Greater => Seen::Newer,
+        Ordering::Less => Seen::Contradiction(Refusal::AnchorBehind { mine: local.epoch, anchor: anchor.epoch }),
     }
-}
-
-/// A log that Raft replicates to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// Whose it is.
-    pub server: ServerId,
-    /// Whether it has (nearly) everything that is committed.
-    pub caught_up: bool,
-}
-
-/// Raft's membership as its leader sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Membership {
-    /// The voter sets: one, or two while a change is under way. The last is where it goes.
-    pub halves: Vec<BTreeSet<RaftId>>,
-    /// Every log that is replicated to, voter or not.
-    pub members: BTreeMap<RaftId, Member>,
-}
-
-/// What the leader changes next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// Nothing.
-    None,
-    /// Make exactly these the voters.
-    Voters(BTreeSet<RaftId>),
-    /// Forget these logs, which do not vote: their server came back with another one.
-    Forget(BTreeSet<RaftId>),
-}
-
-/// Decides the next step of the membership. `current` names each server's log of today, `wanted` the servers that
-/// shall vote; a server that votes already is not taken out by this function, unless its log was replaced.
-///
-/// A change under way is always finished forward, with the last half as its goal: going back could commit two
-/// memberships that share no majority.
-pub fn next_change(
-    membership: &Membership,
-    current: &BTreeMap<ServerId, RaftId>,
-    wanted: &BTreeSet<ServerId>,
-) -> Change {
-    if let [_, .., last] = membership.halves.as_slice() {
-        return Change::Voters(last.clone());
-    }
-    let voters = membership.halves.first().cloned().unwrap_or_default();
-    let is_current = |id: &RaftId| {
-        let server = membership.members.get(id).map(|member| &member.server);
-        server.is_none_or(|server| current.get(server).is_none_or(|log| log == id))
-    };
-    let joins = |id: &RaftId, member: &Member| member.caught_up && wanted.contains(&member.server) && is_current(id);
-    let mut goal: BTreeSet<RaftId> = voters.iter().filter(|id| is_current(id)).copied().collect();
-    goal.extend(membership.members.iter().filter(|(id, member)| joins(id, member)).map(|(id, _)| *id));
-    if !goal.is_empty() && goal != voters {
-        return Change::Voters(goal);
-    }
-    let stale: BTreeSet<RaftId> =
-        membership.members.keys().filter(|id| !voters.contains(id) && !is_current(id)).copied().collect();
-    if stale.is_empty() { Change::None } else { Change::Forget(stale) }
 }

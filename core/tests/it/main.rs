@@ -5,6 +5,7 @@
 
 mod faults;
 mod membership;
+mod overrule;
 mod script;
 mod sequences;
 

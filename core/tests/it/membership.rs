@@ -1,66 +1,118 @@
-//! The gate and the leader's next change, case by case.
+//! The gate, the anchor as a running agent sees it, and the leader's next change, case by case.
 
 use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
-use kaa_core::membership::{Anchor, Change, Gate, LocalLog, Member, Membership, Refusal, Waiting, gate, next_change};
+use kaa_core::membership::change::{Reason, Step};
+use kaa_core::membership::{
+    Anchor, Change, Gate, LocalLog, Member, Membership, Refusal, Seen, Traces, Waiting, gate, next_change, seen,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 fn anchor(epoch: u64, founder: u64) -> Anchor {
-    Anchor { domain: "D1".into(), epoch: MembershipEpoch(epoch), founder: RaftId(founder) }
+    Anchor { domain: "D1".into(), epoch: MembershipEpoch(epoch), founder: RaftId(founder), lossy: false }
 }
 
 fn empty(id: u64) -> LocalLog {
-    LocalLog { domain: None, epoch: MembershipEpoch(0), raft_id: RaftId(id) }
+    LocalLog { domain: None, epoch: MembershipEpoch(0), raft_id: RaftId(id), sealed: false }
 }
 
 fn log(domain: &str, epoch: u64, id: u64) -> LocalLog {
-    LocalLog { domain: Some(domain.into()), epoch: MembershipEpoch(epoch), raft_id: RaftId(id) }
+    LocalLog { domain: Some(domain.into()), epoch: MembershipEpoch(epoch), raft_id: RaftId(id), sealed: false }
+}
+
+fn first() -> Traces {
+    Traces { first: true, ..Traces::default() }
 }
 
 #[test]
 fn without_an_anchor_only_the_first_server_founds_and_only_on_an_empty_log() {
-    assert_eq!(gate(None, &empty(7), true), Gate::CreateAnchor);
-    assert_eq!(gate(None, &empty(8), false), Gate::Wait(Waiting::ForTheFirst));
+    assert_eq!(gate(None, &empty(7), &first()), Gate::CreateAnchor);
+    assert_eq!(gate(None, &empty(8), &Traces::default()), Gate::Wait(Waiting::ForTheFirst));
     let missing = Gate::Wait(Waiting::AnchorMissing("D1".into()));
-    assert_eq!(gate(None, &log("D1", 1, 7), true), missing, "an anchor that vanished is not a domain that never was");
+    assert_eq!(
+        gate(None, &log("D1", 1, 7), &first()),
+        missing,
+        "an anchor that vanished is not a domain that never was"
+    );
+}
+
+#[test]
+fn an_empty_first_server_founds_nothing_where_something_speaks_for_a_domain() {
+    let lease = Traces { lease: Some("kaa-default-resync".to_owned()), ..first() };
+    let waits = gate(None, &empty(7), &lease);
+    assert_eq!(
+        waits,
+        Gate::Wait(Waiting::Lease("kaa-default-resync".to_owned())),
+        "agents of a domain made that lease"
+    );
+    let answered = Traces { answered: vec![("admin-1".into(), "D1".into())], ..first() };
+    assert_eq!(gate(None, &empty(7), &answered), Gate::Wait(Waiting::Answered("admin-1".into(), "D1".into())));
 }
 
 #[test]
 fn whoever_the_anchor_names_founds_also_after_a_crash_in_between() {
-    assert_eq!(gate(Some(&anchor(1, 7)), &empty(7), true), Gate::Found(anchor(1, 7)));
-    assert_eq!(gate(Some(&anchor(2, 7)), &log("D1", 1, 7), true), Gate::Found(anchor(2, 7)));
+    assert_eq!(gate(Some(&anchor(1, 7)), &empty(7), &first()), Gate::Found(anchor(1, 7)));
+    assert_eq!(gate(Some(&anchor(2, 7)), &log("D1", 1, 7), &first()), Gate::Found(anchor(2, 7)));
+    let sealed = LocalLog { sealed: true, ..log("D1", 1, 7) };
+    assert_eq!(gate(Some(&anchor(2, 7)), &sealed, &first()), Gate::Found(anchor(2, 7)), "counterexample 1");
+    assert_eq!(gate(Some(&anchor(1, 7)), &empty(7), &Traces::default()), Gate::Found(anchor(1, 7)), "counterexample 5");
 }
 
 #[test]
-fn a_log_of_the_anchors_epoch_starts() {
-    assert_eq!(gate(Some(&anchor(1, 7)), &log("D1", 1, 8), false), Gate::Start);
+fn a_log_of_the_anchors_epoch_starts_unless_it_is_sealed() {
+    assert_eq!(gate(Some(&anchor(1, 7)), &log("D1", 1, 8), &Traces::default()), Gate::Start);
+    let sealed = LocalLog { sealed: true, ..log("D1", 1, 8) };
+    let goes_on = gate(Some(&anchor(1, 7)), &sealed, &Traces::default());
+    assert_eq!(
+        goes_on,
+        Gate::Overrule,
+        "counterexample 4: an override that was begun is finished, whatever is wanted now"
+    );
 }
 
 #[test]
 fn a_log_behind_the_anchor_is_set_aside_and_joins_afresh() {
+    let wiped = gate(Some(&anchor(1, 7)), &empty(9), &first());
+    assert_eq!(wiped, Gate::Join(anchor(1, 7)), "the first server lost its volume");
+    let behind = gate(Some(&anchor(2, 7)), &log("D1", 1, 8), &Traces::default());
+    assert_eq!(behind, Gate::Join(anchor(2, 7)), "counterexample 10: never adopt an epoch and keep the log");
+    let sealed = LocalLog { sealed: true, ..log("D1", 1, 8) };
     assert_eq!(
-        gate(Some(&anchor(1, 7)), &empty(9), true),
-        Gate::Join(anchor(1, 7)),
-        "the first server lost its volume"
+        gate(Some(&anchor(2, 7)), &sealed, &Traces::default()),
+        Gate::Join(anchor(2, 7)),
+        "another one was faster"
     );
-    assert_eq!(gate(Some(&anchor(2, 7)), &log("D1", 1, 8), false), Gate::Join(anchor(2, 7)));
 }
 
 #[test]
 fn what_cannot_be_explained_is_refused() {
     let another = Refusal::AnotherDomain { mine: "D0".into(), anchor: "D1".into() };
-    assert_eq!(gate(Some(&anchor(1, 7)), &log("D0", 1, 7), true), Gate::Refuse(another));
+    assert_eq!(gate(Some(&anchor(1, 7)), &log("D0", 1, 7), &first()), Gate::Refuse(another));
     let behind = Refusal::AnchorBehind { mine: MembershipEpoch(3), anchor: MembershipEpoch(2) };
-    assert_eq!(gate(Some(&anchor(2, 7)), &log("D1", 3, 7), true), Gate::Refuse(behind));
+    assert_eq!(gate(Some(&anchor(2, 7)), &log("D1", 3, 7), &first()), Gate::Refuse(behind));
 }
 
-/// `halves`: voter sets; `members`: raft id, server, caught up.
+#[test]
+fn a_running_agent_stops_for_a_later_epoch_and_for_nothing_else() {
+    let mine = log("D1", 2, 8);
+    assert_eq!(seen(Some(&anchor(2, 7)), &mine), Seen::Mine);
+    assert_eq!(seen(Some(&anchor(3, 7)), &mine), Seen::Newer);
+    assert_eq!(seen(None, &mine), Seen::Missing, "deleted by hand: it goes on and says so");
+    let back = Refusal::AnchorBehind { mine: MembershipEpoch(2), anchor: MembershipEpoch(1) };
+    assert_eq!(seen(Some(&anchor(1, 7)), &mine), Seen::Contradiction(back), "a restored API server turned it back");
+    let another = Refusal::AnotherDomain { mine: "D0".into(), anchor: "D1".into() };
+    assert_eq!(seen(Some(&anchor(9, 7)), &log("D0", 1, 8)), Seen::Contradiction(another));
+}
+
+/// `halves`: voter sets; `members`: raft id, server, caught up. The first log leads.
 fn membership(halves: &[&[u64]], members: &[(u64, &str, bool)]) -> Membership {
     Membership {
+        leader: RaftId(members[0].0),
         halves: halves.iter().map(|half| half.iter().map(|id| RaftId(*id)).collect()).collect(),
         members: members
             .iter()
             .map(|(id, server, caught_up)| (RaftId(*id), Member { server: (*server).into(), caught_up: *caught_up }))
             .collect(),
+        settled: true,
     }
 }
 
@@ -68,43 +120,100 @@ fn current(logs: &[(&str, u64)]) -> BTreeMap<ServerId, RaftId> {
     logs.iter().map(|(server, id)| ((*server).into(), RaftId(*id))).collect()
 }
 
-fn wanted(servers: &[&str]) -> BTreeSet<ServerId> {
-    servers.iter().map(|server| (*server).into()).collect()
-}
-
 fn ids(ids: &[u64]) -> BTreeSet<RaftId> {
     ids.iter().map(|id| RaftId(*id)).collect()
 }
 
+/// The next change of a group of three servers whose logs are 1, 2 and 3.
+fn next(membership: &Membership, wanted: &[&str]) -> Change {
+    let wanted: BTreeSet<ServerId> = wanted.iter().map(|server| (*server).into()).collect();
+    next_change(membership, &current(&[("admin-0", 1), ("admin-1", 2), ("admin-2", 3)]), Some(&wanted))
+}
+
+fn voters(voters: &[u64], why: Reason) -> Change {
+    Change::Step(Step::Voters(ids(voters), why))
+}
+
+fn wait(why: Reason) -> Change {
+    Change::Step(Step::Wait(why))
+}
+
+const ALL: &[(u64, &str, bool)] = &[(1, "admin-0", true), (2, "admin-1", true), (3, "admin-2", true)];
+
 #[test]
 fn a_learner_votes_once_it_has_caught_up() {
-    let logs = current(&[("admin-0", 1), ("admin-1", 2)]);
-    let wanted = wanted(&["admin-0", "admin-1"]);
     let behind = membership(&[&[1]], &[(1, "admin-0", true), (2, "admin-1", false)]);
-    assert_eq!(next_change(&behind, &logs, &wanted), Change::None);
+    assert_eq!(next(&behind, &["admin-0", "admin-1"]), wait(Reason::AsWanted));
     let caught_up = membership(&[&[1]], &[(1, "admin-0", true), (2, "admin-1", true)]);
-    assert_eq!(next_change(&caught_up, &logs, &wanted), Change::Voters(ids(&[1, 2])));
+    assert_eq!(next(&caught_up, &["admin-0", "admin-1"]), voters(&[1, 2], Reason::Wanted));
+    assert_eq!(next(&caught_up, &["admin-0"]), wait(Reason::AsWanted), "one that is not wanted stays a learner");
 }
 
 #[test]
-fn a_server_that_is_not_wanted_stays_a_learner() {
-    let logs = current(&[("admin-0", 1), ("admin-1", 2)]);
-    let members = membership(&[&[1]], &[(1, "admin-0", true), (2, "admin-1", true)]);
-    assert_eq!(next_change(&members, &logs, &wanted(&["admin-0"])), Change::None);
+fn those_that_are_not_wanted_any_more_leave_at_once() {
+    let three = membership(&[&[1, 2, 3]], ALL);
+    assert_eq!(next(&three, &["admin-0", "admin-1"]), voters(&[1, 2], Reason::Wanted));
+    assert_eq!(next(&three, &["admin-0"]), voters(&[1], Reason::Wanted), "two in one change");
+}
+
+#[test]
+fn a_leader_that_leaves_hands_over_first() {
+    let led_by_2 = membership(&[&[1, 2, 3]], &[(2, "admin-1", true), (1, "admin-0", true), (3, "admin-2", true)]);
+    assert_eq!(next(&led_by_2, &["admin-0"]), Change::Step(Step::HandOver(ids(&[1]))), "counterexample 9");
+    let leaving = membership(&[&[1, 2, 3], &[1]], &[(2, "admin-1", true), (1, "admin-0", true), (3, "admin-2", true)]);
+    assert_eq!(
+        next(&leaving, &["admin-0"]),
+        Change::Step(Step::HandOver(ids(&[1]))),
+        "also in the middle of the change"
+    );
+    let alone = membership(&[&[2]], &[(2, "admin-1", true), (1, "admin-0", true)]);
+    assert_eq!(next(&alone, &["admin-0"]), voters(&[1, 2], Reason::BesideMe), "nobody who stays votes yet");
+}
+
+#[test]
+fn with_zero_replicas_the_last_voters_keep_their_place() {
+    assert_eq!(next(&membership(&[&[1, 2, 3]], ALL), &[]), wait(Reason::Nobody));
+    let unknown = next_change(&membership(&[&[1, 2, 3]], ALL), &current(&[("admin-0", 1)]), None);
+    assert_eq!(unknown, wait(Reason::Unknown), "not known is not zero");
+}
+
+#[test]
+fn nobody_leaves_for_voters_that_do_not_answer() {
+    let silent = membership(&[&[1, 2, 3]], &[(2, "admin-1", true), (1, "admin-0", false), (3, "admin-2", true)]);
+    assert_eq!(
+        next(&silent, &["admin-0"]),
+        wait(Reason::Silent),
+        "the one that is to stay would be alone, and is away"
+    );
+    assert_eq!(next(&silent, &["admin-0", "admin-1"]), wait(Reason::Silent), "two of two are needed");
 }
 
 #[test]
 fn a_change_under_way_is_finished_forward() {
-    let logs = current(&[("admin-0", 1), ("admin-1", 2)]);
-    let joint = membership(&[&[1], &[1, 2]], &[(1, "admin-0", true), (2, "admin-1", true)]);
-    assert_eq!(next_change(&joint, &logs, &wanted(&["admin-0"])), Change::Voters(ids(&[1, 2])));
+    let joint = membership(&[&[1], &[1, 2, 3]], ALL);
+    let why = "counterexample 8: scaled back to one, yet going back could commit beside a leader that went forward";
+    assert_eq!(next(&joint, &["admin-0"]), voters(&[1, 2, 3], Reason::Forward), "{why}");
+    assert_eq!(next(&joint, &[]), voters(&[1, 2, 3], Reason::Forward));
+}
+
+#[test]
+fn nothing_is_begun_before_the_last_change_and_an_entry_of_ones_own_are_committed() {
+    let unsettled = Membership { settled: false, ..membership(&[&[1], &[1, 2, 3]], ALL) };
+    assert_eq!(next(&unsettled, &["admin-0"]), wait(Reason::Unsettled));
 }
 
 #[test]
 fn a_log_whose_server_came_back_with_another_one_leaves_first_the_voters_then_the_members() {
     let logs = current(&[("admin-0", 1), ("admin-1", 3), ("admin-2", 4)]);
-    let wanted = wanted(&["admin-0", "admin-1", "admin-2"]);
+    let wanted = ["admin-0", "admin-1", "admin-2"].map(ServerId::from).into();
     let members = &[(1, "admin-0", true), (2, "admin-1", false), (3, "admin-1", true), (4, "admin-2", true)];
-    assert_eq!(next_change(&membership(&[&[1, 2, 4]], members), &logs, &wanted), Change::Voters(ids(&[1, 3, 4])));
-    assert_eq!(next_change(&membership(&[&[1, 3, 4]], members), &logs, &wanted), Change::Forget(ids(&[2])));
+    let step = |halves: &[&[u64]]| next_change(&membership(halves, members), &logs, Some(&wanted));
+    assert_eq!(step(&[&[1, 2, 4]]), voters(&[1, 3, 4], Reason::Wanted), "wanted servers count by their log of today");
+    assert_eq!(step(&[&[1, 3, 4]]), Change::Forget(ids(&[2])));
+}
+
+#[test]
+fn a_server_that_was_removed_from_the_domain_is_replicated_to_no_more() {
+    let members = membership(&[&[1]], &[(1, "admin-0", true), (9, "admin-7", false)]);
+    assert_eq!(next(&members, &["admin-0"]), Change::Forget(ids(&[9])));
 }
