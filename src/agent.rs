@@ -1,7 +1,8 @@
 //! The composition root of one admin pod's agent: what runs, in which order it starts, and how it ends.
 //!
 //! Probes and agent-to-agent status are served from the first moment, so that what is waited for can be seen. Raft starts
-//! once the volume has passed the gate; engines and the resync follow.
+//! once the volume has passed the gate; engines and the resync follow. When the membership epoch moves on, all that rests
+//! on Raft ends and begins again within the same process: the ports stay open.
 
 mod certificates;
 mod connected;
@@ -31,6 +32,7 @@ use kaa_core::domain::ids::ServerId;
 use kaa_core::observed::Observed;
 use kaa_core::resync::Policy;
 use kaa_core::resync::leadership::Settings;
+use membership::Pass;
 use resync::LastPass;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -66,8 +68,31 @@ pub struct Shared {
     pub last_pass: Mutex<Option<LastPass>>,
     /// Why this server is no member yet.
     waits: Mutex<Option<String>>,
+    /// Why there is no leader, and what would help.
+    stranded: Mutex<Option<String>>,
+    /// What is wrong with the anchor, though this agent goes on.
+    anchor_alarm: Mutex<Option<String>>,
     without_quorum: Mutex<Option<Instant>>,
+    over: watch::Sender<Option<Over>>,
     stop: watch::Receiver<bool>,
+}
+
+/// Why all that rests on a Raft ends, though the agent does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// A later epoch was founded.
+    Newer,
+    /// The log is to be sealed for an override.
+    Seal,
+}
+
+/// Whether Raft is about to start for the first time in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stay {
+    /// It is.
+    Begins,
+    /// It ran before.
+    GoesOn,
 }
 
 impl Shared {
@@ -114,6 +139,34 @@ impl Shared {
         *self.waits.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
 
+    fn set_stranded(&self, why: Option<String>) {
+        note(&self.stranded, why, "there is no leader");
+    }
+
+    fn set_anchor_alarm(&self, why: Option<String>) {
+        note(&self.anchor_alarm, why, "the anchor");
+    }
+
+    fn set_over(&self, over: Over) {
+        self.over.send_replace(Some(over));
+    }
+
+    /// Waits until all that rests on this Raft is over.
+    async fn over(&self) -> Over {
+        let mut over = self.over.subscribe();
+        match over.wait_for(Option::is_some).await.map(|over| *over) {
+            Ok(Some(over)) => over,
+            // The sender lives in `self`.
+            Ok(None) | Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// How long there has been no quorum; `None` if there is one.
+    fn without_quorum_for(&self) -> Option<Duration> {
+        let since = self.without_quorum.lock().unwrap_or_else(PoisonError::into_inner);
+        since.map(|since| since.elapsed())
+    }
+
     /// Notes whether there is a quorum; to be called every second.
     fn note_quorum(&self) {
         let mut since = self.without_quorum.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,9 +175,17 @@ impl Shared {
 
     /// Whether no quorum was heard of for so long that this agent cannot say of any engine that it is in the domain.
     fn vouches_for_nobody(&self) -> bool {
-        let since = self.without_quorum.lock().unwrap_or_else(PoisonError::into_inner);
-        since.is_some_and(|since| since.elapsed() > VOUCH_WITHOUT_QUORUM)
+        self.without_quorum_for().is_some_and(|lacking| lacking > VOUCH_WITHOUT_QUORUM)
     }
+}
+
+/// Keeps why something is amiss, and logs it when that changes.
+fn note(kept: &Mutex<Option<String>>, why: Option<String>, what: &str) {
+    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(why) = why.as_ref().filter(|why| kept.as_ref() != Some(*why)) {
+        warn!("{what}: {why}");
+    }
+    *kept = why;
 }
 
 /// Runs the agent until SIGTERM or SIGINT, or until Raft ends.
@@ -135,10 +196,11 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let kubernetes = kubernetes::connect(config.namespace.clone()).await.context("no way to Kubernetes")?;
     let kubernetes = kubernetes.with_annotation_prefix(config.annotation_prefix.clone());
     let tls = Tls::load(&config.tls_dir)?;
-    let volume = open_volume(&config)?;
+    let storage = storage(&config);
     let address = config.peer_address(kubernetes.namespace(), config.ordinal);
     let host = Host::new(config.server.clone(), address, config.cluster.clone(), crate::VERSION.to_owned());
-    host.set_local_log(volume.local_log());
+    // Before anything listens: whatever is wrong with the volume ends the process with a sentence.
+    host.set_local_log(storage()?.local_log());
     let guards = Guards::new(tls);
     let door = Arc::new(Door::new(&config, guards.tls.clone(), kubernetes.rights.clone()));
     guards.watch(&config, &kubernetes);
@@ -146,21 +208,20 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let face = guards.face(&config, door.clone()).await?;
     serve_http(&mut servers, &config, face, guards.entrance(Port::Http), stop.clone()).await?;
     serve_peers(&mut servers, &config, &host, &guards).await?;
+    serve_engines(&mut servers, &config, &door, &guards).await?;
     let links = raft::Peers::new(Some(guards.tls.clone()));
-    let begun = begin(Surroundings { config, kubernetes, volume, host, links, guards, door, stop }).await?;
-    let Some(agent) = begun else { return Ok(()) };
-    let shared = agent.shared.clone();
-    serve_engines(&mut servers, &shared).await?;
+    let living = live(Surroundings { config, kubernetes, storage, host, links, guards, door, stop });
     tokio::select! {
-        () = shared.stopping() => {}
-        failure = shared.raft.failed() => anyhow::bail!("raft has stopped: {failure}"),
+        lived = living => lived?,
         Some(failed) = servers.join_next() => anyhow::bail!("a port is not served any more: {failed:?}"),
     }
-    agent.end().await;
     // Whoever asked has been told by now; the ports close with the process.
     drop(ended);
     Ok(())
 }
+
+/// Opens the volume; more than once, since a Raft that ends lets go of it.
+pub type Storage = Box<dyn Fn() -> Result<Volume, raft::volume::Error> + Send + Sync>;
 
 /// What an agent lives on. A simulation brings its own.
 pub struct Surroundings {
@@ -169,7 +230,7 @@ pub struct Surroundings {
     /// The API server.
     pub kubernetes: Kubernetes,
     /// Its volume.
-    pub volume: Volume,
+    pub storage: Storage,
     /// What it is to others, also before its Raft runs.
     pub host: Host,
     /// The ways to the other agents.
@@ -183,60 +244,85 @@ pub struct Surroundings {
 }
 
 /// An agent whose Raft runs.
-pub struct Agent {
-    /// What its loops share.
-    pub shared: Arc<Shared>,
+struct Agent {
+    shared: Arc<Shared>,
+    /// Turns true when all that is not Raft's is to end.
+    ending: watch::Sender<bool>,
     released: JoinHandle<()>,
-    loops: [JoinHandle<()>; 8],
+    loops: [JoinHandle<()>; 9],
 }
 
-/// Passes the gate, starts Raft and all that rests on it. `None`: it was stopped before.
-pub async fn begin(surroundings: Surroundings) -> anyhow::Result<Option<Agent>> {
-    let Surroundings { config, kubernetes, volume, host, links, guards, door, stop } = surroundings;
+/// Lives until it is stopped, or Raft fails: passes the gate, starts Raft and all that rests on it, and does so again
+/// whenever the epoch moves on.
+pub async fn live(surroundings: Surroundings) -> anyhow::Result<()> {
+    let mut stop = surroundings.stop.clone();
+    let mut stay = Stay::Begins;
+    loop {
+        let agent = tokio::select! {
+            begun = begin(&surroundings, stay) => begun?,
+            // Nothing runs yet that would have to be handed over.
+            _ = stop.wait_for(|stop| *stop) => return Ok(()),
+        };
+        let over = tokio::select! {
+            over = agent.shared.over() => over,
+            failure = agent.shared.raft.failed() => anyhow::bail!("raft has stopped: {failure}"),
+            _ = stop.wait_for(|stop| *stop) => {
+                agent.end().await;
+                return Ok(());
+            }
+        };
+        agent.cease(&surroundings, over).await?;
+        stay = Stay::GoesOn;
+    }
+}
+
+/// Passes the gate, starts Raft and all that rests on it.
+async fn begin(surroundings: &Surroundings, stay: Stay) -> anyhow::Result<Agent> {
+    let Surroundings { config, kubernetes, host, links, guards, door, .. } = surroundings;
     let observed: watches::Shared = Arc::new(RwLock::new(Observed::default()));
-    let watching = watches::start(&kubernetes, observed.clone());
-    let mut stopping = stop.clone();
-    let raft = tokio::select! {
-        started = start_raft(&config, &kubernetes, volume, &host, &links, &door) => started?,
-        // Nothing runs yet that would have to be handed over.
-        _ = stopping.wait_for(|stop| *stop) => return Ok(None),
-    };
+    let watching = watches::start(kubernetes, observed.clone());
+    let raft = start_raft(surroundings, stay).await?;
+    let (ending, stop) = watch::channel(false);
     let settings = Settings::default();
-    let (candidacy, released) = lease::run(&kubernetes, config.resync_name(), &config.server, settings, stop.clone());
+    let (candidacy, released) = lease::run(kubernetes, config.resync_name(), &config.server, settings, stop.clone());
     let shared = Arc::new(Shared {
         policy: config.policy(kubernetes.namespace()),
         tokens: TokenVerifier::new(kubernetes.clone().with_timeout(IDENTIFY_TIMEOUT), config.token_audience.clone()),
-        config,
-        kubernetes,
+        config: config.clone(),
+        kubernetes: kubernetes.clone(),
         raft,
-        links,
-        host,
+        links: links.clone(),
+        host: host.clone(),
         observed,
         watching,
         candidacy,
         peers: Peers::default(),
         connected: Connected::default(),
-        guards,
+        guards: guards.clone(),
         last_pass: Mutex::default(),
         waits: Mutex::default(),
+        stranded: Mutex::default(),
+        anchor_alarm: Mutex::default(),
         without_quorum: Mutex::default(),
+        over: watch::Sender::default(),
         stop,
     });
     door.open(shared.clone());
     let loops = start_loops(&shared);
-    Ok(Some(Agent { shared, released, loops }))
+    Ok(Agent { shared, ending, released, loops })
 }
 
-/// The gRPC service that engines are served by.
-pub fn engine_service(shared: &Arc<Shared>) -> EngineServer<sessions::Service> {
-    EngineServer::new(sessions::Service(shared.clone())).max_decoding_message_size(MAX_ENGINE_MESSAGE)
+/// The gRPC service that engines are served by, while there is a running agent behind the door.
+pub fn engine_service(door: Arc<Door>) -> EngineServer<sessions::Service> {
+    EngineServer::new(sessions::Service(door)).max_decoding_message_size(MAX_ENGINE_MESSAGE)
 }
 
-/// Starts what goes on until the agent ends.
-fn start_loops(shared: &Arc<Shared>) -> [JoinHandle<()>; 8] {
+/// Starts what goes on until the agent ends. The first four are Raft's, and go on while a server that leaves is voted out.
+fn start_loops(shared: &Arc<Shared>) -> [JoinHandle<()>; 9] {
     [
         tokio::spawn(membership::join(shared.clone())),
         tokio::spawn(membership::lead(shared.clone())),
+        tokio::spawn(membership::follow(shared.clone())),
         tokio::spawn(peers::exchange(shared.clone())),
         tokio::spawn(sessions::sweep(shared.clone())),
         tokio::spawn(sessions::bind(shared.clone())),
@@ -246,20 +332,23 @@ fn start_loops(shared: &Arc<Shared>) -> [JoinHandle<()>; 8] {
     ]
 }
 
-fn open_volume(config: &Config) -> Result<Volume, raft::volume::Error> {
+fn storage(config: &Config) -> Storage {
     if let Some(warning) = config.store.warning() {
         warn!("{warning}");
     }
-    Volume::open_in(&config.data_dir, config.store)
+    let (dir, store) = (config.data_dir.clone(), config.store);
+    Box::new(move || Volume::open_in(&dir, store))
 }
 
 impl Agent {
-    /// Hands over what others can take, within bounds: engines to other agents, the Lease, Raft's leadership.
-    pub async fn end(self) {
+    /// Hands over what others can take, within bounds: engines to other agents, the Lease, its vote, Raft's leadership.
+    async fn end(self) {
         info!("ending: engines move on, the lease is released, leadership is handed over");
+        self.ending.send_replace(true);
+        membership::drain(&self.shared).await;
         let handed_over = async {
             let _ = self.released.await;
-            self.shared.raft.hand_over().await;
+            self.shared.raft.hand_over(None).await;
             for running in self.loops {
                 running.abort();
             }
@@ -269,7 +358,36 @@ impl Agent {
             error!("not everything was handed over within {SHUTDOWN:?}");
         }
     }
+
+    /// Ends all that rests on this Raft, which is over, and seals its log if that is why.
+    async fn cease(self, surroundings: &Surroundings, over: Over) -> anyhow::Result<()> {
+        let Surroundings { host, door, storage, .. } = surroundings;
+        info!("this epoch is over here: engines move on, and Raft stops");
+        door.close(match over {
+            Over::Newer => "a later epoch was founded: this server joins it",
+            Over::Seal => "half of the voters are left, and go on in a new epoch",
+        });
+        self.ending.send_replace(true);
+        for running in self.loops {
+            running.abort();
+        }
+        host.set_handle(None);
+        self.shared.raft.shutdown().await;
+        if over == Over::Seal {
+            let mut volume = membership::open(storage).await?;
+            volume.seal()?;
+            host.set_sealed(Some(volume.extent()));
+        }
+        // The API server may be out of reach: then the Lease runs out by itself.
+        if tokio::time::timeout(RELEASE, self.released).await.is_err() {
+            warn!("the lease of the resync was not released within {RELEASE:?}");
+        }
+        Ok(())
+    }
 }
+
+/// How long it is waited for the Lease of the resync to be released when an epoch is over.
+const RELEASE: Duration = Duration::from_secs(1);
 
 async fn wait_for_signal(stopper: watch::Sender<bool>) -> anyhow::Result<()> {
     let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -284,16 +402,12 @@ async fn wait_for_signal(stopper: watch::Sender<bool>) -> anyhow::Result<()> {
 }
 
 /// Passes the gate and starts Raft.
-async fn start_raft(
-    config: &Config,
-    kubernetes: &Kubernetes,
-    mut volume: Volume,
-    host: &Host,
-    links: &raft::Peers,
-    door: &Door,
-) -> anyhow::Result<Handle> {
-    membership::pass_gate(config, kubernetes, &mut volume, |why| door.waits(why)).await?;
-    host.set_local_log(volume.local_log());
+async fn start_raft(surroundings: &Surroundings, stay: Stay) -> anyhow::Result<Handle> {
+    let Surroundings { config, kubernetes, storage, host, links, door, .. } = surroundings;
+    let mut volume = membership::open(storage).await?;
+    let waits = |why| door.waits(why);
+    let pass = Pass { config, kubernetes, links, host, waits: &waits };
+    membership::pass_gate(&pass, &mut volume, stay).await?;
     let address = config.peer_address(kubernetes.namespace(), config.ordinal);
     let mut options =
         raft::Options::new(config.server.clone(), address, config.cluster.clone(), crate::VERSION.to_owned());
@@ -365,10 +479,15 @@ async fn serve_peers(servers: &mut Servers, config: &Config, host: &Host, guards
     Ok(())
 }
 
-async fn serve_engines(servers: &mut Servers, shared: &Arc<Shared>) -> anyhow::Result<()> {
-    let listener = bind(shared.config.listen_engines, "engines").await?;
-    let incoming = net::incoming(listener, MAX_ENGINES, Some(shared.guards.entrance(Port::Engines)));
-    let router = net::engine_server().add_service(engine_service(shared));
+async fn serve_engines(
+    servers: &mut Servers,
+    config: &Config,
+    door: &Arc<Door>,
+    guards: &Guards,
+) -> anyhow::Result<()> {
+    let listener = bind(config.listen_engines, "engines").await?;
+    let incoming = net::incoming(listener, MAX_ENGINES, Some(guards.entrance(Port::Engines)));
+    let router = net::engine_server().add_service(engine_service(door.clone()));
     servers.spawn(async move { router.serve_with_incoming(incoming).await.context("the port for engines") });
     Ok(())
 }

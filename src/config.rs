@@ -24,6 +24,16 @@ pub const BACKOFF: Duration = Duration::from_secs(1);
 pub const PEER_PERIOD: Duration = Duration::from_secs(2);
 /// How often the leader looks at the membership besides on changes.
 pub const MEMBERSHIP_PERIOD: Duration = Duration::from_millis(500);
+/// How often an agent whose Raft runs looks at the anchor though nothing is amiss: for so long may one go on that was cut
+/// off, with others, while a person gave up what they had.
+pub const ANCHOR_PERIOD: Duration = Duration::from_secs(10);
+/// Without a quorum for this long, on top of the election timeout after which it is missed, an agent asks why, and whether
+/// an override is called for. Not a matter of safety; shorter, and it would begin before the ordinary way has had its chance.
+pub const OVERRULE_AFTER: Duration = Duration::from_secs(2);
+/// How long a leaving voter stays until the others have voted it out: the grace period less what is handed over after it.
+pub const DRAIN: Duration = Duration::from_secs(20);
+/// How long writes of clients wait, after a founding, for a second disk to hold them.
+pub const ALONE: Duration = Duration::from_secs(5);
 /// An engine that says nothing for this long has lost its session: five of its heartbeats.
 pub const ENGINE_SILENCE: Duration = Duration::from_secs(10);
 /// An agent that did not hear of a quorum for this long vouches for no engine: they have to find another agent.
@@ -46,7 +56,7 @@ pub const MAX_AGENT_CONNECTIONS: usize = 256;
 pub const MAX_ENGINES: usize = 4096;
 /// Messages waiting for one engine; it answers each, so more than a few means that it reads nothing.
 pub const ENGINE_QUEUE: usize = 16;
-/// How long a SIGTERM gives the agent to hand over: less than the 30 s grace period of its pod.
+/// How long a SIGTERM gives the agent to hand over: with `DRAIN`, less than the 30 s grace period of its pod.
 pub const SHUTDOWN: Duration = Duration::from_secs(8);
 /// The room that has to be left on the volume of the log: what others write to it in the half second between two looks,
 /// and twice a snapshot of 50 MB, since the old one goes only when the new one is whole.

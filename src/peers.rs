@@ -68,7 +68,7 @@ impl Peers {
     }
 }
 
-/// Asks every other server of the domain how it is, again and again, until the agent ends.
+/// Asks every other server of the domain how it is, again and again, until it is aborted.
 pub async fn exchange(shared: Arc<Shared>) {
     loop {
         let others = shared.raft.read(|domain| {
@@ -90,10 +90,7 @@ pub async fn exchange(shared: Arc<Shared>) {
         });
         futures::future::join_all(asked).await;
         look_after_the_lease(&shared);
-        tokio::select! {
-            () = tokio::time::sleep(PEER_PERIOD) => {}
-            () = shared.stopping() => return,
-        }
+        tokio::time::sleep(PEER_PERIOD).await;
     }
 }
 

@@ -16,6 +16,7 @@ pub mod disk;
 pub mod handle;
 pub mod refused;
 pub mod runtime;
+pub mod sealing;
 pub mod server;
 pub mod snapshot;
 pub mod space;
@@ -72,6 +73,9 @@ pub enum Error {
     /// The volume has not been through the gate.
     #[error("the log belongs to no domain yet")]
     NoDomain,
+    /// The log takes part in an override, and appends and votes no more.
+    #[error("the log is sealed")]
+    Sealed,
     /// The configuration contradicts itself.
     #[error("the timeouts do not fit together")]
     Config(#[from] openraft::ConfigError),
@@ -145,6 +149,9 @@ pub async fn start(volume: Volume, options: Options, tls: Option<Tls>) -> Result
 pub async fn start_among(volume: Volume, options: Options, peers: Peers) -> Result<Handle, Error> {
     let config = options.config()?;
     let volume::Parts { disk, dir, lock, backend, shelf, local, log } = volume.into_parts();
+    if local.sealed {
+        return Err(Error::Sealed);
+    }
     let space = Space::new(disk, dir, options.min_free);
     let domain = local.domain.as_ref().ok_or(Error::NoDomain)?.to_string();
     let connector = Connector::new(peers, domain, local.epoch.0);

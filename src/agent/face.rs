@@ -24,7 +24,7 @@ use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::outcome::WhatIf;
 use kaa_core::resync::{plan, whatif};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 /// Stands before the agent until Raft runs.
@@ -33,14 +33,14 @@ pub struct Door {
     tls: Tls,
     rights: Rights,
     waits: Mutex<String>,
-    shared: OnceLock<Arc<Shared>>,
+    shared: RwLock<Option<Arc<Shared>>>,
 }
 
 impl Door {
     /// Makes it, closed.
     pub fn new(config: &Config, tls: Tls, rights: Rights) -> Self {
         let waits = Mutex::new("starting".to_owned());
-        Self { server: config.server.clone(), tls, rights, waits, shared: OnceLock::new() }
+        Self { server: config.server.clone(), tls, rights, waits, shared: RwLock::default() }
     }
 
     /// Notes why Raft does not run yet.
@@ -50,8 +50,18 @@ impl Door {
 
     /// Shows the running agent from now on.
     pub fn open(&self, shared: Arc<Shared>) {
-        // Opened once, by the composition root.
-        let _ = self.shared.set(shared);
+        *self.shared.write().unwrap_or_else(PoisonError::into_inner) = Some(shared);
+    }
+
+    /// Shows no running agent any more, and why.
+    pub fn close(&self, why: &str) {
+        self.waits(why.to_owned());
+        *self.shared.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The running agent, if there is one.
+    pub fn running(&self) -> Option<Arc<Shared>> {
+        self.shared.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn why_not(&self) -> String {
@@ -61,26 +71,26 @@ impl Door {
 
 impl Source for Door {
     fn domain(&self, look: &mut dyn FnMut(&Domain)) {
-        match self.shared.get() {
+        match self.running() {
             Some(shared) => shared.raft.read(|domain| look(domain)),
             None => look(&Domain::default()),
         }
     }
 
     fn peers(&self) -> Vec<Peer> {
-        match self.shared.get() {
-            Some(shared) => peers(shared),
+        match self.running() {
+            Some(shared) => peers(&shared),
             None => vec![local(&self.server, Membership::Learner, None)],
         }
     }
 
     fn heard(&self) -> BTreeMap<StartId, Duration> {
-        self.shared.get().map(|shared| heard(shared)).unwrap_or_default()
+        self.running().map(|shared| heard(&shared)).unwrap_or_default()
     }
 
     fn linearize(&self) -> BoxFuture<'_, Result<(), NoQuorum>> {
         async {
-            let Some(shared) = self.shared.get() else { return Err(NoQuorum(self.why_not())) };
+            let Some(shared) = self.running() else { return Err(NoQuorum(self.why_not())) };
             match tokio::time::timeout(LINEARIZE, shared.raft.linearize()).await {
                 Ok(read) => read.map_err(|error| NoQuorum(error.to_string())),
                 Err(_) => Err(NoQuorum(format!("no answer within {LINEARIZE:?}"))),
@@ -91,8 +101,8 @@ impl Source for Door {
 
     fn write(&self, actor: Actor, command: Command) -> BoxFuture<'_, Result<Written, NotWritten>> {
         async {
-            match self.shared.get() {
-                Some(shared) => write(shared, actor, command).await,
+            match self.running() {
+                Some(shared) => write(&shared, actor, command).await,
                 None => Err(NotWritten::Certainly(self.why_not())),
             }
         }
@@ -101,8 +111,8 @@ impl Source for Door {
 
     fn read_anchor(&self) -> BoxFuture<'_, Result<ReadAnchor, String>> {
         async {
-            match self.shared.get() {
-                Some(shared) => read_anchor(shared).await,
+            match self.running() {
+                Some(shared) => read_anchor(&shared).await,
                 None => Err(self.why_not()),
             }
         }
@@ -110,19 +120,19 @@ impl Source for Door {
     }
 
     fn plan(&self) -> PlanReport {
-        self.shared.get().map(|shared| plan_report(shared)).unwrap_or_default()
+        self.running().map(|shared| plan_report(&shared)).unwrap_or_default()
     }
 
     fn what_if(&self, changes: &[Change]) -> Result<WhatIf, whatif::Error> {
-        let shared = self.shared.get().ok_or(whatif::Error::NotFounded)?;
+        let shared = self.running().ok_or(whatif::Error::NotFounded)?;
         // Copied first, so that nobody waits for a lock meanwhile.
         let observed = shared.observed.read().unwrap_or_else(PoisonError::into_inner).clone();
         whatif::what_if(&shared.raft.read(Domain::clone), &observed, &shared.policy, changes)
     }
 
     fn health(&self) -> Health {
-        match self.shared.get() {
-            Some(shared) => health(shared),
+        match self.running() {
+            Some(shared) => health(&shared),
             // Waiting for the anchor, for a right or for the first server is no reason to be restarted.
             None => {
                 let ready = vec![Check { name: "raft", failure: Some(self.why_not()) }];
@@ -145,7 +155,7 @@ async fn read_anchor(shared: &Shared) -> Result<ReadAnchor, String> {
         Some(found) => Some(found),
         None => {
             let status = shared.raft.status();
-            let anchor = Anchor { domain: status.domain, epoch: status.epoch, founder: RaftId(0) };
+            let anchor = Anchor { domain: status.domain, epoch: status.epoch, founder: RaftId(0), lossy: false };
             let made = anchor::create(kubernetes, &name, &anchor, &shared.config.server).await;
             made.map_err(|error| error.to_string())?;
             read().await?
@@ -285,7 +295,8 @@ fn notes(tls: &Tls, rights: &Rights) -> Vec<Note> {
 fn health(shared: &Shared) -> Health {
     let status = shared.raft.status();
     let waits = shared.waits.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let quorum = match (waits, status.quorum) {
+    let stranded = shared.stranded.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let quorum = match (waits.or(stranded), status.quorum) {
         (Some(why), _) => Some(why),
         (None, false) => Some("no leader with a quorum was heard of within the election timeout".to_owned()),
         (None, true) => None,

@@ -13,7 +13,8 @@ use crate::net::{Entrance, Tls};
 use crate::raft::{Admission, Agents};
 use std::sync::Arc;
 
-/// What all ports have in common, from the first moment until the agent ends.
+/// What all ports have in common, from the first moment until the agent ends; clones share it.
+#[derive(Clone)]
 pub struct Guards {
     pub(super) metrics: Arc<Metrics>,
     pub(super) tls: Tls,

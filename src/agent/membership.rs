@@ -1,111 +1,35 @@
-//! The shell of `kaa_core::membership`: passes the gate, founds or joins, and, while this agent leads Raft, brings its
-//! membership to where it should be.
+//! The shell of `kaa_core::membership`: an agent joins, and, while it leads Raft, brings its membership to where it should
+//! be; one that leaves stays until it does not vote any more.
+//!
+//! `gate`: before Raft starts. `follow`: what ends it. `overrule`: going on without a majority.
+
+mod follow;
+mod gate;
+mod overrule;
+
+pub use follow::follow;
+pub use gate::{Pass, open, pass_gate};
 
 use super::Shared;
-use crate::config::{BACKOFF, Config, MEMBERSHIP_PERIOD, OWNER_SILENCE, ordinal_of};
-use crate::kubernetes::Kubernetes;
-use crate::kubernetes::anchor::{self, Creation};
-use crate::kubernetes::evidence;
+use crate::config::{BACKOFF, DRAIN, MEMBERSHIP_PERIOD, OWNER_SILENCE, ordinal_of};
+use crate::kubernetes::anchor;
 use crate::proto::raft::JoinRequest;
-use crate::raft::{Node, Role as RaftRole, Volume};
+use crate::raft::Role as RaftRole;
 use kaa_core::domain::command::{Command, Role};
-use kaa_core::domain::evidence::Fact;
-use kaa_core::domain::ids::{DomainId, MembershipEpoch, ServerId};
+use kaa_core::domain::ids::{RaftId, ServerId};
 use kaa_core::domain::process::SessionState;
 use kaa_core::domain::server::Server;
-use kaa_core::membership::{Anchor, Change, Gate, gate, next_change};
-use kaa_core::resync::plan::Need;
+use kaa_core::membership::change::Step;
+use kaa_core::membership::{Change, Membership, next_change};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-/// Passes the gate: returns once this volume's log may start. Says why while it does not.
-pub async fn pass_gate(
-    config: &Config,
-    kubernetes: &Kubernetes,
-    volume: &mut Volume,
-    waits: impl Fn(String),
-) -> anyhow::Result<()> {
-    if volume.gate_passed() == Some(config.pod_uid.as_str()) && volume.local_log().domain.is_some() {
-        info!("the container restarted within its pod, which passed the gate: starting Raft");
-        return Ok(());
-    }
-    let mut said = String::new();
-    let mut say = |why: String| {
-        if said != why {
-            warn!("Raft does not start yet: {why}");
-            said.clone_from(&why);
-            waits(why);
-        }
-    };
-    loop {
-        let read = match anchor::read(kubernetes, &config.anchor_name()).await {
-            Ok(read) => read.map(|(anchor, _)| anchor),
-            Err(error) => {
-                say(format!("the anchor could not be read: {error}"));
-                tokio::time::sleep(BACKOFF).await;
-                continue;
-            }
-        };
-        let first = read.is_none() && is_first(config, kubernetes).await;
-        match gate(read.as_ref(), &volume.local_log(), first) {
-            Gate::CreateAnchor => create_anchor(config, kubernetes, volume, &mut say).await,
-            Gate::Found(anchor) => {
-                info!("founding epoch {} of domain {} with log {}", anchor.epoch, anchor.domain, anchor.founder);
-                let address = config.peer_address(kubernetes.namespace(), config.ordinal);
-                volume.found(&anchor, &Node { server: config.server.to_string(), address })?;
-            }
-            Gate::Start => {
-                volume.set_gate_passed(config.pod_uid.as_str())?;
-                return Ok(());
-            }
-            Gate::Join(anchor) => {
-                info!("joining domain {} in epoch {} with an empty log", anchor.domain, anchor.epoch);
-                volume.set_aside(&anchor)?;
-            }
-            Gate::Wait(why) => {
-                say(why.to_string());
-                tokio::time::sleep(BACKOFF).await;
-            }
-            Gate::Refuse(why) => {
-                say(why.to_string());
-                tokio::time::sleep(BACKOFF * 10).await;
-            }
-        }
-    }
-}
-
-/// Whether this is the StatefulSet's first ordinal, which `spec.ordinals.start` may move away from 0.
-async fn is_first(config: &Config, kubernetes: &Kubernetes) -> bool {
-    let need = Need::StatefulSet(config.stateful_set.clone());
-    let readings = evidence::gather(kubernetes, &config.anchor_name(), &BTreeSet::from([need])).await;
-    let facts = readings.answers.into_values().flatten().flatten();
-    let first = facts.into_iter().find_map(|fact| match fact {
-        Fact::StatefulSetIs { first_ordinal, .. } => Some(first_ordinal),
-        _ => None,
-    });
-    config.ordinal == first.unwrap_or(0)
-}
-
-async fn create_anchor(config: &Config, kubernetes: &Kubernetes, volume: &Volume, say: &mut impl FnMut(String)) {
-    let anchor = Anchor { domain: new_domain_id(), epoch: MembershipEpoch(1), founder: volume.local_log().raft_id };
-    match anchor::create(kubernetes, &config.anchor_name(), &anchor, &config.server).await {
-        Ok(Creation::Created(_)) => info!("anchor {} made for the new domain {}", config.anchor_name(), anchor.domain),
-        Ok(Creation::AlreadyThere) => {}
-        // Unclear: the gate reads again, and finds itself as the founder if it was made after all.
-        Err(error) => {
-            say(format!("the anchor could not be made: {error}"));
-            tokio::time::sleep(BACKOFF).await;
-        }
-    }
-}
-
-fn new_domain_id() -> DomainId {
-    format!("{:016x}{:016x}", crate::clock::random_u64(), crate::clock::random_u64()).into()
-}
-
-/// Asks the leader to replicate to this log, until it does. Runs until the agent ends, since a leader may forget a log.
+/// Asks the leader to replicate to this log, until it does. Runs until it is aborted, since a leader may forget a log.
 pub async fn join(shared: Arc<Shared>) {
     loop {
         let status = shared.raft.status();
@@ -117,10 +41,7 @@ pub async fn join(shared: Arc<Shared>) {
             debug!("the domain has not heard of this server's version and address yet: {why}");
         }
         shared.set_waits(asked.err().filter(|_| !member).map(|why| format!("not a member yet: {why}")));
-        tokio::select! {
-            () = tokio::time::sleep(BACKOFF) => {}
-            () = shared.stopping() => return,
-        }
+        tokio::time::sleep(BACKOFF).await;
     }
 }
 
@@ -153,11 +74,14 @@ async fn ask_to_join(shared: &Shared) -> Result<(), String> {
     Ok(())
 }
 
-/// The Raft leader's duties: found the domain, admit itself, change the voters. Runs until the agent ends.
+/// The Raft leader's duties: found the domain, admit itself, change the voters. Runs until it is aborted: a leader that
+/// leaves has to hand over.
 pub async fn lead(shared: Arc<Shared>) {
     let mut applied = shared.raft.applied();
+    let mut observed = shared.watching.changed.clone();
     let mut led_since = None;
     loop {
+        let judged = shared.admin_ordinals();
         if shared.raft.status().role == RaftRole::Leader {
             let since = *led_since.get_or_insert_with(Instant::now);
             if let Err(why) = step(&shared, since).await {
@@ -169,9 +93,24 @@ pub async fn lead(shared: Arc<Shared>) {
         tokio::select! {
             () = tokio::time::sleep(MEMBERSHIP_PERIOD) => {}
             _ = applied.changed() => tokio::time::sleep(MEMBERSHIP_PERIOD / 10).await,
-            () = shared.stopping() => return,
+            () = scaled(&shared, &mut observed, judged) => {}
         }
     }
+}
+
+/// Returns when the StatefulSet of the agents wants others than when it was judged last.
+async fn scaled(shared: &Shared, observed: &mut watch::Receiver<u64>, judged: Option<Range<u32>>) {
+    loop {
+        observed.mark_unchanged();
+        if shared.admin_ordinals() != judged {
+            return;
+        }
+        if observed.changed().await.is_err() {
+            break;
+        }
+    }
+    // The watches have ended, and the agent does.
+    std::future::pending().await
 }
 
 async fn step(shared: &Shared, led_since: Instant) -> Result<(), String> {
@@ -180,11 +119,15 @@ async fn step(shared: &Shared, led_since: Instant) -> Result<(), String> {
     let membership = shared.raft.membership();
     let current =
         shared.raft.read(|domain| domain.servers.values().map(|server| (server.id.clone(), server.raft_id)).collect());
-    match next_change(&membership, &current, &wanted(shared)) {
-        Change::None => {}
-        Change::Voters(voters) => {
-            info!("membership: voters become {}", named(&voters, &membership));
+    match next_change(&membership, &current, wanted(shared).as_ref()) {
+        Change::Step(Step::Wait(why)) => debug!("membership: {why}"),
+        Change::Step(Step::Voters(voters, why)) => {
+            info!("membership: voters become {}: {why}", named(&voters, &membership));
             shared.raft.change_voters(voters).await.map_err(|error| error.to_string())?;
+        }
+        Change::Step(Step::HandOver(heirs)) => {
+            info!("membership: this server leaves, and hands over to {}", named(&heirs, &membership));
+            shared.raft.hand_over(Some(&heirs)).await;
         }
         Change::Forget(logs) => {
             info!("membership: forgetting logs {}", named(&logs, &membership));
@@ -194,9 +137,45 @@ async fn step(shared: &Shared, led_since: Instant) -> Result<(), String> {
     lose_sessions_of_silent_agents(shared, led_since).await
 }
 
-fn named(logs: &BTreeSet<kaa_core::domain::ids::RaftId>, membership: &kaa_core::membership::Membership) -> String {
+fn named(logs: &BTreeSet<RaftId>, membership: &Membership) -> String {
     let name = |id| membership.members.get(id).map_or(format!("log {id}"), |member| member.server.to_string());
     logs.iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
+/// How often a leaving server looks whether it still votes.
+const DRAIN_LOOK: Duration = Duration::from_millis(100);
+
+/// Stays until the others have voted this server out, if it leaves for good: by a fresh read the StatefulSet wants others,
+/// and not this one. One that merely restarts, or of which that cannot be said, does not wait; nor the last ones, with zero
+/// replicas.
+pub async fn drain(shared: &Shared) {
+    let status = shared.raft.status();
+    if !status.voters.contains_key(&status.raft_id) {
+        return;
+    }
+    match overrule::wanted(&shared.kubernetes, &shared.config).await {
+        Ok(wanted) if !wanted.is_empty() && !wanted.contains(&shared.config.ordinal) => {}
+        Ok(_) => return,
+        Err(why) => return warn!("not waiting until this server is voted out: {why}"),
+    }
+    info!("this server leaves: it stays until it does not vote any more");
+    let began = Instant::now();
+    while votes(shared) {
+        if began.elapsed() > DRAIN {
+            return warn!(
+                "this server still votes after {DRAIN:?}: it leaves all the same, and the others miss its vote"
+            );
+        }
+        tokio::time::sleep(DRAIN_LOOK).await;
+    }
+    info!("this server does not vote any more, after {:.1} s", began.elapsed().as_secs_f64());
+}
+
+/// Whether the last membership that is certainly committed has this server as a voter, or none is.
+fn votes(shared: &Shared) -> bool {
+    let membership = shared.raft.membership();
+    let me = shared.raft.local().raft_id;
+    !membership.settled || membership.halves.len() != 1 || membership.halves.iter().any(|half| half.contains(&me))
 }
 
 /// The founder's first entry.
@@ -231,12 +210,13 @@ async fn admit_myself(shared: &Shared) -> Result<(), String> {
     if known { Ok(()) } else { shared.propose(Role::RaftLeader, Command::AdmitServer { server: me }).await.map(drop) }
 }
 
-/// The servers that the admin StatefulSet wants; none while it is not known, so that nobody new becomes a voter.
-fn wanted(shared: &Shared) -> BTreeSet<ServerId> {
-    let Some(ordinals) = shared.admin_ordinals() else { return BTreeSet::new() };
+/// The servers that the admin StatefulSet wants, if that is known.
+fn wanted(shared: &Shared) -> Option<BTreeSet<ServerId>> {
+    let ordinals = shared.admin_ordinals()?;
     let servers = shared.raft.read(|domain| domain.servers.keys().cloned().collect::<Vec<_>>());
     let set = &shared.config.stateful_set;
-    servers.into_iter().filter(|server| ordinal_of(server, set).is_some_and(|o| ordinals.contains(&o))).collect()
+    let is_wanted = |server: &ServerId| ordinal_of(server, set).is_some_and(|ordinal| ordinals.contains(&ordinal));
+    Some(servers.into_iter().filter(is_wanted).collect())
 }
 
 /// An agent that is silent cannot say that its engines are. This one has to have listened long enough to know.

@@ -4,8 +4,8 @@
 //! put right by one level-triggered sweep, so that a proposal that got lost, a stream that broke while the group had no
 //! leader, and this agent's own restart are all the same case: the domain has a live session here and there is no stream.
 
-use super::Shared;
 use super::connected::Answers;
+use super::{Door, Shared};
 use crate::config::{BACKOFF, ENGINE_QUEUE, ENGINE_SILENCE, IDENTIFY_TIMEOUT, MAX_ENGINES, SESSION_SWEEP};
 use crate::kubernetes::evidence::{self, Unidentified};
 use crate::proto::engine as wire;
@@ -46,7 +46,6 @@ pub async fn sweep(shared: Arc<Shared>) {
     let mut suspected: BTreeMap<(StartId, SessionNumber), Instant> = BTreeMap::new();
     let mut hurry = false;
     loop {
-        shared.note_quorum();
         let orphans = orphans(&shared);
         suspected.retain(|known, _| orphans.contains(known));
         for orphan in orphans {
@@ -139,7 +138,7 @@ fn unbound(shared: &Shared) -> Vec<Registration> {
 }
 
 /// The gRPC service on port 48004.
-pub struct Service(pub Arc<Shared>);
+pub struct Service(pub Arc<Door>);
 
 type Outgoing = Pin<Box<dyn Stream<Item = Result<wire::ToEngine, Status>> + Send>>;
 
@@ -148,7 +147,9 @@ impl Engine for Service {
     type AttachStream = Outgoing;
 
     async fn attach(&self, request: Request<Streaming<wire::FromEngine>>) -> Result<Response<Outgoing>, Status> {
-        let shared = self.0.clone();
+        let Some(shared) = self.0.running() else {
+            return Err(Status::unavailable("no Raft runs here now: try another agent"));
+        };
         if shared.connected.count() >= MAX_ENGINES {
             return Err(Status::resource_exhausted("this agent serves as many engines as it can"));
         }

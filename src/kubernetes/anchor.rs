@@ -1,7 +1,7 @@
 //! The anchor: an annotated Lease that says which domain this is and which founding it descends from.
 //!
-//! It is a Lease only because the right to Leases is needed anyway; nobody renews it. It changes by create-if-absent
-//! and never else, until overrides exist.
+//! It is a Lease only because the right to Leases is needed anyway; nobody renews it. It is created if it is absent, and
+//! changes from one epoch to the next by compare-and-swap, by an override or by a person who gives data up.
 
 use super::{Kubernetes, asked};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -17,6 +17,9 @@ const DOMAIN: &str = "kaa.dev/domain";
 const EPOCH: &str = "kaa.dev/epoch";
 /// The annotation with the id of the Raft log that founds the epoch.
 const FOUNDER: &str = "kaa.dev/founder";
+
+/// The annotation of an epoch for which a person gave up what only others had.
+const LOSSY: &str = "kaa.dev/accepted-data-loss";
 
 /// Why the anchor is not known.
 #[derive(Debug, thiserror::Error)]
@@ -82,13 +85,55 @@ pub async fn create(
     }
 }
 
-fn render(name: &str, anchor: &Anchor, server: &ServerId) -> Lease {
-    let annotations = BTreeMap::from([
+/// What became of the wish to swap the anchor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Swap {
+    /// It says what it should.
+    Swapped,
+    /// It is not of the epoch before any more, or changed meanwhile: pass the gate again.
+    Moved,
+}
+
+/// Swaps the anchor for that of the next epoch, if it is still of the domain and of the epoch before.
+pub async fn swap(kubernetes: &Kubernetes, name: &str, next: &Anchor, server: &ServerId) -> Result<Swap, Error> {
+    let Some(lease) = kubernetes.read::<Lease>(name).await? else { return Ok(Swap::Moved) };
+    let (now, _) = parse(name, &lease)?;
+    if now.domain != next.domain || now.epoch.0 + 1 != next.epoch.0 {
+        return Ok(Swap::Moved);
+    }
+    let mut changed = lease;
+    changed.metadata.managed_fields = None;
+    let annotations = changed.metadata.annotations.get_or_insert_default();
+    annotations.remove(LOSSY);
+    annotations.extend(said(next));
+    changed.spec.get_or_insert_default().holder_identity = Some(server.to_string());
+    let asked = asked::<Lease>("update", Some(name));
+    // With the resourceVersion that was read: whoever was faster has another one.
+    let request = async {
+        let replaced = kubernetes.api::<Lease>().replace(name, &PostParams::default(), &changed).await;
+        replaced.map_err(|error| super::Error::of(asked.clone(), error))
+    };
+    match kubernetes.within(&asked, request).await {
+        Ok(_) => Ok(Swap::Swapped),
+        Err(super::Error::Conflict { .. }) => Ok(Swap::Moved),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn said(anchor: &Anchor) -> BTreeMap<String, String> {
+    let mut said = BTreeMap::from([
         (DOMAIN.to_owned(), anchor.domain.to_string()),
         (EPOCH.to_owned(), anchor.epoch.to_string()),
         (FOUNDER.to_owned(), anchor.founder.to_string()),
     ]);
-    let metadata = ObjectMeta { name: Some(name.to_owned()), annotations: Some(annotations), ..ObjectMeta::default() };
+    if anchor.lossy {
+        said.insert(LOSSY.to_owned(), "true".to_owned());
+    }
+    said
+}
+
+fn render(name: &str, anchor: &Anchor, server: &ServerId) -> Lease {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), annotations: Some(said(anchor)), ..ObjectMeta::default() };
     let spec = LeaseSpec { holder_identity: Some(server.to_string()), ..LeaseSpec::default() };
     Lease { metadata, spec: Some(spec) }
 }
@@ -105,7 +150,8 @@ fn parse(name: &str, lease: &Lease) -> Result<(Anchor, Uid), Error> {
     };
     let (domain, malformed) = annotation(DOMAIN);
     let domain = DomainId::new(domain.ok_or(malformed)?);
-    let anchor = Anchor { domain, epoch: MembershipEpoch(number(EPOCH)?), founder: RaftId(number(FOUNDER)?) };
+    let lossy = annotation(LOSSY).0.is_some();
+    let anchor = Anchor { domain, epoch: MembershipEpoch(number(EPOCH)?), founder: RaftId(number(FOUNDER)?), lossy };
     Ok((anchor, uid(name, lease)?))
 }
 
@@ -119,7 +165,7 @@ mod tests {
     use super::*;
 
     fn anchor() -> Anchor {
-        Anchor { domain: "d-1".into(), epoch: MembershipEpoch(1), founder: RaftId(u64::MAX) }
+        Anchor { domain: "d-1".into(), epoch: MembershipEpoch(1), founder: RaftId(u64::MAX), lossy: true }
     }
 
     fn lease() -> Lease {

@@ -129,6 +129,11 @@ pub fn name(domain: &str, cluster: &str) -> String {
     format!("{domain}-{cluster}-resync")
 }
 
+/// Whether there is such a Lease, held or not, by a fresh read.
+pub async fn exists(kubernetes: &Kubernetes, name: &str) -> Result<bool, super::Error> {
+    Ok(kubernetes.read::<Lease>(name).await?.is_some())
+}
+
 /// Stands for election until `shutdown` turns true (or its sender is gone), then releases the Lease if it is held. The
 /// task ends when that is done.
 pub fn run(

@@ -360,8 +360,9 @@ impl Handle {
         }
     }
 
-    /// Lets the voter that has come farthest lead, if this one leads, and waits a moment until it does.
-    pub async fn hand_over(&self) {
+    /// Lets the voter that has come farthest lead, if this one leads, and waits a moment until it does. `heirs` says
+    /// which may; `None`: any.
+    pub async fn hand_over(&self, heirs: Option<&BTreeSet<RaftId>>) {
         let metrics = self.metrics();
         let me = metrics.id;
         if !metrics.state.is_leader() {
@@ -369,7 +370,8 @@ impl Handle {
         }
         let matched = |id: &u64| metrics.replication.as_ref().and_then(|logs| logs.get(id).copied().flatten());
         let voters = metrics.membership_config.membership().voter_ids();
-        let Some(next) = voters.filter(|id| *id != me).max_by_key(matched) else {
+        let may = |id: &u64| *id != me && heirs.is_none_or(|heirs| heirs.contains(&RaftId(*id)));
+        let Some(next) = voters.filter(may).max_by_key(matched) else {
             return;
         };
         if self.0.raft.trigger().transfer_leader(next).await.is_err() {

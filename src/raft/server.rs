@@ -2,6 +2,7 @@
 
 use super::admission::{Admission, Speaker};
 use super::handle::{Handle, sentence};
+use super::sealing::Sealing;
 use super::snapshot::{self, Incoming};
 use super::status::{Role, Status};
 use super::transport::{MAX_MESSAGE_BYTES, MAX_PART_BYTES};
@@ -10,7 +11,8 @@ use super::wire::{self, SnapshotHead};
 use crate::clock;
 use crate::proto::raft::raft_server::{Raft, RaftServer};
 use crate::proto::raft::{
-    Fenced, JoinReply, JoinRequest, Message, Reply, SnapshotPart, StatusReply, StatusRequest, reply, snapshot_part,
+    Fenced, JoinReply, JoinRequest, Message, Reply, SealReply, SealRequest, SnapshotPart, StatusReply, StatusRequest,
+    reply, snapshot_part,
 };
 use kaa_core::domain::Domain;
 use kaa_core::domain::command::{Actor, Command, Outcome, Request as Propose, Role as ActorRole};
@@ -23,6 +25,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
+use tokio::sync::watch;
 use tonic::{Extensions, Request, Response, Status as Refusal, Streaming};
 
 /// What an agent is, whatever its Raft does; clones share it.
@@ -39,6 +42,7 @@ struct Shared {
     local: RwLock<Option<LocalLog>>,
     handle: RwLock<Option<Handle>>,
     resync_leader: RwLock<String>,
+    sealing: watch::Sender<Sealing>,
 }
 
 impl Host {
@@ -53,7 +57,21 @@ impl Host {
             local: RwLock::default(),
             handle: RwLock::default(),
             resync_leader: RwLock::default(),
+            sealing: watch::Sender::default(),
         }))
+    }
+
+    pub(super) fn server(&self) -> &ServerId {
+        &self.0.server
+    }
+
+    pub(super) fn sealing(&self) -> &watch::Sender<Sealing> {
+        &self.0.sealing
+    }
+
+    /// Whose log lies on the volume, as it was shown last.
+    pub(super) fn local_log(&self) -> Option<LocalLog> {
+        self.0.local.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Shows whose log lies on the volume while Raft does not run.
@@ -78,7 +96,7 @@ impl Host {
 
     /// What this agent tells of itself.
     pub fn status(&self) -> StatusReply {
-        let Shared { server, address, cluster, version, incarnation, local, handle: _, resync_leader } = &*self.0;
+        let Shared { server, address, cluster, version, incarnation, resync_leader, .. } = &*self.0;
         let mut reply = StatusReply {
             server: server.to_string(),
             address: address.clone(),
@@ -86,13 +104,13 @@ impl Host {
             version: version.clone(),
             incarnation: incarnation.clone(),
             resync_leader: resync_leader.read().unwrap_or_else(PoisonError::into_inner).clone(),
-            lifecycle: "INITIALIZING".to_owned(),
+            lifecycle: if self.is_sealed() { "SEALED" } else { "INITIALIZING" }.to_owned(),
             ..StatusReply::default()
         };
         match self.handle() {
             Some(handle) => tell(handle.status(), &mut reply),
             None => {
-                if let Some(local) = &*local.read().unwrap_or_else(PoisonError::into_inner) {
+                if let Some(local) = self.local_log() {
                     reply.domain = local.domain.as_ref().map(ToString::to_string).unwrap_or_default();
                     (reply.epoch, reply.raft_id) = (local.epoch.0, local.raft_id.0);
                 }
@@ -387,6 +405,11 @@ impl Raft for Service {
         let speaker = self.admit(request.extensions())?;
         speaker.claims(&request.get_ref().server, &request.get_ref().address)?;
         Ok(Response::new(self.take_in(request.into_inner()).await?))
+    }
+
+    async fn seal(&self, request: Request<SealRequest>) -> Result<Response<SealReply>, Refusal> {
+        self.admit(request.extensions())?;
+        Ok(Response::new(self.host.seal_for(request.into_inner()).await))
     }
 
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusReply>, Refusal> {

@@ -105,7 +105,7 @@ pub(super) async fn watch(handle: Handle) {
         let due = handed_over.is_none_or(|last| last.elapsed() > HAND_OVER_PERIOD);
         if due && handle.status().role == Role::Leader && handle.no_room().is_some() {
             tracing::warn!("handing over leadership: another may have room");
-            handle.hand_over().await;
+            handle.hand_over(None).await;
             handed_over = Some(Instant::now());
         }
     }

@@ -186,5 +186,12 @@ pub(super) fn membership(metrics: &Metrics, election_timeout: Duration) -> Membe
         (RaftId(*id), Member { server: node.server.as_str().into(), caught_up: caught_up(id) })
     };
     let halves = membership.get_joint_config().iter().map(|half| half.iter().copied().map(RaftId).collect());
-    Membership { halves: halves.collect(), members: membership.nodes().map(member).collect() }
+    let committed = metrics.local_committed.max(metrics.cluster_committed);
+    let own_term = committed.is_some_and(|last| last.committed_leader_id().term == metrics.current_term);
+    Membership {
+        leader: RaftId(metrics.id),
+        halves: halves.collect(),
+        members: membership.nodes().map(member).collect(),
+        settled: own_term && committed >= *metrics.membership_config.log_id(),
+    }
 }

@@ -43,7 +43,7 @@ fn options(server: &str, address: &str) -> Options {
 }
 
 fn anchor(epoch: u64, founder: RaftId) -> Anchor {
-    Anchor { domain: DomainId::from("d1"), epoch: MembershipEpoch(epoch), founder }
+    Anchor { domain: DomainId::from("d1"), epoch: MembershipEpoch(epoch), founder, lossy: false }
 }
 
 fn node(server: &str, address: &str) -> Node {

@@ -10,7 +10,8 @@ use crate::clock;
 use crate::net::{self, Channel, Dial, Tls};
 use crate::proto::raft::raft_client::RaftClient;
 use crate::proto::raft::{
-    JoinReply, JoinRequest, Message, Reply, SnapshotPart, StatusReply, StatusRequest, reply, snapshot_part,
+    JoinReply, JoinRequest, Message, Reply, SealReply, SealRequest, SnapshotPart, StatusReply, StatusRequest, reply,
+    snapshot_part,
 };
 use futures::{Stream, StreamExt, stream};
 use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
@@ -39,6 +40,8 @@ const MAX_APPEND_BYTES: usize = 8 << 20;
 const APPEND_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long an agent may take to say what it knows of itself, or to take up a log.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long an agent may take to seal its log: a little more than it gives itself.
+const SEAL_TIMEOUT: Duration = Duration::from_secs(4);
 /// How many agents are asked in one attempt to join.
 const MAX_JOIN_HOPS: usize = 16;
 
@@ -166,6 +169,12 @@ impl Peers {
     pub async fn status(&self, address: &str) -> Result<StatusReply, Error> {
         let mut client = self.client(address)?;
         within(address, ASK_TIMEOUT, client.status(StatusRequest {})).await
+    }
+
+    /// Asks an agent to seal its log, and what it holds.
+    pub async fn seal(&self, address: &str, request: &SealRequest) -> Result<SealReply, Error> {
+        let mut client = self.client(address)?;
+        within(address, SEAL_TIMEOUT, client.seal(request.clone())).await
     }
 
     /// Asks to be replicated to, beginning with the given agents and following their hints.

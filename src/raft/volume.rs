@@ -16,7 +16,9 @@ use super::types::{Entry, LogId, Node, TypeConfig, Vote, first_term};
 use super::wire;
 use crate::clock;
 use kaa_core::domain::ids::{DomainId, MembershipEpoch, RaftId};
+use kaa_core::membership::overrule::Position;
 use kaa_core::membership::{Anchor, LocalLog};
+use openraft::EntryPayload;
 use openraft::entry::RaftEntry;
 use openraft::vote::RaftLeaderId;
 use serde::Serialize;
@@ -96,6 +98,17 @@ pub(super) mod names {
     pub(in super::super) const SNAPSHOT: &str = "snapshot";
 }
 
+/// How far a log goes, and who votes by it.
+#[derive(Clone, Debug)]
+pub struct Extent {
+    /// Its last entry.
+    pub position: Position,
+    /// The voter sets of the last membership in it.
+    pub halves: Vec<BTreeSet<RaftId>>,
+    /// Everybody that is replicated to by that membership.
+    pub nodes: BTreeMap<RaftId, Node>,
+}
+
 /// Everything that is known of a log, decoded.
 #[derive(Debug, Default)]
 pub(super) struct Log {
@@ -120,6 +133,7 @@ struct Identity {
     domain: Option<DomainId>,
     epoch: MembershipEpoch,
     raft_id: RaftId,
+    sealed: bool,
     gate_passed: Option<String>,
 }
 
@@ -181,8 +195,34 @@ impl Volume {
 
     /// Whose log it is, as the gate judges it.
     pub fn local_log(&self) -> LocalLog {
-        let Identity { domain, epoch, raft_id, .. } = self.identity.clone();
-        LocalLog { domain, epoch, raft_id }
+        let Identity { domain, epoch, raft_id, sealed, .. } = self.identity.clone();
+        LocalLog { domain, epoch, raft_id, sealed }
+    }
+
+    /// How far the log goes, and the last membership in it: what counts in an override.
+    pub fn extent(&self) -> Extent {
+        let position = self.log.last().map_or_else(Position::default, |last| Position {
+            term: last.committed_leader_id().term,
+            index: last.index,
+        });
+        let stored = self.log.entries.values().rev().find_map(|entry| match &entry.payload {
+            EntryPayload::Membership(membership) => Some(membership),
+            EntryPayload::Blank | EntryPayload::Normal(_) => None,
+        });
+        let snapshot = self.log.snapshot.as_ref().map(|snapshot| snapshot.meta.last_membership.membership());
+        let Some(membership) = stored.or(snapshot) else {
+            return Extent { position, halves: Vec::new(), nodes: BTreeMap::new() };
+        };
+        let halves = membership.get_joint_config().iter().map(|half| half.iter().copied().map(RaftId).collect());
+        let nodes = membership.nodes().map(|(id, node)| (RaftId(*id), node.clone()));
+        Extent { position, halves: halves.collect(), nodes: nodes.collect() }
+    }
+
+    /// Seals the log: from here on nothing is appended to it and it votes for nobody, until it founds or is set aside.
+    pub fn seal(&mut self) -> Result<(), Error> {
+        self.backend.commit(&[set(names::SEALED, &true)?])?;
+        self.identity.sealed = true;
+        Ok(())
     }
 
     /// The UID of the pod for which the gate was passed.
@@ -228,6 +268,7 @@ impl Volume {
         ]);
         self.backend.commit(&ops)?;
         (self.identity.epoch, self.identity.domain) = (anchor.epoch, Some(anchor.domain.clone()));
+        self.identity.sealed = false;
         self.log.vote = Some(vote);
         self.log.entries.insert(id.index, entry);
         Ok(())
@@ -264,6 +305,7 @@ impl Volume {
             set(names::SEALED, &false)?,
         ])?;
         (self.identity.epoch, self.identity.domain) = (anchor.epoch, Some(anchor.domain.clone()));
+        self.identity.sealed = false;
         Ok(())
     }
 
@@ -325,7 +367,7 @@ fn open_log(disk: &Arc<dyn Disk>, dir: &Path, opener: &mut Opener) -> Result<Ope
         None => {
             let raft_id = new_raft_id();
             backend.commit(&[set(names::RAFT_ID, &raft_id)?])?;
-            Identity { domain: None, epoch: MembershipEpoch(0), raft_id, gate_passed: None }
+            Identity { domain: None, epoch: MembershipEpoch(0), raft_id, sealed: false, gate_passed: None }
         }
     };
     if let Some(pointer) = &log.snapshot {
@@ -370,6 +412,7 @@ fn decode(loaded: &backend::Loaded) -> Result<(Option<Identity>, Log), wire::Err
         domain: value(loaded, names::DOMAIN)?,
         epoch: value(loaded, names::EPOCH)?.unwrap_or_default(),
         raft_id,
+        sealed: value(loaded, names::SEALED)?.unwrap_or_default(),
         gate_passed: value(loaded, names::GATE_PASSED)?,
     };
     Ok((Some(identity), log))

@@ -5,7 +5,7 @@ use crate::disk::{Disk, Unsynced};
 use crate::kubernetes::Kubernetes;
 use crate::network::{Network, serve};
 use crate::trace::Trace;
-use kaa::agent::{self, Door, Guards, Shared, Surroundings};
+use kaa::agent::{self, Door, Guards, Shared, Storage, Surroundings};
 use kaa::certificates;
 use kaa::config::{AgentArgs, Config, Deletion};
 use kaa::net::Tls;
@@ -54,7 +54,7 @@ struct Running {
     elapsed: Duration,
     /// How long it has been paused.
     paused: Option<Duration>,
-    shared: Arc<Mutex<Option<Arc<Shared>>>>,
+    door: Arc<Mutex<Option<Arc<Door>>>>,
     stopper: watch::Sender<bool>,
 }
 
@@ -108,9 +108,9 @@ impl Host {
         }
         self.starts += 1;
         let runtime = runtime(&format!("{} {} {}", self.seed, self.name, self.starts));
-        let shared = Arc::new(Mutex::new(None));
+        let door = Arc::new(Mutex::new(None));
         let (stopper, stop) = watch::channel(false);
-        let life = live(self.config(), ground.clone(), self.disk.clone(), shared.clone(), stop, self.ordinal);
+        let life = live(self.config(), ground.clone(), self.disk.clone(), door.clone(), stop, self.ordinal);
         let (trace, name) = (ground.trace.clone(), self.name.clone());
         let local = LocalSet::new();
         let begin = local.block_on(&runtime, async move {
@@ -121,7 +121,7 @@ impl Host {
             });
             Instant::now()
         });
-        self.running = Some(Running { local, runtime, begin, elapsed: Duration::ZERO, paused: None, shared, stopper });
+        self.running = Some(Running { local, runtime, begin, elapsed: Duration::ZERO, paused: None, door, stopper });
     }
 
     /// Lets its clock move on by `tick`, and everything happen that is due.
@@ -183,7 +183,7 @@ impl Host {
 
     /// The agent's inside, once its Raft runs.
     fn shared(&self) -> Option<Arc<Shared>> {
-        self.running.as_ref()?.shared.lock().unwrap().clone()
+        self.running.as_ref()?.door.lock().unwrap().as_ref()?.running()
     }
 
     /// Runs something in the agent's runtime, if its Raft runs.
@@ -202,30 +202,25 @@ async fn live(
     config: Config,
     ground: Ground,
     disk: Disk,
-    slot: Arc<Mutex<Option<Arc<Shared>>>>,
+    slot: Arc<Mutex<Option<Arc<Door>>>>,
     stop: watch::Receiver<bool>,
     ordinal: usize,
 ) -> anyhow::Result<()> {
     let Ground { network, kubernetes, .. } = ground;
     let server = config.server.to_string();
     let kubernetes = kaa::kubernetes::Kubernetes::new(kubernetes.client(&server), "default");
-    let opener = disk.opener(Duration::from_millis(1 + ordinal as u64));
-    let volume = Volume::open_with(Arc::new(Unsynced), &config.data_dir, opener)?;
+    let dir = config.data_dir.clone();
+    let storage: Storage = Box::new(move || {
+        Volume::open_with(Arc::new(Unsynced), &dir, disk.opener(Duration::from_millis(1 + ordinal as u64)))
+    });
     let address = config.peer_address("default", config.ordinal);
     let host = raft::Host::new(config.server.clone(), address.clone(), config.cluster.clone(), "0.0.0".to_owned());
-    host.set_local_log(volume.local_log());
+    host.set_local_log(storage()?.local_log());
     tokio::spawn(serve(raft::Service::serve(host.clone(), raft::Admission::Anybody), network.listen(&address)));
     let links = raft::Peers::dialled(network.dial(&server));
     let door = Arc::new(Door::new(&config, TLS.clone(), kubernetes.rights.clone()));
     let guards = Guards::new(TLS.clone());
-    let begun = agent::begin(Surroundings { config, kubernetes, volume, host, links, guards, door, stop }).await?;
-    let Some(agent) = begun else { return Ok(()) };
-    tokio::spawn(serve(agent::engine_service(&agent.shared), network.listen(&format!("{server}:48004"))));
-    *slot.lock().unwrap() = Some(agent.shared.clone());
-    let shared = agent.shared.clone();
-    tokio::select! {
-        () = shared.stopping() => agent.end().await,
-        failure = shared.raft.failed() => anyhow::bail!("raft has stopped: {failure}"),
-    }
-    Ok(())
+    tokio::spawn(serve(agent::engine_service(door.clone()), network.listen(&format!("{server}:48004"))));
+    *slot.lock().unwrap() = Some(door.clone());
+    agent::live(Surroundings { config, kubernetes, storage, host, links, guards, door, stop }).await
 }

@@ -10,6 +10,7 @@ use crate::raft::volume::Parts;
 use crate::raft::{Admission, ChangeError, Handle, Host, Peers, ProposeError, ReadError, Role, Service, Volume};
 use kaa_core::domain::command::Outcome;
 use kaa_core::domain::ids::{RaftId, ServerId};
+use kaa_core::membership::change::Step;
 use kaa_core::membership::{Change, next_change};
 use openraft::raft::VoteRequest;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,13 +60,13 @@ pub(super) async fn settle(leader: &Handle, voters: &BTreeSet<RaftId>) {
         let wanted: BTreeMap<RaftId, ServerId> =
             membership.members.iter().map(|(id, member)| (*id, member.server.clone())).collect();
         let current = wanted.iter().map(|(id, server)| (server.clone(), *id)).collect();
-        match next_change(&membership, &current, &wanted.into_values().collect()) {
+        match next_change(&membership, &current, Some(&wanted.into_values().collect())) {
             // One step at a time: while one is not committed, the next is refused.
-            Change::Voters(goal) => match leader.change_voters(goal).await {
+            Change::Step(Step::Voters(goal, _)) => match leader.change_voters(goal).await {
                 Ok(()) | Err(ChangeError::Refused(_)) => sleep(Duration::from_millis(20)).await,
                 Err(error) => panic!("{error}"),
             },
-            Change::None | Change::Forget(_) => sleep(Duration::from_millis(20)).await,
+            Change::Step(_) | Change::Forget(_) => sleep(Duration::from_millis(20)).await,
         }
         assert!(Instant::now() < deadline, "{membership:?}");
     }
@@ -119,7 +120,7 @@ async fn a_cluster_lives(tls: Option<&Tls>) {
     agents.push(back);
 
     let leader = agents.iter().find(|agent| leads(agent)).unwrap();
-    leader.handle.hand_over().await;
+    leader.handle.hand_over(None).await;
     assert_ne!(leader.handle.status().role, Role::Leader);
     until("one leads after handing over", || agents.iter().any(leads)).await;
     assert_eq!(agents[0].set("handed over").await, Outcome::Changed);
@@ -279,7 +280,7 @@ async fn a_log_that_was_replaced_is_forgotten() {
     settle_on(&first.handle, &second).await;
     let current = BTreeMap::from([("admin-0".into(), first.id()), ("admin-1".into(), second.id())]);
     let wanted = BTreeSet::from(["admin-0".into(), "admin-1".into()]);
-    let change = next_change(&first.handle.membership(), &current, &wanted);
+    let change = next_change(&first.handle.membership(), &current, Some(&wanted));
     assert_eq!(change, Change::Forget(BTreeSet::from([lost_id])));
     first.handle.forget(BTreeSet::from([lost_id])).await.unwrap();
     assert_eq!(first.handle.status().learners, BTreeMap::new());

@@ -1,0 +1,191 @@
+//! Passes the gate: before Raft starts, what the volume holds is compared with the anchor.
+
+use super::overrule;
+use crate::agent::{Stay, Storage};
+use crate::config::{BACKOFF, Config};
+use crate::kubernetes::anchor::{self, Creation};
+use crate::kubernetes::{Kubernetes, lease};
+use crate::raft::{self, Host, Node, Volume};
+use kaa_core::domain::ids::{DomainId, MembershipEpoch, ServerId};
+use kaa_core::membership::{Anchor, Gate, Seen, Traces, gate, seen};
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// How long it is waited before a volume that its last user has not let go of yet is tried again.
+const IN_USE_RETRY: Duration = Duration::from_millis(100);
+/// How often.
+const IN_USE_TRIES: u32 = 50;
+
+/// What the gate is passed with.
+pub struct Pass<'a> {
+    pub config: &'a Config,
+    pub kubernetes: &'a Kubernetes,
+    pub links: &'a raft::Peers,
+    pub host: &'a Host,
+    /// Says what is waited for.
+    pub waits: &'a (dyn Fn(String) + Sync),
+}
+
+impl Pass<'_> {
+    /// Our own place.
+    pub fn node(&self) -> Node {
+        let address = self.config.peer_address(self.kubernetes.namespace(), self.config.ordinal);
+        Node { server: self.config.server.to_string(), address }
+    }
+
+    /// Shows the others whose log lies on the volume, and whether it is sealed.
+    fn show(&self, volume: &Volume) {
+        let local = volume.local_log();
+        self.host.set_sealed(local.sealed.then(|| volume.extent()));
+        self.host.set_local_log(local);
+    }
+
+    /// Waits a moment, and seals the log if another agent asks for that meanwhile.
+    async fn pause(&self, volume: &mut Volume, pause: Duration) -> Result<(), raft::volume::Error> {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => Ok(()),
+            server = self.host.asked_to_seal() => {
+                info!("{server} asks to seal this log: an override is under way");
+                volume.seal()?;
+                self.show(volume);
+                Ok(())
+            }
+        }
+    }
+
+    fn say(&self, said: &mut String, why: String) {
+        if *said != why {
+            warn!("Raft does not start yet: {why}");
+            said.clone_from(&why);
+            (self.waits)(why);
+        }
+    }
+}
+
+/// Opens the volume. The process's own last Raft may take a moment to let go of it.
+pub async fn open(storage: &Storage) -> Result<Volume, raft::volume::Error> {
+    for _ in 0..IN_USE_TRIES {
+        match storage() {
+            Err(raft::volume::Error::InUse { .. }) => tokio::time::sleep(IN_USE_RETRY).await,
+            opened => return opened,
+        }
+    }
+    storage()
+}
+
+/// Passes the gate: returns once this volume's log may start. Says why while it does not.
+pub async fn pass_gate(pass: &Pass<'_>, volume: &mut Volume, stay: Stay) -> anyhow::Result<()> {
+    let Pass { config, kubernetes, .. } = *pass;
+    pass.show(volume);
+    let local = volume.local_log();
+    // A Raft that stopped within this process saw something that the anchor has to explain.
+    let passed = stay == Stay::Begins && volume.gate_passed() == Some(config.pod_uid.as_str());
+    if passed && local.domain.is_some() && !local.sealed {
+        info!("the container restarted within its pod, which passed the gate: starting Raft");
+        return Ok(());
+    }
+    let mut said = String::new();
+    loop {
+        let read = match anchor::read(kubernetes, &config.anchor_name()).await {
+            Ok(read) => read.map(|(anchor, _)| anchor),
+            Err(error) => {
+                pass.say(&mut said, format!("the anchor could not be read: {error}"));
+                pass.pause(volume, BACKOFF).await?;
+                continue;
+            }
+        };
+        let traces = match (&read, &volume.local_log().domain) {
+            (None, None) => match traces(pass).await {
+                Ok(traces) => traces,
+                Err(why) => {
+                    pass.say(&mut said, why);
+                    pass.pause(volume, BACKOFF).await?;
+                    continue;
+                }
+            },
+            _ => Traces::default(),
+        };
+        match gate(read.as_ref(), &volume.local_log(), &traces) {
+            Gate::CreateAnchor => {
+                if let Err(why) = create_anchor(config, kubernetes, volume).await {
+                    // Unclear: the gate reads again, and finds itself as the founder if it was made after all.
+                    pass.say(&mut said, why);
+                    pass.pause(volume, BACKOFF).await?;
+                }
+            }
+            Gate::Found(anchor) => {
+                info!("founding epoch {} of domain {} with log {}", anchor.epoch, anchor.domain, anchor.founder);
+                volume.found(&anchor, &pass.node())?;
+                pass.show(volume);
+            }
+            Gate::Start => {
+                volume.set_gate_passed(config.pod_uid.as_str())?;
+                return Ok(());
+            }
+            Gate::Join(anchor) => {
+                info!("joining domain {} in epoch {} with an empty log", anchor.domain, anchor.epoch);
+                volume.set_aside(&anchor)?;
+                pass.show(volume);
+            }
+            Gate::Overrule => {
+                if let Err(why) = overrule::go_on(pass, volume).await {
+                    pass.say(&mut said, why);
+                    pass.pause(volume, BACKOFF / 2).await?;
+                }
+            }
+            Gate::Wait(why) => {
+                pass.say(&mut said, why.to_string());
+                pass.pause(volume, BACKOFF).await?;
+            }
+            Gate::Refuse(why) => {
+                pass.say(&mut said, why.to_string());
+                pass.pause(volume, BACKOFF * 10).await?;
+            }
+        }
+    }
+}
+
+/// Looks for what speaks for a domain that was here, where there is no anchor; and whether this is the first server.
+async fn traces(pass: &Pass<'_>) -> Result<Traces, String> {
+    let Pass { config, kubernetes, links, .. } = *pass;
+    // `spec.ordinals.start` may have moved the first one away from 0.
+    let wanted = overrule::wanted(kubernetes, config).await.unwrap_or(0..config.ordinal + 1);
+    let resync = config.resync_name();
+    let there = lease::exists(kubernetes, &resync).await;
+    let there = there.map_err(|error| format!("the lease of the resync could not be read: {}", error.to_line()))?;
+    let others = wanted.clone().filter(|ordinal| *ordinal != config.ordinal);
+    let addresses = others.map(|ordinal| config.peer_address(kubernetes.namespace(), ordinal));
+    let asked = addresses.map(|address| async move { links.status(&address).await });
+    let heard = futures::future::join_all(asked).await.into_iter().flatten();
+    let answered = heard.filter(|status| !status.domain.is_empty());
+    Ok(Traces {
+        first: config.ordinal == wanted.start,
+        lease: there.then_some(resync),
+        answered: answered.map(|said| (ServerId::from(said.server.as_str()), said.domain.into())).collect(),
+    })
+}
+
+async fn create_anchor(config: &Config, kubernetes: &Kubernetes, volume: &Volume) -> Result<(), String> {
+    let founder = volume.local_log().raft_id;
+    let anchor = Anchor { domain: new_domain_id(), epoch: MembershipEpoch(1), founder, lossy: false };
+    match anchor::create(kubernetes, &config.anchor_name(), &anchor, &config.server).await {
+        Ok(Creation::Created(_)) => info!("anchor {} made for the new domain {}", config.anchor_name(), anchor.domain),
+        Ok(Creation::AlreadyThere) => {}
+        Err(error) => return Err(format!("the anchor could not be made: {error}")),
+    }
+    Ok(())
+}
+
+fn new_domain_id() -> DomainId {
+    format!("{:016x}{:016x}", crate::clock::random_u64(), crate::clock::random_u64()).into()
+}
+
+/// Reads the anchor for an agent whose Raft runs.
+pub async fn look(
+    config: &Config,
+    kubernetes: &Kubernetes,
+    local: &kaa_core::membership::LocalLog,
+) -> Result<Seen, String> {
+    let read = anchor::read(kubernetes, &config.anchor_name()).await.map_err(|error| error.to_string())?;
+    Ok(seen(read.map(|(anchor, _)| anchor).as_ref(), local))
+}
