@@ -2,6 +2,7 @@
 
 mod admission;
 mod cluster;
+mod founding;
 mod full;
 mod golden;
 mod joint;
