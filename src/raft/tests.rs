@@ -2,8 +2,10 @@
 
 mod admission;
 mod cluster;
+mod founding;
 mod full;
 mod golden;
+mod joint;
 mod killed;
 mod power;
 mod recorder;
@@ -11,7 +13,7 @@ mod seed;
 mod storage;
 mod volumes;
 
-use super::{Admission, Agents, Handle, Node, Options, Volume};
+use super::{Admission, Agents, Handle, Node, Options, Peers, Volume};
 use crate::metrics::Metrics;
 use crate::net::refusals::{Port, Refusals};
 use crate::net::{self, Entrance, Tls};
@@ -119,8 +121,13 @@ async fn start(volume: Volume, server: &str, address: &str, tls: Option<&Tls>) -
 }
 
 async fn start_with(volume: Volume, options: Options, tls: Option<&Tls>) -> Agent {
+    start_among(volume, options, Peers::new(tls.cloned()), tls).await
+}
+
+/// The same, with other ways to the others.
+async fn start_among(volume: Volume, options: Options, peers: Peers, tls: Option<&Tls>) -> Agent {
     let address = options.address.clone();
-    let handle = super::start(volume, options, tls.cloned()).await.unwrap();
+    let handle = super::start_among(volume, options, peers).await.unwrap();
     let port: u16 = address.rsplit_once(':').unwrap().1.parse().unwrap();
     let socket = SocketAddr::from(([127, 0, 0, 1], port));
     let entrance = tls.map(entrance);

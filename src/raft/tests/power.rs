@@ -34,16 +34,16 @@ const CHANGES: usize = 14;
 
 /// What a volume holds.
 #[derive(Clone, Debug, PartialEq)]
-struct Held {
-    local: LocalLog,
-    vote: Option<Vote>,
-    entries: BTreeMap<u64, Entry>,
-    purged: Option<LogId>,
-    snapshot: Option<(SnapshotMeta, Domain)>,
+pub(super) struct Held {
+    pub(super) local: LocalLog,
+    pub(super) vote: Option<Vote>,
+    pub(super) entries: BTreeMap<u64, Entry>,
+    pub(super) purged: Option<LogId>,
+    pub(super) snapshot: Option<(SnapshotMeta, Domain)>,
 }
 
 impl Held {
-    fn read(volume: Volume) -> Result<(Self, Parts), snapshot::Error> {
+    pub(super) fn read(volume: Volume) -> Result<(Self, Parts), snapshot::Error> {
         let parts = volume.into_parts();
         let Parts { local, log, shelf, .. } = &parts;
         let read = |pointer: &Pointer| shelf.read(pointer).map(|domain| (pointer.meta.clone(), domain));
@@ -52,7 +52,7 @@ impl Held {
         Ok((Self { local, vote: log.vote, entries, purged: log.purged, snapshot }, parts))
     }
 
-    fn is_fresh(&self) -> bool {
+    pub(super) fn is_fresh(&self) -> bool {
         let LocalLog { domain, epoch, .. } = &self.local;
         domain.is_none() && epoch.0 == 0 && self.entries.is_empty() && self.vote.is_none() && self.snapshot.is_none()
     }

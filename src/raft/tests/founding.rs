@@ -1,0 +1,266 @@
+//! A founding, and a log that is set aside, with the power cut after each step of the disk.
+//!
+//! A start finds what was there before, whole, or what was to come, whole; and what was cut off is done by doing it again.
+
+use super::power::Held;
+use super::recorder::{Recorder, Unsynced};
+use super::seed::Chance;
+use super::{Agent, anchor, found_domain, found_on, free_address, node, options, start, until};
+use crate::raft::backend::Op;
+use crate::raft::types::{Entry, LogId, SnapshotMeta, TypeConfig, Vote, first_term};
+use crate::raft::volume::{Parts, Volume, names};
+use crate::raft::{Role, wire};
+use kaa_core::domain::Domain;
+use kaa_core::domain::ids::{MembershipEpoch, RaftId};
+use kaa_core::membership::Anchor;
+use openraft::entry::RaftEntry;
+use openraft::vote::RaftLeaderId;
+use ring::digest::{Context, SHA256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use tempfile::{TempDir, tempdir};
+
+/// Others that voted in the epoch before.
+const OTHERS: [u64; 2] = [7, 8];
+
+/// What lies on the volume at first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    /// An empty log, of no domain.
+    Empty,
+    /// A log of epoch 1 whose voters are this one and two others, and a vote for one of those at a later term.
+    Log,
+    /// The same, with a snapshot and the log purged up to its end.
+    Snapshot,
+    /// The same as `Log`, with a snapshot that was sent and ends beyond the log, which is not purged yet.
+    Installed,
+}
+
+impl Before {
+    const ALL: [Self; 4] = [Self::Empty, Self::Log, Self::Snapshot, Self::Installed];
+
+    async fn make(self) -> TempDir {
+        let dir = tempdir().unwrap();
+        let disk = Recorder::new(dir.path());
+        if self == Self::Empty {
+            drop(Volume::open(dir.path()).unwrap());
+            return dir;
+        }
+        let agent = found_on(&disk, dir.path(), options("admin-0", &free_address())).await;
+        for i in 0..5 {
+            agent.set(&format!("k{i}")).await;
+        }
+        if self == Self::Snapshot {
+            compact(&agent).await;
+            agent.set("k5").await;
+        }
+        agent.stop().await;
+        add_others(dir.path());
+        if self == Self::Installed {
+            install(dir.path());
+        }
+        dir
+    }
+
+    fn keys(self) -> usize {
+        match self {
+            Self::Empty => 0,
+            Self::Log => 5,
+            Self::Snapshot | Self::Installed => 6,
+        }
+    }
+}
+
+/// Makes a snapshot of all there is and purges what it covers.
+async fn compact(agent: &Agent) {
+    let last = agent.handle.status().applied_index;
+    let raft = agent.handle.raft();
+    raft.trigger().snapshot().await.unwrap();
+    until("there is a snapshot", || agent.handle.metrics().snapshot.is_some_and(|it| it.index >= last)).await;
+    raft.trigger().purge_log(last).await.unwrap();
+    until("the log is purged", || agent.handle.metrics().purged.is_some_and(|it| it.index >= last)).await;
+}
+
+/// Appends a membership with two others, and a vote for one of them.
+fn add_others(dir: &Path) {
+    let Parts { lock, mut backend, log, local, .. } = Volume::open(dir).unwrap().into_parts();
+    let last = log.entries.values().next_back().unwrap().log_id;
+    let voters = BTreeSet::from([local.raft_id.0, OTHERS[0], OTHERS[1]]);
+    let nodes: BTreeMap<_, _> = voters.iter().map(|id| (*id, node(&format!("of {id}"), "nowhere:1"))).collect();
+    let membership = openraft::Membership::new(vec![voters], nodes).unwrap();
+    let entry = Entry::new_membership(LogId { index: last.index + 1, ..last }, membership);
+    let vote = Vote::new(first_term(1) + 9, OTHERS[0]);
+    let put = Op::Put(entry.log_id.index, wire::encode(&entry).unwrap());
+    backend.commit(&[put, Op::Set(names::VOTE, wire::encode(&vote).unwrap())]).unwrap();
+    drop((lock, backend));
+}
+
+/// Notes a snapshot that another leader sent.
+fn install(dir: &Path) {
+    let Parts { lock, mut backend, shelf, log, .. } = Volume::open(dir).unwrap().into_parts();
+    let leader = openraft::alias::LeaderIdOf::<TypeConfig>::new(first_term(1) + 3, OTHERS[0]).to_committed();
+    let index = log.last().unwrap().index + 10;
+    let mut domain = Domain { id: Some("d1".into()), index, ..Domain::default() };
+    domain.values.extend((0..6).map(|i| (format!("k{i}"), "v".to_owned())));
+    let meta = SnapshotMeta { last_log_id: Some(LogId::new(leader, index)), ..SnapshotMeta::default() };
+    let pointer = shelf.write(&meta, &domain).unwrap();
+    backend.commit(&[Op::Set(names::SNAPSHOT, wire::encode(&pointer).unwrap())]).unwrap();
+    drop((lock, backend));
+}
+
+fn open(dir: &Path) -> Volume {
+    Volume::open_on(Arc::new(Recorder::new(dir)), dir).unwrap()
+}
+
+fn held(volume: Volume) -> Held {
+    Held::read(volume).unwrap().0
+}
+
+/// Each state that the power can leave behind while a volume is opened and `change` is made: what was cut, whether it was
+/// acknowledged before, and the directory.
+fn cuts(dir: &Path, change: impl FnOnce(&mut Volume)) -> Vec<(String, bool, TempDir)> {
+    let disk = Recorder::new(dir);
+    let mut volume = Volume::open_on(Arc::new(disk.clone()), dir).unwrap();
+    change(&mut volume);
+    let steps = disk.steps();
+    let mut chance = Chance::new("founding");
+    let (mut images, mut seen) = (Vec::new(), BTreeSet::new());
+    for at in 0..=steps {
+        for unsynced in [Unsynced::Lost, Unsynced::Torn, Unsynced::Kept] {
+            let image = tempdir().unwrap();
+            disk.cut(at, unsynced, &mut chance, image.path());
+            if seen.insert(content(image.path())) || at == steps {
+                images.push((format!("{at} of {steps} steps, {unsynced:?}"), at == steps, image));
+            }
+        }
+    }
+    images
+}
+
+/// A digest of the names and bytes in a directory and below it.
+fn content(dir: &Path) -> Vec<u8> {
+    let mut digest = Context::new(&SHA256);
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    for path in entries.collect::<BTreeSet<_>>() {
+        digest.update(path.file_name().unwrap().as_encoded_bytes());
+        digest.update(&if path.is_dir() { content(&path) } else { std::fs::read(path).unwrap() });
+    }
+    digest.finish().as_ref().to_vec()
+}
+
+/// What a founding is to make of what was held: its entry and vote, the epoch, and nothing less than before but what a
+/// snapshot covers.
+fn founded(before: &Held, anchor: &Anchor) -> Held {
+    let mut after = before.clone();
+    let last = before.entries.values().next_back().map(|entry| entry.log_id);
+    let covered = before.snapshot.as_ref().and_then(|(meta, _)| meta.last_log_id);
+    if covered > last {
+        (after.entries, after.purged) = (BTreeMap::new(), covered);
+    }
+    let me = before.local.raft_id.0;
+    let leader = openraft::alias::LeaderIdOf::<TypeConfig>::new(first_term(anchor.epoch.0), me);
+    let index = last.max(covered).map_or(0, |last| last.index + 1);
+    let nodes = BTreeMap::from([(me, node("admin-0", "nowhere:1"))]);
+    let membership = openraft::Membership::new(vec![BTreeSet::from([me])], nodes).unwrap();
+    after.entries.insert(index, Entry::new_membership(LogId::new(leader.to_committed(), index), membership));
+    after.vote = Some(Vote::new(first_term(anchor.epoch.0), me));
+    (after.local.epoch, after.local.domain) = (anchor.epoch, Some(anchor.domain.clone()));
+    after
+}
+
+/// Starts Raft on what was founded: it leads in the new epoch, alone, with all that was there.
+async fn leads(before: Before, dir: &Path, after: &Held) {
+    let agent = start(Volume::open(dir).unwrap(), "admin-0", &free_address(), None).await;
+    if before == Before::Empty {
+        found_domain(&agent).await;
+    }
+    agent.set("after").await;
+    let status = agent.handle.status();
+    assert_eq!((status.role, status.epoch), (Role::Leader, after.local.epoch));
+    assert_eq!(status.voters.keys().copied().collect::<Vec<_>>(), [after.local.raft_id]);
+    assert!((0..before.keys()).all(|i| agent.has(&format!("k{i}"))));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_founding_that_is_cut_off_anywhere_is_done_or_not_and_can_be_repeated() {
+    for before in Before::ALL {
+        let dir = before.make().await;
+        let old = held(open(dir.path()));
+        assert_eq!(old.entries.is_empty(), before == Before::Empty);
+        assert_eq!(old.snapshot.is_some(), matches!(before, Before::Snapshot | Before::Installed));
+        assert_eq!(old.purged.is_some(), before == Before::Snapshot);
+        let anchor = anchor(old.local.epoch.0 + 1, old.local.raft_id);
+        let new = founded(&old, &anchor);
+        let (mut kept, mut done) = (0, 0);
+        for (cut, complete, image) in cuts(dir.path(), |volume| volume.found(&anchor, &me()).unwrap()) {
+            let found = held(open(image.path()));
+            let is_new = found == new;
+            assert!(is_new || found == old && !complete, "{before:?}, {cut}: {found:?}\nand not {new:?}");
+            let count = if is_new { &mut done } else { &mut kept };
+            *count += 1;
+            if !is_new || *count == 1 {
+                let mut volume = open(image.path());
+                volume.found(&anchor, &me()).unwrap();
+                assert!(held(volume) == new, "{before:?}, {cut}: founded again");
+            }
+            if *count == 1 {
+                leads(before, image.path(), &new).await;
+            }
+        }
+        eprintln!("{before:?}: {kept} cuts before, {done} after");
+        assert!(kept > 0 && done > 0);
+    }
+}
+
+fn me() -> crate::raft::Node {
+    node("admin-0", "nowhere:1")
+}
+
+fn is_empty_in(held: &Held, anchor: &Anchor) -> bool {
+    let mut fresh = held.clone();
+    (fresh.local.epoch, fresh.local.domain) = (MembershipEpoch(0), None);
+    fresh.is_fresh() && held.local.epoch == anchor.epoch && held.local.domain.as_ref() == Some(&anchor.domain)
+}
+
+#[tokio::test]
+async fn a_log_whose_setting_aside_is_cut_off_anywhere_is_in_place_or_kept_whole() {
+    for before in [Before::Log, Before::Snapshot] {
+        let dir = before.make().await;
+        let old = held(open(dir.path()));
+        let anchor = anchor(2, RaftId(OTHERS[0]));
+        let aside = format!("set-aside-1-{}", old.local.raft_id);
+        let (mut kept, mut moved, mut done) = (0, 0, 0);
+        for (cut, complete, image) in cuts(dir.path(), |volume| volume.set_aside(&anchor).unwrap()) {
+            let is_aside = image.path().join(&aside).exists();
+            let found = held(open(image.path()));
+            let what = format!("{before:?}, {cut}: {found:?}");
+            if !is_aside {
+                assert!(found == old && !complete, "{what}");
+                kept += 1;
+            } else if found.is_fresh() {
+                assert!(!complete, "{what}");
+                moved += 1;
+            } else {
+                assert!(is_empty_in(&found, &anchor), "{what}");
+                done += 1;
+            }
+            assert_eq!(is_aside, found.local.raft_id != old.local.raft_id, "{what}");
+            if found.local.epoch != anchor.epoch {
+                let mut volume = open(image.path());
+                volume.set_aside(&anchor).unwrap();
+                let again = held(volume);
+                assert!(is_empty_in(&again, &anchor), "{what}\nand then {again:?}");
+                assert_ne!(again.local.raft_id, old.local.raft_id, "{what}");
+                assert!(!is_aside || again.local.raft_id == found.local.raft_id, "{what}");
+            }
+            // As a person would look at it.
+            let looked_at = tempdir().unwrap();
+            std::fs::rename(image.path().join(&aside), looked_at.path().join("log")).unwrap();
+            assert!(held(open(looked_at.path())) == old, "{what}");
+        }
+        eprintln!("{before:?}: {kept} cuts before, {moved} with an empty log, {done} after");
+        assert!(kept > 0 && moved > 0 && done > 0);
+    }
+}
