@@ -35,10 +35,12 @@ enum Before {
     Snapshot,
     /// The same as `Log`, with a snapshot that was sent and ends beyond the log, which is not purged yet.
     Installed,
+    /// The same as `Log`, sealed for an override.
+    Sealed,
 }
 
 impl Before {
-    const ALL: [Self; 4] = [Self::Empty, Self::Log, Self::Snapshot, Self::Installed];
+    const ALL: [Self; 5] = [Self::Empty, Self::Log, Self::Snapshot, Self::Installed, Self::Sealed];
 
     async fn make(self) -> TempDir {
         let dir = tempdir().unwrap();
@@ -60,13 +62,16 @@ impl Before {
         if self == Self::Installed {
             install(dir.path());
         }
+        if self == Self::Sealed {
+            Volume::open(dir.path()).unwrap().seal().unwrap();
+        }
         dir
     }
 
     fn keys(self) -> usize {
         match self {
             Self::Empty => 0,
-            Self::Log => 5,
+            Self::Log | Self::Sealed => 5,
             Self::Snapshot | Self::Installed => 6,
         }
     }
@@ -166,6 +171,7 @@ fn founded(before: &Held, anchor: &Anchor) -> Held {
     after.entries.insert(index, Entry::new_membership(LogId::new(leader.to_committed(), index), membership));
     after.vote = Some(Vote::new(first_term(anchor.epoch.0), me));
     (after.local.epoch, after.local.domain) = (anchor.epoch, Some(anchor.domain.clone()));
+    after.local.sealed = false;
     after
 }
 
