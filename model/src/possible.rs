@@ -96,7 +96,7 @@ impl Protocol {
             return;
         }
         // Here `replicas` may come out of a cache: Raft keeps it safe.
-        for replicas in self.views(s, true) {
+        for replicas in Self::views(s, true) {
             if matches!(self.next_change(s, server, replicas, Heard::Hoped), Some(Step::Voters(..))) {
                 actions.push(Action::Change(server, replicas));
             }
@@ -105,7 +105,7 @@ impl Protocol {
 
     fn of_an_override(&self, s: &State, server: u8, node: &Node, actions: &mut Vec<Action>) {
         let rules = &self.rules;
-        let views = || self.views(s, !rules.fresh).into_iter().filter(|replicas| server < *replicas);
+        let views = || Self::views(s, !rules.fresh).filter(|replicas| server < *replicas);
         let called_for = |replicas: u8| self.called_for(s, node, replicas);
         if !node.sealed && rules.seal {
             let asks = |other: &Node| other.up && other.sealed && other.of_the_same_epoch(node);
@@ -124,12 +124,9 @@ impl Protocol {
     }
 
     /// What reads of `replicas` may show.
-    fn views(&self, s: &State, may_be_stale: bool) -> Vec<u8> {
-        let mut views = vec![s.replicas];
-        if may_be_stale && s.stale_replicas != s.replicas {
-            views.push(s.stale_replicas);
-        }
-        views
+    fn views(s: &State, may_be_stale: bool) -> impl Iterator<Item = u8> {
+        let stale = (may_be_stale && s.stale_replicas != s.replicas).then_some(s.stale_replicas);
+        std::iter::once(s.replicas).chain(stale)
     }
 
     /// Whether there is a raft id left to take.
