@@ -88,8 +88,8 @@ pub fn four() -> Case {
 }
 
 pub fn stranded() -> Case {
-    let init = State { replicas: 2, ..domain(4, 4, Budget { crash: 1, ..Budget::default() }) };
-    let name = "stranded: 4 voters, 2 wanted, crash";
+    let init = State { replicas: 2, ..domain(4, 4, Budget::default()) };
+    let name = "stranded: 4 voters, 2 wanted";
     Case { name, large: false, init, scales: &[2], max_term: 1, max_epoch: 2, max_log: 5 }
 }
 
