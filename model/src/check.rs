@@ -1,0 +1,143 @@
+//! The rows: what was explored, and whether it came out as expected.
+
+use crate::cases::{self, Case};
+use crate::model::{Action, Protocol};
+use crate::mutations::{self, Mutation};
+use crate::rules::CORRECTED;
+use crate::trace;
+use stateright::{Checker, HasDiscoveries, Model};
+use std::time::{Duration, Instant};
+
+/// What is not explored by then is not as expected: a slow machine must not mean a smaller check.
+const LIMIT: Duration = Duration::from_secs(1200);
+/// For looking whether a run that goes wrong is the shortest.
+const SHORTER_LIMIT: Duration = Duration::from_secs(60);
+
+/// How all of it came out.
+pub enum Outcome {
+    AsExpected,
+    /// So many rows did not.
+    Unexpected(usize),
+    /// Nothing was looked at.
+    NoRow,
+}
+
+/// What was found in one exploration.
+struct Found {
+    states: usize,
+    depth: usize,
+    took: Duration,
+    /// Whether every state was visited, as far as nothing went wrong.
+    complete: bool,
+    /// The property that does not hold, and the steps to where it does not.
+    wrong: Option<(&'static str, Vec<Action>)>,
+}
+
+/// Explores the cases and mutations whose names contain `only`; the large cases with `all` only.
+pub fn run(all: bool, only: &str) -> Outcome {
+    let (mut rows, mut unexpected) = (0, 0);
+    println!("{:<44} {:>10} {:>5} {:>7}  result", "the protocol", "states", "depth", "s");
+    let cases = cases::all().into_iter().filter(|case| all || !case.large);
+    for case in cases.filter(|case| case.name.contains(only)) {
+        rows += 1;
+        unexpected += usize::from(!holds(&case));
+    }
+    println!("\n{:<52} {:<10} {:>10} {:>7}  result", "one safeguard changed", "in", "states", "s");
+    let with_runs = all || !only.is_empty();
+    let mut runs = Vec::new();
+    for mutation in mutations::all().into_iter().filter(|mutation| mutation.name.contains(only)) {
+        rows += 1;
+        let found = mutate(&mutation, with_runs);
+        let as_expected = print_mutation(&mutation, &found);
+        unexpected += usize::from(!as_expected);
+        if with_runs || !as_expected {
+            runs.extend(found.wrong.map(|(property, steps)| (mutation, property, steps)));
+        }
+    }
+    for (mutation, property, steps) in runs {
+        println!("\n== {}: {property}", mutation.name);
+        trace::print(&(mutation.case)().protocol(mutation.rules, true), &steps);
+    }
+    match (rows, unexpected) {
+        (0, _) => Outcome::NoRow,
+        (_, 0) => Outcome::AsExpected,
+        (_, unexpected) => Outcome::Unexpected(unexpected),
+    }
+}
+
+/// Whether nothing goes wrong by the protocol; prints the row, and the run if something does.
+fn holds(case: &Case) -> bool {
+    let protocol = case.protocol(CORRECTED, true);
+    let found = explore(&protocol, threads(), LIMIT, None);
+    let result = match &found.wrong {
+        None if found.complete => "S1 S2 S3 S4 S5 L hold".to_owned(),
+        None => "NOT EXPLORED in time".to_owned(),
+        Some((property, _)) => format!("VIOLATED {property}"),
+    };
+    let (states, depth, seconds) = (found.states, found.depth, found.took.as_secs_f64());
+    println!("{:<44} {states:>10} {depth:>5} {seconds:>7.1}  {result}", case.name);
+    if let Some((_, steps)) = &found.wrong {
+        trace::print(&protocol, steps);
+    }
+    found.wrong.is_none() && found.complete
+}
+
+/// Where something has to go wrong: looks for what is unsafe first, and for standstill only where there is nothing.
+fn mutate(mutation: &Mutation, shortest: bool) -> Found {
+    let case = (mutation.case)();
+    let look = |liveness: bool| {
+        let protocol = case.protocol(mutation.rules, liveness);
+        let found = explore(&protocol, threads(), LIMIT, None);
+        if shortest && mutation.breaks { shortened(&protocol, found) } else { found }
+    };
+    let found = look(!mutation.breaks);
+    if mutation.breaks && found.wrong.is_none() { look(true) } else { found }
+}
+
+/// Prints the row; whether it came out as expected.
+fn print_mutation(mutation: &Mutation, found: &Found) -> bool {
+    let result = match &found.wrong {
+        Some((property, steps)) => format!("{property}: fails after {} steps", steps.len()),
+        None if found.complete => "no counterexample".to_owned(),
+        None => "NOT EXPLORED in time".to_owned(),
+    };
+    let as_expected = if mutation.breaks { found.wrong.is_some() } else { found.wrong.is_none() && found.complete };
+    let remark = if as_expected { "" } else { "  UNEXPECTED" };
+    let (name, case) = (mutation.name, (mutation.case)());
+    let (states, seconds) = (found.states, found.took.as_secs_f64());
+    println!("{name:<52} {:<10} {states:>10} {seconds:>7.1}  {result}{remark}", case.word());
+    as_expected
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn explore(protocol: &Protocol, threads: usize, limit: Duration, depth: Option<usize>) -> Found {
+    let began = Instant::now();
+    let mut checker =
+        protocol.clone().checker().threads(threads).timeout(limit).finish_when(HasDiscoveries::AnyFailures);
+    if let Some(depth) = depth {
+        checker = checker.target_max_depth(depth);
+    }
+    let checker = checker.spawn_bfs().join();
+    let took = began.elapsed();
+    let wrong = checker.discoveries().into_iter().map(|(property, path)| (property, path.into_actions()));
+    Found {
+        states: checker.unique_state_count(),
+        depth: checker.max_depth(),
+        took,
+        complete: took < limit,
+        wrong: wrong.min_by_key(|(_, steps)| steps.len()),
+    }
+}
+
+/// Of what goes wrong at about one depth the checker reports any: looks below until nothing is found.
+fn shortened(protocol: &Protocol, mut found: Found) -> Found {
+    while let Some((_, steps)) = &found.wrong {
+        let below = explore(protocol, 1, SHORTER_LIMIT, Some(steps.len()));
+        let Some(shorter) = below.wrong.filter(|(_, shorter)| shorter.len() < steps.len()) else { break };
+        found.wrong = Some(shorter);
+    }
+    found
+}

@@ -1,0 +1,124 @@
+//! The protocol of docs/membership.md as a machine whose every state can be visited. Where its rules are:
+//!
+//! | rule | what decides, in kaa-core's `membership` | what is then done |
+//! | --- | --- | --- |
+//! | raft ids name logs | | `step::start_empty` |
+//! | the anchor is created if absent, and swapped | [`gate`] | [`Action::Found`] |
+//! | gate; an agent that sees a newer anchor | [`gate`], [`seen`] | [`Action::Boot`], [`Action::Behind`] |
+//! | messages carry domain, epoch, id | | `decide::can_talk` |
+//! | founding is one transaction | [`gate`] | [`Action::Adopt`] |
+//! | ordinary change, by the leader | [`step`] | [`Action::Change`], [`Action::Finish`] |
+//! | override: seal, ask, swap | [`called_for`], [`may_found`] | [`Action::Seal`], [`Action::Found`] |
+//! | `kaa recover` | | [`Action::Recover`], [`Action::Adopt`] |
+//!
+//! An action is what can be interrupted: what one writes is durable together. A request and its answer are one action; the
+//! network fails by an action not being taken. There is no time: elections, seals and overrides happen at any moment.
+//! That a removed server's log is forgotten has no part here, nor have snapshots.
+//!
+//! [`gate`]: kaa_core::membership::gate
+//! [`seen`]: kaa_core::membership::seen
+//! [`step`]: kaa_core::membership::change::step
+//! [`called_for`]: kaa_core::membership::overrule::called_for
+//! [`may_found`]: kaa_core::membership::overrule::may_found
+
+use crate::rules::Rules;
+use crate::state::{Broken, State};
+use stateright::{Model, Property};
+
+/// What is explored: rules, where it begins, and how far it goes.
+#[derive(Clone)]
+pub struct Protocol {
+    pub rules: Rules,
+    pub init: State,
+    /// The values that `replicas` may take.
+    pub scales: &'static [u8],
+    /// Elections in one epoch.
+    pub max_term: u8,
+    pub max_epoch: u8,
+    /// Entries in one log.
+    pub max_log: u8,
+    /// Whether it is looked for states from which nobody gets on, too.
+    pub liveness: bool,
+}
+
+/// What can happen. Servers are named by their ordinals.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Action {
+    /// `kubectl scale`.
+    Scale(u8),
+    /// The kubelet stops a pod whose ordinal is not wanted any more. Never taken: force-deleted, and it runs on.
+    Kill(u8),
+    /// A pod ends for another reason; another pod takes its volume.
+    Crash(u8),
+    /// The container restarts in its pod, and does not pass the gate again.
+    Restart(u8),
+    /// The claim of a pod that is down is deleted, and with it the volume.
+    Wipe(u8),
+    /// A pod starts. The flag: its read of the anchor showed what was.
+    Boot(u8, bool),
+    /// A pod starts while the API is away (with `quorum_boot` only).
+    BootBlind(u8),
+    /// A running agent sees that the anchor is newer than its log.
+    Behind(u8),
+    /// A server is elected by these, bits by ordinal.
+    Elect(u8, u16),
+    /// The first brings the second up to date.
+    Push(u8, u8),
+    Commit(u8),
+    /// A client's entry.
+    Propose(u8),
+    /// The leader that sees these `replicas` begins a change of the voters.
+    Change(u8, u8),
+    /// The leader finishes a change: forward, or back (without `forward`).
+    Finish(u8, bool),
+    Seal(u8),
+    /// A server creates the anchor, or swaps it to the next epoch, as the founder.
+    Found(u8),
+    /// A person says `kaa recover --accept-data-loss` there.
+    Recover(u8),
+    /// The founder writes the epoch, and the membership of itself alone.
+    Adopt(u8),
+    /// The latter, where they are two writes (without `one_write`).
+    Inject(u8),
+}
+
+impl Model for Protocol {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![self.init.clone()]
+    }
+
+    fn actions(&self, s: &State, actions: &mut Vec<Action>) {
+        if s.observer.is_content() {
+            actions.extend(self.possible(s));
+        }
+    }
+
+    fn next_state(&self, s: &State, action: Action) -> Option<State> {
+        self.step(s, action)
+    }
+
+    fn within_boundary(&self, s: &State) -> bool {
+        let small = |node: &crate::state::Node| node.log.len() <= self.max_log && node.term & 15 <= self.max_term;
+        s.anchor.epoch <= self.max_epoch && s.nodes.iter().all(small)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties = vec![
+            Property::<Self>::always("S1 one entry per position", |_, s| !s.observer.has_seen(Broken::OnePosition)),
+            Property::<Self>::always("S2 acknowledged is kept", |_, s| !s.observer.has_seen(Broken::AcknowledgedKept)),
+            Property::<Self>::always("S3 one side commits", |_, s| !s.observer.has_seen(Broken::OneSide)),
+            Property::<Self>::always("S4 one domain", |_, s| !s.observer.has_seen(Broken::OneDomain)),
+            Property::<Self>::always("S5 wiped id never votes", |_, s| !s.observer.has_seen(Broken::DeadNeverVotes)),
+        ];
+        if self.liveness {
+            let can = Property::<Self>::always("L can go on", |protocol, s| {
+                !s.observer.is_content() || protocol.can_go_on(s)
+            });
+            properties.push(can);
+        }
+        properties
+    }
+}

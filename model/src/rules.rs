@@ -1,0 +1,98 @@
+//! The safeguards of the protocol, each of which can be taken out.
+
+/// Which half of the last membership the sealed logs have to block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Block {
+    /// Each, by itself.
+    EachHalf,
+    /// Any: then nobody commits under both together.
+    JointQuorum,
+    OldHalf,
+    NewHalf,
+    /// None.
+    Off,
+}
+
+/// The safeguards. As in [`CORRECTED`], every decision is kaa-core's.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Rules {
+    /// A new pod reads the anchor before Raft starts.
+    pub gate: bool,
+    /// It does so by a fresh read, and overrides likewise read `replicas`.
+    pub fresh: bool,
+    /// Survivors stop for good in the old epoch before the anchor is swapped.
+    pub seal: bool,
+    /// What the survivors block.
+    pub block: Block,
+    /// Messages carry the epoch.
+    pub message_epoch: bool,
+    /// Terms have the epoch in their high bits.
+    pub term_epoch: bool,
+    /// The anchor is created if absent, and changed by compare-and-swap.
+    pub swap: bool,
+    /// Every empty log gets a new raft id.
+    pub fresh_id: bool,
+    /// Only the best of the sealed logs may found.
+    pub best: bool,
+    /// A new epoch starts with one voter; off: with all survivors.
+    pub one_founder: bool,
+    /// The founder that the anchor names goes on after a restart.
+    pub resume: bool,
+    /// Epoch and membership are one transaction.
+    pub one_write: bool,
+    /// If they are two, the second is made up for after a restart.
+    pub reinject: bool,
+    /// The raft id is durable before the anchor is created.
+    pub id_first: bool,
+    /// Once sealed, an override is finished, whatever `replicas` says then.
+    pub drive_on: bool,
+    /// A joint membership is always finished forward.
+    pub forward: bool,
+    /// A leader commits an entry of its own term before it changes the membership.
+    pub own_term: bool,
+    /// A leader never removes itself: it hands over first.
+    pub stay: bool,
+    /// A voter of the last *committed* membership may stand (as in openraft 0.10.0-alpha.37).
+    pub stand: bool,
+    /// A wanted server counts by its raft id of today; off: by its ordinal, whatever its volume.
+    pub by_id: bool,
+    /// Only who blocks alone overrides, and nobody else is asked.
+    pub alone: bool,
+    /// Whoever is behind sets its log aside; off: it adopts the epoch and keeps the log.
+    pub set_aside: bool,
+    /// `kaa recover` looks after the swap whether the old pods are gone; off: before.
+    pub gone_after: bool,
+    /// It looks at all, and what it sees is true: nothing was force-deleted.
+    pub gone: bool,
+    /// Boot without the anchor if a majority agrees.
+    pub quorum_boot: bool,
+}
+
+/// The protocol of docs/membership.md.
+pub const CORRECTED: Rules = Rules {
+    gate: true,
+    fresh: true,
+    seal: true,
+    block: Block::EachHalf,
+    message_epoch: true,
+    term_epoch: true,
+    swap: true,
+    fresh_id: true,
+    best: true,
+    one_founder: true,
+    resume: true,
+    one_write: true,
+    reinject: true,
+    id_first: true,
+    drive_on: true,
+    forward: true,
+    own_term: true,
+    stay: true,
+    stand: false,
+    by_id: true,
+    alone: false,
+    set_aside: true,
+    gone_after: true,
+    gone: true,
+    quorum_boot: false,
+};
