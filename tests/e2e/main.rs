@@ -10,9 +10,13 @@
 #![allow(clippy::unwrap_used, reason = "a test's panic is its verdict")]
 
 mod cases;
+#[path = "../clients/clients.rs"]
+#[allow(dead_code, reason = "tests/faults uses the rest")]
+mod clients;
 #[allow(dead_code, reason = "benches/latency.rs uses the rest")]
 mod cluster;
 mod masks;
+mod members;
 mod nodes;
 mod rights;
 
@@ -69,6 +73,25 @@ fn claim_recreated_unseen() {
     run("claim_recreated_unseen", Disturb::Nobody, nodes::claim_recreated_unseen);
 }
 
+/// One test for each case of the group of admin servers, which begins with so many.
+macro_rules! members {
+    ($($case:ident from $servers:expr;)*) => {
+        mod membership {
+            use super::*;
+            $(
+                #[test]
+                fn $case() {
+                    run_with(concat!("members_", stringify!($case)), $servers, members::$case);
+                }
+            )*
+        }
+    };
+}
+
+members! {
+    grown_and_restarted from 1;
+}
+
 /// One test for each thing that befalls a node or the API server.
 macro_rules! on_nodes {
     ($($name:ident: $case:expr;)*) => {
@@ -93,6 +116,12 @@ on_nodes! {
     lost_with_storage_manager: nodes::lost;
     drained_with_lease_holder: nodes::drained;
     api_server_killed: nodes::api_server_killed;
+}
+
+fn run_with(name: &str, servers: u32, case: fn(&mut Cluster)) {
+    let mut cluster = Cluster::up_with(name, Disturb::Nobody, servers);
+    case(&mut cluster);
+    cluster.passed();
 }
 
 fn run(name: &str, disturb: Disturb, case: fn(&mut Cluster)) {

@@ -8,12 +8,13 @@
 #![allow(clippy::unwrap_used, reason = "a test's panic is its verdict")]
 
 mod audit;
+#[path = "../clients/clients.rs"]
+#[allow(dead_code, reason = "what changes the group of the agents uses the rest")]
 mod clients;
 #[path = "../e2e/cluster.rs"]
 #[allow(dead_code, reason = "the cases use the rest")]
 mod cluster;
 mod engines;
-mod history;
 #[path = "../e2e/masks.rs"]
 mod masks;
 mod processes;
