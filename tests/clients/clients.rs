@@ -1,6 +1,6 @@
 //! Clients of the domain's values: what they asked for, what they were told, and when.
 
-mod history;
+pub mod history;
 
 use embedded_kubernetes::instance::Instance;
 use embedded_kubernetes::object;
@@ -155,6 +155,11 @@ impl Clients {
         let mut moments: Vec<Instant> = within.chain([since, until]).collect();
         moments.sort();
         moments.windows(2).map(|two| two[1] - two[0]).max().unwrap_or_default()
+    }
+
+    /// How long ago the last write was acknowledged.
+    pub fn silence_now(&self) -> Duration {
+        self.commits.lock().unwrap().last().unwrap_or(&self.began).elapsed()
     }
 
     /// Reads each key by each agent, which has to answer, so that what is lost in the end is missed.

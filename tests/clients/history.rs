@@ -9,9 +9,6 @@
 //! are done, what the register holds) is tried twice. What only observes is done as soon as it fits, since that closes no
 //! way; so only writes branch, and with unique values few of them fit at a time.
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -64,6 +61,11 @@ impl History {
     /// Adds an operation, in any order. A read without an answer says nothing and is not to be added.
     pub fn push(&mut self, event: Event) {
         self.events.push(event);
+    }
+
+    /// What was added.
+    pub fn events(&self) -> &[Event] {
+        &self.events
     }
 
     /// Says whether it is linearizable.

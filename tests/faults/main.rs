@@ -15,6 +15,7 @@ mod clients;
 #[allow(dead_code, reason = "the cases use the rest")]
 mod cluster;
 mod engines;
+mod history;
 #[path = "../e2e/masks.rs"]
 mod masks;
 mod processes;

@@ -43,6 +43,7 @@ pub struct Change {
     what: String,
     began: Instant,
     writes: u64,
+    epoch: u64,
 }
 
 /// The name of an admin server.
@@ -61,13 +62,14 @@ impl<'a> Group<'a> {
         let clients = Clients::start_in(cluster);
         let (domain, _) = anchor(cluster).expect("an anchor");
         let group = Self { cluster, clients, domain, replicas, engines: cluster.running() };
-        group.begin("at first").whole(&group, replicas, 1);
+        group.whole(group.begin("at first"), replicas);
         group
     }
 
     /// The time of a change begins.
     pub fn begin(&self, what: &str) -> Change {
-        Change { what: what.to_owned(), began: Instant::now(), writes: self.clients.counts().acknowledged }
+        let epoch = self.epoch();
+        Change { what: what.to_owned(), began: Instant::now(), writes: self.writes(), epoch }
     }
 
     /// `kubectl scale`, without waiting for anything.
@@ -78,18 +80,73 @@ impl<'a> Group<'a> {
 
     /// Scales, and waits until the group is whole. The longest time without a commit.
     pub fn scale(&mut self, replicas: u32) -> Duration {
-        let (from, epoch) = (self.replicas, self.epoch());
+        let from = self.replicas;
         let change = self.begin(&format!("{from} -> {replicas}, led by {}", self.cluster.raft_leader()));
         self.ask_for(replicas);
-        let silence = change.whole(self, replicas, epoch);
-        for leaver in replicas..from {
-            self.shown_evicted(&server(leaver));
-        }
+        self.whole(change, from)
+    }
+
+    /// Waits until the group is whole after an ordinary change from so many: in the epoch that it had.
+    pub fn whole(&self, change: Change, from: u32) -> Duration {
+        let epoch = change.epoch;
+        let silence = change.whole(self, epoch);
+        (self.replicas..from).for_each(|leaver| self.shown_evicted(&server(leaver)));
         silence
     }
 
-    /// Writes what came of it all: what was told is linearizable, and everything acknowledged is there still.
-    pub fn judge(self, name: &str) {
+    /// Scales up, where those that come back bring logs of an earlier epoch: these are kept aside and the servers join
+    /// with empty ones, under new ids.
+    pub fn back_from_the_past(&mut self, replicas: u32) {
+        let (from, before) = (self.replicas, self.logs());
+        self.scale(replicas);
+        let now = self.logs();
+        for name in (from..replicas).map(server) {
+            assert_ne!(now[&name], before[&name], "{name} has a new log");
+            let kept = self.set_aside(&name);
+            let old = format!("-{}", before[&name]);
+            assert!(kept.iter().any(|directory| directory.ends_with(&old)), "{name}: no log{old} among {kept:?}");
+        }
+    }
+
+    /// The last so many of the group stop at one moment, as when their nodes lose power, and Kubernetes is told then:
+    /// scaled, and the pods deleted by force. The time at which they were stopped begins.
+    pub fn lose(&mut self, replicas: u32) -> Change {
+        let lost: Vec<String> = (replicas..self.replicas).map(server).collect();
+        let change = self.begin(&format!("{} -> {replicas}, {} lost", self.replicas, lost.join(" and ")));
+        self.stop(&lost);
+        self.ask_for(replicas);
+        lost.iter().for_each(|pod| self.cluster.force_delete_pod(pod));
+        change
+    }
+
+    /// SIGSTOP to servers.
+    pub fn stop(&self, servers: &[String]) {
+        let processes: Vec<_> = servers.iter().map(|pod| self.cluster.agent_of(pod)).collect();
+        processes.into_iter().for_each(|process| process.signal("STOP"));
+    }
+
+    /// How many servers are wanted.
+    pub fn replicas(&self) -> u32 {
+        self.replicas
+    }
+
+    /// Waits for the next epoch and a commit in it. Returns the longest time without one.
+    pub fn epoch_after(&self, change: &Change) -> Duration {
+        let reached = || self.epoch() > change.epoch;
+        self.until("the next epoch", || if reached() { Ok(()) } else { Err("it is the same".to_owned()) });
+        self.written();
+        self.clients.longest_silence(change.began, Instant::now())
+    }
+
+    /// Waits until another write has been acknowledged.
+    fn written(&self) {
+        let writes = self.writes();
+        self.until("a write", || if self.writes() > writes { Ok(()) } else { Err("nobody commits".to_owned()) });
+    }
+
+    /// Says what came of it all: what was told is linearizable, and everything acknowledged is there still.
+    pub fn judge(self) {
+        let name = self.cluster.namespace();
         self.cluster.run(async {
             self.clients.stop().await;
             self.clients.read_all().await;
@@ -103,19 +160,27 @@ impl<'a> Group<'a> {
         anchor(self.cluster).expect("an anchor").1
     }
 
-    /// The rows of `GET peers` by one that is ready.
-    pub fn peers(&self) -> Vec<Value> {
-        self.cluster.rows("peers")
-    }
-
     /// The id of each server's log, as one that is ready knows it.
     pub fn logs(&self) -> BTreeMap<String, String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        self.peers().iter().map(|row| (text(&row["id"]), text(&row["raftId"]))).collect()
+        self.cluster.rows("peers").iter().map(|row| (text(&row["id"]), text(&row["raftId"]))).collect()
+    }
+
+    /// How long no write has been acknowledged.
+    pub fn silence_now(&self) -> Duration {
+        self.clients.silence_now()
+    }
+
+    /// Whether the first so many vote and nobody else, by what one that is ready says.
+    pub fn vote(&self, replicas: u32) -> Result<(), String> {
+        let votes = |row: &&Value| row["isEvicted"] == false && row["isPassive"] == false;
+        let peers = self.cluster.rows("peers");
+        let voters: BTreeSet<&str> = peers.iter().filter(votes).filter_map(|row| row["id"].as_str()).collect();
+        if servers(replicas).iter().eq(voters.iter().copied()) { Ok(()) } else { Err(format!("{voters:?}")) }
     }
 
     /// How many writes were acknowledged so far.
-    pub fn writes(&self) -> u64 {
+    fn writes(&self) -> u64 {
         self.clients.counts().acknowledged
     }
 
@@ -130,7 +195,7 @@ impl<'a> Group<'a> {
         while self.cluster.raft_leader() == server(ordinal) {
             let change = self.begin(&format!("{} restarts, which leads", server(ordinal)));
             self.restart(&server(ordinal));
-            change.whole(self, self.replicas, self.epoch());
+            self.whole(change, self.replicas);
         }
     }
 
@@ -156,7 +221,7 @@ impl<'a> Group<'a> {
                 && status.updated_replicas == Some(self.replicas.cast_signed());
             if through { Ok(()) } else { Err(format!("{status:?}")) }
         });
-        change.whole(self, self.replicas, self.epoch())
+        self.whole(change, self.replicas)
     }
 
     /// Waits for it, and tells if it was in vain why it is not so.
@@ -170,8 +235,8 @@ impl<'a> Group<'a> {
     }
 
     /// Whether every wanted server votes and nobody else, by what each says; all engines are served.
-    fn is_whole(&self, replicas: u32, epoch: u64) -> Result<(), String> {
-        let wanted = servers(replicas);
+    fn is_whole(&self, epoch: u64) -> Result<(), String> {
+        let wanted = servers(self.replicas);
         let pods: BTreeSet<String> = self.cluster.run(admin_pods(self.cluster)).ok_or("no pods")?.into_keys().collect();
         let ready = self.cluster.run(self.cluster.admin_addresses());
         let names: BTreeSet<String> = ready.iter().map(|(name, _)| name.clone()).collect();
@@ -242,14 +307,28 @@ impl<'a> Group<'a> {
 }
 
 impl Change {
-    /// Waits until the group is whole. Says how long it took and the longest time without a commit, and returns that.
-    pub fn whole(self, group: &Group<'_>, replicas: u32, epoch: u64) -> Duration {
-        group.until(&format!("the group to be whole after {}", self.what), || group.is_whole(replicas, epoch));
-        self.told(group)
+    /// The epoch in which it began.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
     }
 
-    /// The same as the group is now.
-    pub fn told(self, group: &Group<'_>) -> Duration {
+    /// Waits until the group is whole, after an override of those who lost the others.
+    pub fn overridden(self, group: &Group<'_>) -> Duration {
+        let epoch = self.epoch + 1;
+        self.whole(group, epoch)
+    }
+
+    /// Waits until the group is whole in an epoch. Says how long it took and the longest time without a commit, and
+    /// returns that.
+    fn whole(self, group: &Group<'_>, epoch: u64) -> Duration {
+        group.until(&format!("the group to be whole after {}", self.what), || group.is_whole(epoch));
+        let took = self.began.elapsed();
+        // A group that does not commit is not whole.
+        group.written();
+        self.told(group, took)
+    }
+
+    fn told(self, group: &Group<'_>, took: Duration) -> Duration {
         let now = Instant::now();
         let silence = group.clients.longest_silence(self.began, now);
         let (domain, epoch) = anchor(group.cluster).expect("an anchor");
@@ -258,7 +337,7 @@ impl Change {
             "members: {}: {}: whole after {:.1} s, {} writes, longest time without a commit {:.2} s, epoch {epoch}",
             group.cluster.namespace(),
             self.what,
-            (now - self.began).as_secs_f64(),
+            took.as_secs_f64(),
             group.writes() - self.writes,
             silence.as_secs_f64()
         );

@@ -1,6 +1,6 @@
-//! Readable cases, and random histories against a judge that tries every order.
+//! The judge of histories: readable cases, and random histories against a judge that tries every order.
 
-use super::{Event, History, Operation, Value};
+use super::clients::history::{Event, History, Operation, Value};
 use kaa::clock;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -174,7 +174,7 @@ fn random_histories_are_judged_as_by_trying_every_order() {
     let mut linearizable = 0;
     for _ in 0..HISTORIES {
         let made = random(&mut source);
-        let expected = judged_by_brute_force(&made.events);
+        let expected = judged_by_brute_force(made.events());
         assert_eq!(made.check().is_ok(), expected, "KAA_SEED={seed}\n{made}");
         linearizable += u64::from(expected);
     }
