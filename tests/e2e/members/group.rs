@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Enough writes that a time without one means something, and no client that waits long for an agent that is gone.
-const PACE: Pace = Pace { writers: 4, readers: 1, patience: Duration::from_millis(700), most_pause_ms: 120 };
+const PACE: Pace = Pace { writers: 4, readers: 1, patience: Duration::from_millis(700), most_pause_ms: 60 };
 
 /// How long an agent may take to say what it knows.
 const ANSWER: Duration = Duration::from_secs(2);
