@@ -111,9 +111,10 @@ fn needed(leases: &[String; 2]) -> Vec<Right> {
     for verb in ["get", "list", "watch"] {
         rights.extend(kinds.map(|kind| Right { verb, resource: kind.to_owned() }));
     }
-    let [anchor, resync] = leases.each_ref().map(|name| format!("leases.coordination.k8s.io/{name}"));
-    rights.push(Right { verb: "get", resource: anchor });
-    rights.extend(["get", "update"].map(|verb| Right { verb, resource: resync.clone() }));
+    for name in leases {
+        let resource = format!("leases.coordination.k8s.io/{name}");
+        rights.extend(["get", "update"].map(|verb| Right { verb, resource: resource.clone() }));
+    }
     rights.push(Right { verb: "create", resource: "leases.coordination.k8s.io".to_owned() });
     rights
 }

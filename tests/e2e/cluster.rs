@@ -40,17 +40,17 @@ pub struct Cluster {
     passed: bool,
 }
 
-/// The wrapper in a pod, and how to come by it.
-pub struct Wrapper {
+/// The wrapper or the agent in a pod, and how to come by it.
+pub struct Process {
     pod: String,
     command: Command,
 }
 
-impl Wrapper {
+impl Process {
     /// Sends it a signal, such as `KILL`.
     pub fn signal(mut self, signal: &str) {
         let told = output(self.command.arg(signal)).unwrap_or_else(|why| panic!("{why}"));
-        assert_eq!(told.matches("told").count(), 1, "one wrapper of {} gets SIG{signal}: {told}", self.pod);
+        assert_eq!(told.matches("told").count(), 1, "one process of {} gets SIG{signal}: {told}", self.pod);
     }
 }
 
@@ -73,6 +73,11 @@ impl Cluster {
     /// Three admin servers, two storage managers, two transaction engines, all running. They come up in an order that
     /// makes archive and start ids the same in every run.
     pub fn up(case: &str, disturb: Disturb) -> Self {
+        Self::up_with(case, disturb, 3)
+    }
+
+    /// The same with so many admin servers.
+    pub fn up_with(case: &str, disturb: Disturb, servers: u32) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = Runtime::new().unwrap();
         let short: String = case.split('_').filter_map(|word| word.chars().next()).collect();
@@ -95,9 +100,9 @@ impl Cluster {
         let cluster = Self { case, disturb, namespace, runtime, client, image, stage, files, passed: false };
         let began = Instant::now();
         cluster.prepare();
-        cluster.apply(Part::Base, &[("StatefulSet", "kaa-admin", 3)]);
-        cluster.wait("the admin servers to be ready", |c| c.addresses().len() == 3);
-        cluster.wait("three servers", |c| c.connected() == 3);
+        cluster.apply(Part::Base, &[("StatefulSet", "kaa-admin", servers)]);
+        cluster.wait("the admin servers to be ready", |c| c.addresses().len() == servers as usize);
+        cluster.wait("all servers", |c| c.connected() == servers as usize);
         cluster.apply(Part::Example, &[("StatefulSet", "sm-demo", 1), ("Deployment", "te-demo", 0)]);
         cluster.wait("the first storage manager", |c| c.running() == 1);
         cluster.scale("statefulsets", "sm-demo", 2);
@@ -192,6 +197,17 @@ impl Cluster {
         self.run(self.api::<Pod>().delete(name, &now)).expect("deleted");
     }
 
+    /// `kubectl delete pod --grace-period=0 --force`: gone for the API, whatever still runs.
+    pub fn force_delete_pod(&self, name: &str) {
+        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        match self.run(self.api::<Pod>().delete(name, &now)) {
+            Ok(_) => {}
+            // It has ended already.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => panic!("{name}: {error}"),
+        }
+    }
+
     pub fn pod_gone(&self, name: &str) {
         self.wait(&format!("pod {name} to go"), |c| c.named::<Pod>(name).is_some_and(|pods| pods.is_empty()));
     }
@@ -235,10 +251,11 @@ impl Cluster {
         for command in ["show domain", "show archives --removed", "plan"] {
             text.push_str(&self.try_kaa(command).unwrap_or_else(|why| why));
         }
-        for server in 0..3 {
+        let named = |pod: Pod| pod.metadata.name.filter(|name| name.starts_with("kaa-admin-"));
+        for server in self.pods().into_iter().filter_map(named) {
             let tail = LogParams { tail_lines: Some(30), ..LogParams::default() };
-            let log = self.run(self.api::<Pod>().logs(&format!("kaa-admin-{server}"), &tail));
-            text.push_str(&format!("--- kaa-admin-{server}\n{}", log.unwrap_or_else(|why| why.to_string())));
+            let log = self.run(self.api::<Pod>().logs(&server, &tail));
+            text.push_str(&format!("--- {server}\n{}", log.unwrap_or_else(|why| why.to_string())));
         }
         text
     }
@@ -402,12 +419,21 @@ impl Cluster {
     }
 
     /// The wrapper in a pod, which can be told later without asking Kubernetes where it is.
-    pub fn wrapper_of(&self, pod: &str) -> Wrapper {
+    pub fn wrapper_of(&self, pod: &str) -> Process {
+        self.process_of(pod, "engine")
+    }
+
+    /// The process of an admin server, likewise.
+    pub fn agent_of(&self, pod: &str) -> Process {
+        self.process_of(pod, "agent")
+    }
+
+    fn process_of(&self, pod: &str, verb: &str) -> Process {
         let uid = self.pod_uid(pod);
         let script = format!(
             "for p in /proc/[0-9]*; do \
                tr '\\0' '\\n' <$p/environ 2>/dev/null | grep -qx KAA_POD_UID={uid} || continue; \
-               tr '\\0' ' ' <$p/cmdline | grep -q ' engine ' || continue; \
+               tr '\\0' ' ' <$p/cmdline | grep -q ' {verb} ' || continue; \
                kill -$1 ${{p#/proc/}} && echo told; \
              done"
         );
@@ -423,7 +449,7 @@ impl Cluster {
             command
         };
         command.args(["-c", &script, "sh"]);
-        Wrapper { pod: pod.to_owned(), command }
+        Process { pod: pod.to_owned(), command }
     }
 
     /// The holder of the resync Lease, once there is one.

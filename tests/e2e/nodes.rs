@@ -22,13 +22,14 @@ pub enum Host {
 }
 
 /// The nodes of a cluster of `tests/cluster`.
-struct Nodes<'a> {
+pub struct Nodes<'a> {
     cluster: &'a Cluster,
     dir: PathBuf,
 }
 
 impl<'a> Nodes<'a> {
-    fn of(cluster: &'a Cluster) -> Self {
+    /// Those that the cluster is on.
+    pub fn of(cluster: &'a Cluster) -> Self {
         let dir = std::env::var_os("KAA_CLUSTER_DIR").expect("KAA_CLUSTER_DIR: see tests/e2e/run");
         Self { cluster, dir: dir.into() }
     }
@@ -38,6 +39,31 @@ impl<'a> Nodes<'a> {
         let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cluster").join(name);
         let done = Command::new(program).arg(&self.dir).args(arguments).output().unwrap();
         assert!(done.status.success(), "{name} {arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    /// Takes the node of a pod off the network; its name.
+    pub fn cut_under(&self, pod: &str) -> String {
+        let node = self.of_pod(pod).expect("a node");
+        eprintln!("{}: {pod} is on {node}", self.cluster.namespace());
+        self.program("node", &["cut", number(&node)]);
+        node
+    }
+
+    /// Puts it back.
+    pub fn heal(&self, node: &str) {
+        self.program("node", &["heal", number(node)]);
+    }
+
+    /// SIGKILL to the API server.
+    pub fn kill_api_server(&self) {
+        let noted = std::fs::read_to_string(self.dir.join("run/kube-apiserver.pid")).expect("a process");
+        let id = noted.split(' ').next().expect("its id");
+        assert!(Command::new("kill").args(["-KILL", id]).status().unwrap().success());
+    }
+
+    /// Starts what does not run.
+    pub fn up(&self) {
+        self.program("up", &[]);
     }
 
     fn under(&self, host: Host) -> String {
@@ -52,7 +78,7 @@ impl<'a> Nodes<'a> {
     }
 
     /// Where a pod is, if it is anywhere.
-    fn of_pod(&self, pod: &str) -> Option<String> {
+    pub fn of_pod(&self, pod: &str) -> Option<String> {
         let pods: Api<Pod> = Api::namespaced(self.cluster.client(), self.cluster.namespace());
         self.cluster.run(pods.get(pod)).ok()?.spec?.node_name
     }
@@ -230,9 +256,7 @@ pub fn api_server_killed(cluster: &mut Cluster) {
     cluster.learned(start);
     let addresses = cluster.run(cluster.admin_addresses());
     let wrapper = cluster.wrapper_of(&engine);
-    let noted = std::fs::read_to_string(nodes.dir.join("run/kube-apiserver.pid")).expect("a process");
-    let id = noted.split(' ').next().expect("its id");
-    assert!(Command::new("kill").args(["-KILL", id]).status().unwrap().success());
+    nodes.kill_api_server();
     let ask = |address: &str| {
         let answer = async { reqwest::get(format!("{address}/api/1/processes")).await?.json::<Value>().await };
         cluster.run(answer).unwrap_or_else(|error| panic!("{address}: {error}"))
@@ -255,7 +279,7 @@ pub fn api_server_killed(cluster: &mut Cluster) {
             assert!(shown || *known == start, "process {known} of {pod} was taken away: {processes:?}");
         }
     }
-    nodes.program("up", &[]);
+    nodes.up();
     let back = Instant::now();
     cluster.exited(start, "");
     whole(cluster, 4, &before, back);

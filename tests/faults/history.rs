@@ -1,214 +1,183 @@
-//! What clients did to one compare-and-set register, and whether it is linearizable: whether each operation can be given
-//! one moment between its invocation and its completion so that, in this order, a single register would have answered the
-//! same.
-//!
-//! Every value is written at most once. An operation whose outcome is not known may have taken effect at any moment after
-//! its invocation, also long after the client gave up, or never.
-//!
-//! The search is that of Wing and Gong with the memory of Lowe: what may be next is tried, and no state (which operations
-//! are done, what the register holds) is tried twice. What only observes is done as soon as it fits, since that closes no
-//! way; so only writes branch, and with unique values few of them fit at a time.
+//! The judge of histories: readable cases, and random histories against a judge that tries every order.
 
-#[cfg(test)]
-mod tests;
+use super::clients::history::{Event, History, Operation, Value};
+use kaa::clock;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 
-use std::collections::BTreeSet;
-use std::fmt;
+/// How many random histories are judged.
+const HISTORIES: u64 = 20_000;
 
-/// What a register holds; nothing at first.
-pub type Value = Option<String>;
-
-/// What a client asked for and was told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// It was told what the register holds: by a read, or by a compare-and-set that found something else.
-    Observed(Value),
-    /// It was told that the register held `expected` and holds `new` now; or nothing, and the completion is not known.
-    Set { expected: Value, new: Value },
+fn history(text: &str) -> History {
+    text.parse().unwrap()
 }
 
-/// One operation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// Who asked.
-    pub client: String,
-    /// When, in any unit, by one clock.
-    pub invoked: u64,
-    /// When the outcome was known; `None` if it never was.
-    pub completed: Option<u64>,
-    /// What.
-    pub operation: Operation,
+#[track_caller]
+fn good(text: &str) {
+    let verdict = history(text).check();
+    assert!(verdict.is_ok(), "{}", verdict.unwrap_err());
 }
 
-/// The history of one register.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct History {
-    events: Vec<Event>,
+#[track_caller]
+fn bad(text: &str) {
+    assert!(history(text).check().is_err(), "{text}");
 }
 
-/// No order of the operations explains what was answered.
-#[derive(Debug, PartialEq, Eq)]
-pub struct NotLinearizable {
-    /// The longest order that was found, the last of it only.
-    pub explained: Vec<Event>,
-    /// What the register holds after it.
-    pub holds: Value,
-    /// What has to be next, and none of it can be.
-    pub stuck: Vec<Event>,
+#[test]
+fn one_after_the_other() {
+    good("w 0..1 sets - -> a\n r 2..3 sees a\n w 4..5 sets a -> b\n r 6..7 sees b");
+    good("r 0..1 sees -");
+    good("");
 }
 
-/// How much of the longest order is shown.
-const SHOWN: usize = 8;
+#[test]
+fn a_read_beside_a_write_may_see_either() {
+    good("w 0..1 sets - -> a\n w 2..9 sets a -> b\n r 3..4 sees a\n r 5..6 sees b");
+    good("w 0..1 sets - -> a\n w 2..9 sets a -> b\n r 3..4 sees b\n r 5..6 sees b");
+}
 
-impl History {
-    /// Adds an operation, in any order. A read without an answer says nothing and is not to be added.
-    pub fn push(&mut self, event: Event) {
-        self.events.push(event);
+#[test]
+fn a_stale_read_is_found() {
+    bad("w 0..1 sets - -> a\n w 2..3 sets a -> b\n r 4..5 sees a");
+    bad("r 0..1 sees a\n w 2..3 sets - -> a");
+}
+
+#[test]
+fn no_read_goes_back() {
+    bad("w 0..1 sets - -> a\n w 2..9 sets a -> b\n r 3..4 sees b\n r 5..6 sees a");
+}
+
+#[test]
+fn an_acknowledged_write_that_is_lost_is_found() {
+    bad("w 0..1 sets - -> a\n r 2..3 sees -");
+    bad("w 0..1 sets - -> a\n w 2..3 sets a -> b\n v 4..5 sets a -> c\n r 6..7 sees c");
+}
+
+#[test]
+fn two_that_expect_the_same_cannot_both_have_it() {
+    bad("w 0..1 sets - -> a\n w 2..9 sets a -> b\n v 2..9 sets a -> c");
+    good("w 0..1 sets - -> a\n w 2..9 sets a -> b\n v 2..9 sees b");
+}
+
+#[test]
+fn an_unknown_outcome_may_have_happened_or_not() {
+    good("w 0..1 sets - -> a\n w 2.. sets a -> b\n r 5..6 sees a\n r 7..8 sees a");
+    good("w 0..1 sets - -> a\n w 2.. sets a -> b\n r 5..6 sees b");
+}
+
+#[test]
+fn an_unknown_outcome_may_come_long_after_but_not_before_it_was_asked_for_and_only_once() {
+    good("w 0..1 sets - -> a\n w 2.. sets a -> b\n r 5..6 sees a\n r 90..91 sees b");
+    bad("w 0..1 sets - -> a\n r 2..3 sees b\n w 4.. sets a -> b");
+    bad("w 0..1 sets - -> a\n w 2.. sets a -> b\n v 5..6 sets b -> a\n r 7..8 sees b");
+}
+
+#[test]
+fn an_unknown_outcome_happens_only_where_it_fits() {
+    bad("w 0..1 sets - -> a\n w 2..3 sets a -> c\n v 4.. sets a -> b\n r 5..6 sees b");
+}
+
+#[test]
+fn what_is_stuck_is_told() {
+    let verdict = history("w 0..1 sets - -> a\n r 2..3 sees -").check().unwrap_err();
+    assert_eq!(
+        verdict.to_string(),
+        "after\n  w 0..1 sets - -> a\nit holds a, and one of these would be next:\n  r 2..3 sees -\n"
+    );
+}
+
+#[test]
+fn a_history_is_the_same_after_it_was_written_and_read() {
+    let text = "w 0..1 sets - -> a\nv 2.. sets a -> b\nr 3..4 sees b\n";
+    assert_eq!(history(text).to_string(), text);
+}
+
+/// Thousands of operations with many that are unknown are judged in a moment: the search does not branch at each.
+#[test]
+fn a_long_history_is_judged_soon() {
+    let mut long = History::default();
+    let mut now: Value = None;
+    for step in 0..2000_u64 {
+        let (new, at) = (Some(step.to_string()), step * 10);
+        let unknown = step % 7 == 3;
+        let operation = Operation::Set { expected: now.clone(), new: new.clone() };
+        let completed = (!unknown).then_some(at + 25);
+        long.push(Event { client: "w".to_owned(), invoked: at, completed, operation });
+        // Half of those that are unknown never happened.
+        if step % 14 != 3 {
+            now = new;
+        }
+        long.push(Event {
+            client: "r".to_owned(),
+            invoked: at + 8,
+            completed: Some(at + 30),
+            operation: Operation::Observed(now.clone()),
+        });
     }
+    long.check().unwrap_or_else(|why| panic!("{why}"));
+}
 
-    /// Says whether it is linearizable.
-    pub fn check(&self) -> Result<(), NotLinearizable> {
-        let mut events = self.events.clone();
-        events.sort_by_key(|event| event.invoked);
-        let mut tried = BTreeSet::new();
-        let mut ahead = vec![State::new(events.len())];
-        let mut longest = State::new(events.len());
-        while let Some(mut state) = ahead.pop() {
-            state.observe(&events);
-            if state.is_complete(&events) {
-                return Ok(());
-            }
-            if !tried.insert((state.done.clone(), state.holds.clone())) {
+/// Tries every order of every selection.
+fn judged_by_brute_force(events: &[Event]) -> bool {
+    fn goes_on(events: &[Event], done: &mut Vec<bool>, holds: &Value) -> bool {
+        if events.iter().zip(done.iter()).all(|(event, done)| *done || event.completed.is_none()) {
+            return true;
+        }
+        for at in 0..events.len() {
+            let is_late = |other: &Event| other.completed.is_some_and(|completed| completed < events[at].invoked);
+            let overtakes = events.iter().zip(done.iter()).any(|(other, done)| !done && is_late(other));
+            if done[at] || overtakes {
                 continue;
             }
-            if state.order.len() > longest.order.len() {
-                longest = state.clone();
+            let after = match &events[at].operation {
+                Operation::Observed(seen) if seen == holds => holds.clone(),
+                Operation::Set { expected, new } if expected == holds => new.clone(),
+                _ => continue,
+            };
+            done[at] = true;
+            let explained = goes_on(events, done, &after);
+            done[at] = false;
+            if explained {
+                return true;
             }
-            for at in state.possible(&events) {
-                if let Operation::Set { expected, .. } = &events[at].operation
-                    && *expected == state.holds
-                {
-                    let mut next = state.clone();
-                    next.take(at, &events);
-                    ahead.push(next);
-                }
-            }
         }
-        longest.observe(&events);
-        let last = longest.order.len().saturating_sub(SHOWN);
-        Err(NotLinearizable {
-            explained: longest.order[last..].iter().map(|at| events[*at].clone()).collect(),
-            holds: longest.holds.clone(),
-            stuck: longest.possible(&events).into_iter().map(|at| events[at].clone()).collect(),
-        })
+        false
     }
+    goes_on(events, &mut vec![false; events.len()], &None)
 }
 
-/// A point of the search.
-#[derive(Clone)]
-struct State {
-    done: Vec<bool>,
-    holds: Value,
-    order: Vec<usize>,
-}
-
-impl State {
-    fn new(events: usize) -> Self {
-        Self { done: vec![false; events], holds: None, order: Vec::new() }
-    }
-
-    fn is_complete(&self, events: &[Event]) -> bool {
-        events.iter().zip(&self.done).all(|(event, done)| *done || event.completed.is_none())
-    }
-
-    fn take(&mut self, at: usize, events: &[Event]) {
-        self.done[at] = true;
-        self.order.push(at);
-        if let Operation::Set { new, .. } = &events[at].operation {
-            self.holds.clone_from(new);
-        }
-    }
-
-    /// What may be next: what was invoked before anything that is not done had completed.
-    fn possible(&self, events: &[Event]) -> Vec<usize> {
-        let left = || events.iter().enumerate().filter(|(at, _)| !self.done[*at]);
-        let first = left().filter_map(|(_, event)| event.completed).min().unwrap_or(u64::MAX);
-        left().filter(|(_, event)| event.invoked <= first).map(|(at, _)| at).collect()
-    }
-
-    /// Does every observation that fits.
-    fn observe(&mut self, events: &[Event]) {
-        loop {
-            let fits = |at: &usize| matches!(&events[*at].operation, Operation::Observed(seen) if *seen == self.holds);
-            let Some(at) = self.possible(events).into_iter().find(fits) else { return };
-            self.take(at, events);
-        }
-    }
-}
-
-fn shown(value: &Value) -> &str {
-    value.as_deref().unwrap_or("-")
-}
-
-fn read(word: &str) -> Value {
-    (word != "-").then(|| word.to_owned())
-}
-
-/// `CLIENT INVOKED..COMPLETED sees VALUE` or `... sets EXPECTED -> NEW`; `-` for nothing, and no completion if it is not
-/// known.
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let completed = self.completed.map(|at| at.to_string()).unwrap_or_default();
-        write!(f, "{} {}..{completed} ", self.client, self.invoked)?;
-        match &self.operation {
-            Operation::Observed(value) => write!(f, "sees {}", shown(value)),
-            Operation::Set { expected, new } => write!(f, "sets {} -> {}", shown(expected), shown(new)),
-        }
-    }
-}
-
-impl fmt::Display for History {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.events.iter().try_for_each(|event| writeln!(f, "{event}"))
-    }
-}
-
-impl fmt::Display for NotLinearizable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines = |events: &[Event]| events.iter().map(|event| format!("  {event}\n")).collect::<String>();
-        write!(
-            f,
-            "after\n{}it holds {}, and one of these would be next:\n{}",
-            lines(&self.explained),
-            shown(&self.holds),
-            lines(&self.stuck)
-        )
-    }
-}
-
-impl std::str::FromStr for Event {
-    type Err = String;
-
-    fn from_str(line: &str) -> Result<Self, String> {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let number = |word: &str| word.parse::<u64>().map_err(|error| format!("{line}: {error}"));
-        let [client, times, rest @ ..] = &words[..] else { return Err(format!("{line}: too short")) };
-        let (invoked, completed) = times.split_once("..").ok_or_else(|| format!("{line}: no times"))?;
-        let completed = if completed.is_empty() { None } else { Some(number(completed)?) };
-        let operation = match rest {
-            ["sees", value] => Operation::Observed(read(value)),
-            ["sets", expected, "->", new] => Operation::Set { expected: read(expected), new: read(new) },
-            _ => return Err(format!("{line}: neither sees nor sets")),
+fn random(random: &mut StdRng) -> History {
+    let mut made = History::default();
+    let length = random.random_range(1..=7_u64);
+    for new in 0..length {
+        let invoked = random.random_range(0..12_u64);
+        // What is expected or seen was mostly written by one of the others.
+        let other =
+            |random: &mut StdRng| (random.random_range(0..4) > 0).then(|| random.random_range(0..length).to_string());
+        let operation = if random.random_range(0..3) == 0 {
+            Operation::Observed(other(random))
+        } else {
+            Operation::Set { expected: other(random), new: Some(new.to_string()) }
         };
-        Ok(Self { client: (*client).to_owned(), invoked: number(invoked)?, completed, operation })
+        let unknown = matches!(operation, Operation::Set { .. }) && random.random_range(0..4) == 0;
+        let completed = (!unknown).then(|| invoked + random.random_range(0..8_u64));
+        made.push(Event { client: "c".to_owned(), invoked, completed, operation });
     }
+    made
 }
 
-impl std::str::FromStr for History {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-        Ok(Self { events: lines.map(str::parse).collect::<Result<_, _>>()? })
+#[test]
+fn random_histories_are_judged_as_by_trying_every_order() {
+    let seed = std::env::var("KAA_SEED").map_or_else(|_| clock::random_u64(), |seed| seed.parse().unwrap());
+    println!("KAA_SEED={seed}");
+    let mut source = StdRng::seed_from_u64(seed);
+    let mut linearizable = 0;
+    for _ in 0..HISTORIES {
+        let made = random(&mut source);
+        let expected = judged_by_brute_force(made.events());
+        assert_eq!(made.check().is_ok(), expected, "KAA_SEED={seed}\n{made}");
+        linearizable += u64::from(expected);
     }
+    println!("{linearizable} of {HISTORIES} are linearizable");
+    assert!(linearizable > HISTORIES / 50 && linearizable < HISTORIES, "one verdict was hardly asked for");
 }

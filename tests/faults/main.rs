@@ -8,6 +8,8 @@
 #![allow(clippy::unwrap_used, reason = "a test's panic is its verdict")]
 
 mod audit;
+#[path = "../clients/clients.rs"]
+#[allow(dead_code, reason = "what changes the group of the agents uses the rest")]
 mod clients;
 #[path = "../e2e/cluster.rs"]
 #[allow(dead_code, reason = "the cases use the rest")]

@@ -1,7 +1,7 @@
 //! A domain on a stage, and everything that happens to it.
 
 use super::audit::Trail;
-use super::clients::{Agents, Clients};
+use super::clients::{Agents, Clients, Pace};
 use super::cluster::Cluster;
 use super::engines::{Causes, Watcher};
 use super::processes::{self, Process, Role};
@@ -23,6 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How often the audit trail is collected.
 const COLLECT: Duration = Duration::from_secs(5);
+
+/// The clients of a minute under each fault.
+const PACE: Pace = Pace { writers: 4, readers: 2, patience: Duration::from_secs(3), most_pause_ms: 600 };
 
 /// How often it is looked whether something has happened.
 const LOOK: Duration = Duration::from_millis(20);
@@ -47,7 +50,7 @@ impl World {
     pub fn new(cluster: Cluster) -> Self {
         let dir = cluster.files().join("kubernetes").canonicalize().unwrap();
         let instance = cluster.stage().instance().clone();
-        Self { agents: Agents(instance.clone()), causes: Causes::default(), instance, cluster, dir }
+        Self { agents: Agents::of(instance.clone()), causes: Causes::default(), instance, cluster, dir }
     }
 
     fn key(&self, kind: Kind, name: &str) -> Key {
@@ -302,7 +305,7 @@ impl Witnesses {
         world.cluster.run(async {
             let truth = Truth::begin(world.instance.clone());
             let watcher = Watcher::begin(world.dir.clone());
-            Self { watcher, clients: Clients::start(world.agents.clone()), truth }
+            Self { watcher, clients: Clients::start(world.agents.clone(), PACE), truth }
         })
     }
 }

@@ -73,10 +73,12 @@ pub async fn go_on(pass: &Pass<'_>, volume: &Volume) -> Result<(), String> {
         Verdict::TooFew => return Err(others("the log is sealed, and so many more voters have to seal theirs")),
     }
     let next = Anchor { domain, epoch: MembershipEpoch(local.epoch.0 + 1), founder: local.raft_id, lossy: false };
-    warn!("override: of the voters enough are sealed; founding epoch {} from {:?}", next.epoch, extent.position);
     let swapped = anchor::swap(pass.kubernetes, &pass.config.anchor_name(), &next, &pass.config.server).await;
     match swapped {
-        Ok(Swap::Swapped) => info!("the anchor is of epoch {} now, with this log as its founder", next.epoch),
+        Ok(Swap::Swapped) => warn!(
+            "override: enough of the voters are sealed, and the anchor is of epoch {} now: this log, up to entry {}, founds it",
+            next.epoch, extent.position.index
+        ),
         Ok(Swap::Moved) => info!("another one moved the anchor"),
         // Whether it was done shows when it is read again.
         Err(error) => return Err(format!("the anchor could not be swapped: {error}")),

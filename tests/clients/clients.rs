@@ -1,9 +1,11 @@
-//! Clients of the domain's values: what they asked for, and what they were told.
+//! Clients of the domain's values: what they asked for, what they were told, and when.
 
-use super::history::{Event, History, Operation, Value};
+pub mod history;
+
 use embedded_kubernetes::instance::Instance;
 use embedded_kubernetes::object;
 use embedded_kubernetes::resource::Kind;
+use history::{Event, History, Operation, Value};
 use kaa::clock;
 use reqwest::StatusCode;
 use serde_json::json;
@@ -14,33 +16,51 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// The keys; each has a history of its own.
-pub const KEYS: [&str; 3] = ["faults/a", "faults/b", "faults/c"];
+pub const KEYS: [&str; 3] = ["values/a", "values/b", "values/c"];
 
-/// How many clients write and read, each by any agent at a time.
-const WRITERS: usize = 4;
-const READERS: usize = 2;
+/// How long an agent may take to answer when nothing is wrong any more.
+const AFTERWARDS: Duration = Duration::from_secs(10);
 
-/// How long a client waits for an answer. Shorter than the agents try, so that some outcomes are not known.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How many clients there are and how hard they try.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// How many write, each by any agent at a time.
+    pub writers: usize,
+    /// How many read, likewise.
+    pub readers: usize,
+    /// How long a client waits for an answer. Shorter than the agents try, so that some outcomes are not known.
+    pub patience: Duration,
+    /// A pause between two requests of a client, at most; the audit trail of a domain holds some thousand writes.
+    pub most_pause_ms: u64,
+}
 
-/// A pause between two requests of a client, at most; the audit trail of a domain holds some thousand writes.
-const MOST_PAUSE_MS: u64 = 600;
-
-/// Where agents are, by what Kubernetes knows, which a sick API does not hide from these clients.
+/// Where agents are.
 #[derive(Clone)]
-pub struct Agents(pub Arc<Instance>);
+pub struct Agents(Arc<dyn Fn() -> Vec<(String, String)> + Send + Sync>);
 
 impl Agents {
+    /// By what tells the name and `http://ADDRESS:PORT/api/1` of each.
+    pub fn told_by(all: impl Fn() -> Vec<(String, String)> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(all))
+    }
+
+    /// By what the embedded Kubernetes knows, which a sick API does not hide from these clients.
+    pub fn of(instance: Arc<Instance>) -> Self {
+        Self::told_by(move || {
+            instance.look(|store| {
+                let pods = store.list(Kind::Pod, None).filter(|pod| object::name(pod).starts_with("kaa-admin-"));
+                let address = |pod: &Arc<serde_json::Value>| match object::text(pod, "/status/podIP") {
+                    "" => None,
+                    ip => Some((object::name(pod).to_owned(), format!("http://{ip}:8888/api/1"))),
+                };
+                pods.filter_map(address).collect()
+            })
+        })
+    }
+
     /// Name and address of each.
     pub fn all(&self) -> Vec<(String, String)> {
-        self.0.look(|store| {
-            let pods = store.list(Kind::Pod, None).filter(|pod| object::name(pod).starts_with("kaa-admin-"));
-            let address = |pod: &Arc<serde_json::Value>| match object::text(pod, "/status/podIP") {
-                "" => None,
-                ip => Some((object::name(pod).to_owned(), format!("http://{ip}:8888/api/1"))),
-            };
-            pods.filter_map(address).collect()
-        })
+        (self.0)()
     }
 
     fn any(&self) -> Option<String> {
@@ -63,10 +83,13 @@ enum Told {
 #[derive(Clone)]
 pub struct Clients {
     agents: Agents,
+    pace: Pace,
     http: reqwest::Client,
     began: Instant,
     histories: Arc<Mutex<BTreeMap<&'static str, History>>>,
     counts: Arc<Mutex<Counts>>,
+    /// When each write was acknowledged.
+    commits: Arc<Mutex<Vec<Instant>>>,
     stopping: Arc<AtomicBool>,
     tasks: Arc<Mutex<JoinSet<()>>>,
 }
@@ -83,23 +106,25 @@ pub struct Counts {
 
 impl Clients {
     /// Starts them, in a runtime.
-    pub fn start(agents: Agents) -> Self {
-        let http = reqwest::Client::builder().timeout(PATIENCE).build().unwrap();
+    pub fn start(agents: Agents, pace: Pace) -> Self {
+        let http = reqwest::Client::new();
         let clients = Self {
             agents,
+            pace,
             http,
             began: Instant::now(),
             histories: Arc::default(),
             counts: Arc::default(),
+            commits: Arc::default(),
             stopping: Arc::default(),
             tasks: Arc::default(),
         };
         let mut tasks = clients.tasks.lock().unwrap();
-        for writer in 0..WRITERS {
+        for writer in 0..pace.writers {
             let this = clients.clone();
             tasks.spawn(async move { this.write(writer, KEYS[writer % KEYS.len()]).await });
         }
-        for reader in 0..READERS {
+        for reader in 0..pace.readers {
             let this = clients.clone();
             tasks.spawn(async move { this.read(reader).await });
         }
@@ -123,12 +148,26 @@ impl Clients {
         *self.counts.lock().unwrap()
     }
 
+    /// The longest time within this one in which no write was acknowledged.
+    pub fn longest_silence(&self, since: Instant, until: Instant) -> Duration {
+        let commits = self.commits.lock().unwrap();
+        let within = commits.iter().copied().filter(|at| (since..until).contains(at));
+        let mut moments: Vec<Instant> = within.chain([since, until]).collect();
+        moments.sort();
+        moments.windows(2).map(|two| two[1] - two[0]).max().unwrap_or_default()
+    }
+
+    /// How long ago the last write was acknowledged.
+    pub fn silence_now(&self) -> Duration {
+        self.commits.lock().unwrap().last().unwrap_or(&self.began).elapsed()
+    }
+
     /// Reads each key by each agent, which has to answer, so that what is lost in the end is missed.
     pub async fn read_all(&self) {
         for (agent, address) in self.agents.all() {
             for key in KEYS {
                 let invoked = self.now();
-                let told = self.get(&address, key).await;
+                let told = self.get(&address, key, AFTERWARDS).await;
                 assert!(matches!(told, Told::Holds(_)), "{agent} does not answer although nothing is wrong any more");
                 self.note(&format!("last-{agent}"), key, invoked, &None, &None, told);
             }
@@ -149,7 +188,7 @@ impl Clients {
     }
 
     async fn pause(&self) {
-        tokio::time::sleep(Duration::from_millis(clock::random_below(MOST_PAUSE_MS))).await;
+        tokio::time::sleep(Duration::from_millis(clock::random_below(self.pace.most_pause_ms))).await;
     }
 
     async fn write(&self, writer: usize, key: &'static str) {
@@ -190,7 +229,7 @@ impl Clients {
     async fn observe(&self, client: &str, key: &'static str) -> Option<Value> {
         let address = self.agents.any()?;
         let invoked = self.now();
-        let told = self.get(&address, key).await;
+        let told = self.get(&address, key, self.pace.patience).await;
         let seen = if let Told::Holds(value) = &told { Some(value.clone()) } else { None };
         if seen.is_some() {
             self.counts.lock().unwrap().reads += 1;
@@ -207,7 +246,10 @@ impl Clients {
         let mut counts = self.counts.lock().unwrap();
         let count = match &told {
             _ if is_read => &mut 0,
-            Told::Done => &mut counts.acknowledged,
+            Told::Done => {
+                self.commits.lock().unwrap().push(Instant::now());
+                &mut counts.acknowledged
+            }
             Told::Holds(_) => &mut counts.conflicts,
             Told::Unknown => &mut counts.unknown,
             Told::Nothing => &mut counts.refused,
@@ -229,7 +271,8 @@ impl Clients {
             Some(value) => body["expectedValue"] = json!(value),
             None => body["expectedAbsent"] = json!(true),
         }
-        let answer = match self.http.put(format!("{address}/kvstore/{key}")).json(&body).send().await {
+        let request = self.http.put(format!("{address}/kvstore/{key}")).timeout(self.pace.patience).json(&body);
+        let answer = match request.send().await {
             Ok(answer) => answer,
             Err(error) if error.is_connect() => return Told::Nothing,
             Err(_) => return Told::Unknown,
@@ -245,8 +288,9 @@ impl Clients {
         }
     }
 
-    async fn get(&self, address: &str, key: &str) -> Told {
-        let answer = match self.http.get(format!("{address}/kvstore/{key}")).send().await {
+    async fn get(&self, address: &str, key: &str, patience: Duration) -> Told {
+        let request = self.http.get(format!("{address}/kvstore/{key}")).timeout(patience);
+        let answer = match request.send().await {
             Ok(answer) if answer.status() == StatusCode::OK => answer.json::<serde_json::Value>().await,
             Ok(_) | Err(_) => return Told::Nothing,
         };

@@ -1,0 +1,173 @@
+//! The admin StatefulSet is scaled, restarted and loses pods, while clients write all the time. In each case the voters
+//! are in the end the servers that are wanted, what clients were told is linearizable, and nothing acknowledged is lost.
+//!
+//! What is printed (`-- --nocapture`) are the figures: how long until the group was whole, and the longest time without
+//! a commit.
+
+pub mod full;
+mod group;
+
+use super::cluster::Cluster;
+use group::{Group, server};
+use std::time::Duration;
+
+/// The longest time without a commit where all could be told beforehand.
+const ORDINARY: Duration = Duration::from_millis(1500);
+
+/// The same from the moment at which servers were lost without a word, where those that are left go on by themselves.
+const OVERRIDE: Duration = Duration::from_secs(10);
+
+/// Between two changes of one mind.
+const CHANGE_OF_MIND: Duration = Duration::from_millis(400);
+
+/// How long it is looked that nothing is done by itself: longer than an override takes.
+const UNDONE: Duration = Duration::from_secs(15);
+
+/// How much longer it may take beside other cases that are played on the same processors.
+const CROWDED: u32 = 4;
+
+fn ordinary(silence: Duration) {
+    within(ORDINARY, silence);
+}
+
+fn overridden(silence: Duration) {
+    within(OVERRIDE, silence);
+}
+
+/// On a cluster one case is played at a time: what is said of the agents is held against them there.
+fn within(limit: Duration, silence: Duration) {
+    let limit = if std::env::var_os("KAA_IMAGE").is_some() { limit } else { limit * CROWDED };
+    assert!(silence <= limit, "no commit for {silence:?}, more than {limit:?}");
+}
+
+/// Up, and pods that restart.
+pub fn grown_and_restarted(cluster: &mut Cluster) {
+    let mut group = Group::watched(cluster, 1);
+    ordinary(group.scale(3));
+    ordinary(group.roll());
+    group.judge();
+}
+
+/// Down and up again, also with the leader among those who leave, in a hurry, and to none.
+pub fn scaled_down_and_up(cluster: &mut Cluster) {
+    let mut group = Group::watched(cluster, 3);
+    let logs = group.logs();
+    ordinary(group.scale(1));
+    ordinary(group.scale(3));
+    group.lead_by_another_than(0);
+    ordinary(group.scale(1));
+    ordinary(group.scale(3));
+    ordinary(in_a_hurry(&mut group, 1, 3));
+    to_none_and_back(&mut group, cluster);
+    assert_eq!(group.logs(), logs, "all came back on their volumes");
+    group.judge();
+}
+
+/// Two scales within a second.
+fn in_a_hurry(group: &mut Group<'_>, there: u32, back: u32) -> Duration {
+    let from = group.replicas();
+    let change = group.begin(&format!("{from} -> {there} -> {back} within {CHANGE_OF_MIND:?}"));
+    group.ask_for(there);
+    std::thread::sleep(CHANGE_OF_MIND);
+    group.ask_for(back);
+    group.whole(change, from)
+}
+
+/// Nobody is left, and nobody has lost its place.
+fn to_none_and_back(group: &mut Group<'_>, cluster: &Cluster) {
+    let from = group.replicas();
+    let change = group.begin(&format!("{from} -> 0 -> {from}"));
+    group.ask_for(0);
+    (0..from).for_each(|ordinal| cluster.pod_gone(&server(ordinal)));
+    group.ask_for(from);
+    group.whole(change, from);
+}
+
+/// A server whose volume is deleted while it is not wanted is removed, and comes back as a new member.
+pub fn claim_deleted_while_scaled_down(cluster: &mut Cluster) {
+    let mut group = Group::watched(cluster, 2);
+    without_claims(&mut group, cluster, 1);
+    group.judge();
+}
+
+fn without_claims(group: &mut Group<'_>, cluster: &Cluster, there: u32) {
+    let (from, before) = (group.replicas(), group.logs());
+    ordinary(group.scale(there));
+    for leaver in (there..from).map(server) {
+        cluster.delete_claim(&format!("raftlog-{leaver}"));
+        group.until("the server without a volume to be removed", || match group.logs().get(&leaver) {
+            None => Ok(()),
+            Some(log) => Err(format!("{leaver} is known with log {log}")),
+        });
+    }
+    ordinary(group.scale(from));
+    let now = group.logs();
+    for name in (0..from).map(server) {
+        let stayed = (0..there).any(|ordinal| server(ordinal) == name);
+        assert_eq!(now[&name] == before[&name], stayed, "{name}: a new member has a new log, and nobody else");
+        assert!(group.set_aside(&name).is_empty(), "{name} has nothing to set aside");
+    }
+}
+
+/// More of them, and also by force: the leader hears of the change before the pods are gone.
+pub fn five_scaled_down_and_up(cluster: &mut Cluster) {
+    let mut group = Group::watched(cluster, 5);
+    ordinary(group.scale(2));
+    ordinary(group.scale(5));
+    ordinary(in_a_hurry(&mut group, 2, 4));
+    group.judge();
+}
+
+/// Scaled right before the API server is killed. Needs the nodes of `tests/cluster`.
+pub fn api_server_killed(cluster: &mut Cluster) {
+    let _mended = super::nodes::Mended::afterwards();
+    let mut group = Group::watched(cluster, 3);
+    full::api_server(&mut group, cluster, 1);
+    group.judge();
+}
+
+/// Half of an even group is lost: those that are left go on by themselves, and the others come back without their logs.
+pub fn half_of_two_lost(cluster: &mut Cluster) {
+    let mut group = Group::watched(cluster, 2);
+    overridden(group.lose(1).overridden(&group));
+    group.back_from_the_past(2);
+    group.lead_by_another_than(1);
+    // It runs on, and goes on as it was, after the other side has overridden it.
+    let stopped = server(1);
+    let process = cluster.agent_of(&stopped);
+    let change = group.begin("2 -> 1, kaa-admin-1 stopped and going on later");
+    group.stop(std::slice::from_ref(&stopped));
+    group.ask_for(1);
+    overridden(group.epoch_after(&change));
+    process.signal("CONT");
+    change.overridden(&group);
+    group.back_from_the_past(2);
+    group.judge();
+}
+
+/// The same of four.
+pub fn half_of_four_lost(cluster: &mut Cluster) {
+    let mut group = Group::watched(cluster, 4);
+    overridden(group.lose(2).overridden(&group));
+    group.back_from_the_past(4);
+    group.judge();
+}
+
+/// Those that are left cannot know whether what they hold is all: nothing is done by itself, it is said why, and the
+/// group goes on when the others are back.
+pub fn too_many_lost(cluster: &mut Cluster) {
+    let mut group = Group::watched(cluster, 3);
+    let logs = group.logs();
+    let change = group.lose(1);
+    full::undone(&group, &change);
+    assert!(group.silence_now() > UNDONE - Duration::from_secs(3), "nobody commits");
+    let ready = group.readiness(&server(0)).expect("an answer");
+    assert!(ready.contains("readyz check failed"), "{ready}");
+    for needed in ["kaa-admin-1", "kaa-admin-2", "kaa recover --accept-data-loss"] {
+        assert!(ready.contains(needed), "{needed} is not in {ready}");
+    }
+    group.ask_for(3);
+    group.whole(change, 3);
+    assert_eq!(group.logs(), logs, "all came back on their volumes");
+    group.judge();
+}
