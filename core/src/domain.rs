@@ -138,6 +138,9 @@ impl Domain {
             Command::DeleteDatabase { fence, database, evidence } => {
                 self.delete_database(&actor, &fence, &database, evidence)
             }
+            Command::RemoveServer { fence, server, raft_id, owner, evidence } => {
+                self.remove_server(&actor, &fence, &server, raft_id, &owner, evidence)
+            }
             Command::PauseResync { why } => self.pause(&actor, why),
             Command::ResumeResync => self.resume(&actor),
             Command::AdoptAnchor { known, anchor, why, evidence } => {

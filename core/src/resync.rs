@@ -9,6 +9,7 @@ pub mod databases;
 pub mod leadership;
 pub mod plan;
 mod processes;
+mod servers;
 pub mod whatif;
 
 use crate::domain::archive::{Ordinal, RemovalReason};
@@ -53,10 +54,11 @@ pub enum DatabaseDeletion {
 }
 
 /// Every subreconciler, in the order in which its findings are carried out.
-const SUBRECONCILERS: [fn(&View, &mut Plan); 3] = [
+const SUBRECONCILERS: [fn(&View, &mut Plan); 4] = [
     processes::plan, // first, since an archive can be judged only when no process is on it
     archives::plan,
-    databases::plan, // last, since a database goes after its archives
+    databases::plan, // after them, since a database goes after its archives
+    servers::plan,
 ];
 
 /// What a subreconciler sees.
@@ -213,6 +215,11 @@ pub fn confirm(
             let proven = evidence.database_unwanted(&database);
             (proven, Command::DeleteDatabase { fence, database, evidence: evidence.clone() })
         }
+        Proposal::RemoveServer { server, raft_id, owner, claim } => {
+            let gone = evidence.no_pod(server.as_str()) && evidence.claim_is_gone(&claim);
+            let proven = gone && evidence.ordinal_unwanted(&owner);
+            (proven, Command::RemoveServer { fence, server, raft_id, owner, evidence: evidence.clone() })
+        }
         Proposal::PurgeArchive { archive, claim } => {
             let proven = evidence.claim_is_gone(&claim.name);
             (proven, Command::PurgeArchive { fence, archive, claim: claim.uid, evidence: evidence.clone() })
@@ -255,6 +262,7 @@ fn is_of(finding: &Finding, stateful_set: &str) -> bool {
         | Proposal::PurgeArchive { claim, .. } => {
             claim.owner.as_ref().is_some_and(|owner| owner.stateful_set == stateful_set)
         }
+        Proposal::RemoveServer { owner, .. } => owner.stateful_set == stateful_set,
         Proposal::LearnContainer { .. } | Proposal::RemoveProcess { .. } | Proposal::DeleteDatabase(_) => true,
     }
 }
@@ -264,7 +272,10 @@ fn bears_on(proposal: &Proposal, fact: &Fact) -> bool {
     match fact {
         Fact::PurgeHeld { .. } | Fact::WorkloadPaused { .. } => false,
         Fact::StatefulSetIs { .. } => {
-            matches!(proposal, Proposal::RemoveArchive { reason: RemovalReason::ScaledDown, .. })
+            matches!(
+                proposal,
+                Proposal::RemoveArchive { reason: RemovalReason::ScaledDown, .. } | Proposal::RemoveServer { .. }
+            )
         }
         _ => true,
     }

@@ -11,7 +11,7 @@ use crate::metrics::Reading;
 use crate::raft::ProposeError;
 use kaa_core::domain::command::{Actor, Command, Fence, Outcome, Request, Role};
 use kaa_core::domain::ids::{Millis, ResyncEpoch};
-use kaa_core::resync::plan::{Plan, Waiting};
+use kaa_core::resync::plan::{Plan, Waiting, WaitingReason};
 use kaa_core::resync::{confirm, plan};
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
@@ -100,6 +100,10 @@ async fn pass(shared: &Shared, term: &Term) -> Result<LastPass, String> {
             let line = match confirm(&finding, &readings, &fence, anchor.as_ref()) {
                 Ok(_) if !shared.candidacy.still_leads(term) => {
                     return Err("the lease was lost during the pass".to_owned());
+                }
+                Ok(Command::RemoveServer { raft_id, .. }) if shared.raft.status().voters.contains_key(&raft_id) => {
+                    waiting.push(Waiting { subject: finding.subject, reason: WaitingReason::StillVotes });
+                    continue;
                 }
                 Ok(command) => format!("{}: {}", finding.proposal, propose(shared, command).await?),
                 Err(reason) => {

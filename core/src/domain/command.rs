@@ -6,10 +6,11 @@
 //! What is written here is read from logs for ever. A field that is not known makes the whole entry unknown: two servers
 //! that read different things from one entry would no longer be the same.
 
+use super::archive::Ordinal;
 use super::evidence::Evidence;
 use super::ids::{
-    ArchiveId, ClusterName, ContainerId, DatabaseName, DomainId, Millis, NodeId, ResyncEpoch, ServerId, SessionNumber,
-    StartId, Uid,
+    ArchiveId, ClusterName, ContainerId, DatabaseName, DomainId, Millis, NodeId, RaftId, ResyncEpoch, ServerId,
+    SessionNumber, StartId, Uid,
 };
 use super::process::{EngineState, ExitReason, Registration, Stop};
 use super::server::Server;
@@ -235,6 +236,19 @@ pub enum Command {
         /// The proof that nothing wants it.
         evidence: Evidence,
     },
+    /// Removes a server for good: its StatefulSet does not want it, and its volume was deleted.
+    RemoveServer {
+        /// Binds it to its resync leader.
+        fence: Fence,
+        /// The server.
+        server: ServerId,
+        /// The log that it held; if it came back with another, it stays.
+        raft_id: RaftId,
+        /// Its place in its StatefulSet.
+        owner: Ordinal,
+        /// The proof that the ordinal is not wanted and that pod and claim are gone.
+        evidence: Evidence,
+    },
     /// Has nothing taken away by the resync until `ResumeResync`.
     PauseResync {
         /// Why, in the words of the person who asks.
@@ -336,6 +350,25 @@ pub enum Refusal {
     /// The Lease is another one, and nothing proves that the old one is gone.
     #[error("the lease is another one, and nothing shows that the one before it is gone")]
     LeaseReplaced,
+    /// No such server.
+    #[error("there is no server {0}")]
+    UnknownServer(ServerId),
+    /// The server came back with another log.
+    #[error("server {server} holds log {raft_id} now")]
+    AnotherLog {
+        /// The server.
+        server: ServerId,
+        /// Its log.
+        raft_id: RaftId,
+    },
+    /// An engine speaks with the server.
+    #[error("process {process} has a live session with server {server}")]
+    ServerInUse {
+        /// The server.
+        server: ServerId,
+        /// The process.
+        process: StartId,
+    },
     /// No such process lives.
     #[error("there is no process {0}")]
     UnknownProcess(StartId),

@@ -166,6 +166,11 @@ impl Evidence {
         self.facts.iter().any(|fact| matches!(fact, Fact::ClaimAbsent { name } if name == claim))
     }
 
+    /// Whether there is no pod of this name.
+    pub fn no_pod(&self, pod: &str) -> bool {
+        self.facts.iter().any(|fact| matches!(fact, Fact::PodAbsent { name } if name == pod))
+    }
+
     /// Whether the pod with this UID is gone: its name is free, or borne by another.
     pub fn pod_is_gone(&self, pod: &str, expected: &Uid) -> bool {
         self.facts.iter().any(|fact| match fact {

@@ -1,8 +1,14 @@
 //! A server: one admin pod's agent. Who votes is Raft's membership and is not repeated here.
 
 use super::ids::{ClusterName, Millis, RaftId, ServerId};
+use crate::observed::objects::RAFT_LOG_TEMPLATE;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// The name of the claim of a server's log.
+pub fn raft_log_claim(server: &ServerId) -> String {
+    format!("{RAFT_LOG_TEMPLATE}-{server}")
+}
 
 /// An admin pod's agent, as it introduced itself when it last joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,12 +1,13 @@
 //! What takes something away. Each arm checks, in this order: who proposes, what it expects to find, what was read.
 
-use super::archive::{Archive, Removal, RemovalReason};
+use super::archive::{Archive, Ordinal, Removal, RemovalReason};
 use super::command::{Actor, Fence, Outcome, Refusal};
 use super::database::DatabaseState;
 use super::evidence::Evidence;
-use super::ids::{ArchiveId, ClusterName, DatabaseName, ResyncEpoch, SessionNumber, StartId, Uid};
+use super::ids::{ArchiveId, ClusterName, DatabaseName, RaftId, ResyncEpoch, ServerId, SessionNumber, StartId, Uid};
 use super::pause::Pause;
-use super::process::{ExitReason, SessionState};
+use super::process::{ExitReason, Process, SessionState};
+use super::server::raft_log_claim;
 use super::{Applied, CLAIMS_PREFIX, Domain, Subject};
 
 impl Domain {
@@ -158,6 +159,40 @@ impl Domain {
         }
         let what = format!("database {name} deleted: no archive of it is left, and nothing wants it");
         self.note(actor, [Subject::Database(name.clone())], what, Some(evidence));
+        Ok(Outcome::Changed)
+    }
+
+    pub(super) fn remove_server(
+        &mut self,
+        actor: &Actor,
+        fence: &Fence,
+        id: &ServerId,
+        raft_id: RaftId,
+        owner: &Ordinal,
+        evidence: Evidence,
+    ) -> Applied {
+        self.fenced(fence)?;
+        let server = self.servers.get(id).ok_or_else(|| Refusal::UnknownServer(id.clone()))?;
+        if server.cluster != fence.cluster {
+            return Err(Refusal::AnotherCluster(server.cluster.clone()));
+        }
+        if server.raft_id != raft_id {
+            return Err(Refusal::AnotherLog { server: id.clone(), raft_id: server.raft_id });
+        }
+        let speaks = |process: &&Process| process.session.server == *id && process.session.state == SessionState::Live;
+        if let Some(process) = self.processes.values().find(speaks) {
+            return Err(Refusal::ServerInUse { server: id.clone(), process: process.id });
+        }
+        self.anchored(&evidence)?;
+        let claim = raft_log_claim(id);
+        let is_its_place = format!("{}-{}", owner.stateful_set, owner.ordinal) == id.as_str();
+        let gone = evidence.ordinal_unwanted(owner) && evidence.no_pod(id.as_str()) && evidence.claim_is_gone(&claim);
+        if !is_its_place || !gone {
+            return Err(Refusal::Unproven(format!("server {id} is not wanted, and its pod and claim {claim} are gone")));
+        }
+        self.servers.remove(id);
+        let what = format!("server {id} removed: it is not wanted, and its claim {claim} was deleted");
+        self.note(actor, [Subject::Server(id.clone())], what, Some(evidence));
         Ok(Outcome::Changed)
     }
 

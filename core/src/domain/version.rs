@@ -62,6 +62,7 @@ impl Command {
             | Self::ReportHistory { .. }
             | Self::NoteClaimGone { .. }
             | Self::DeleteDatabase { .. }
+            | Self::RemoveServer { .. }
             | Self::PauseResync { .. }
             | Self::ResumeResync
             | Self::AdoptAnchor { .. } => Version(0, 1, 0),

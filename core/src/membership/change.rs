@@ -104,7 +104,7 @@ pub fn step<L: Logs>(view: &View<L>) -> Step<L> {
         return Step::Voters(goal, Reason::Wanted);
     }
     let heirs = goal.common(voters);
-    if heirs.count() == 0 { Step::Voters(goal.union(voters), Reason::BesideMe) } else { Step::HandOver(heirs) }
+    if heirs.count() == 0 { Step::Voters(goal.union(&view.me), Reason::BesideMe) } else { Step::HandOver(heirs) }
 }
 
 fn leads_within<L: Logs>(view: &View<L>, voters: &L) -> bool {

@@ -4,7 +4,9 @@ use crate::domain::archive::{Claim, Ordinal, RemovalReason};
 use crate::domain::audit::Subject;
 use crate::domain::evidence::Evidence;
 use crate::domain::gate::Held;
-use crate::domain::ids::{ArchiveId, ClusterName, ContainerId, DatabaseName, Millis, SessionNumber, StartId, Uid};
+use crate::domain::ids::{
+    ArchiveId, ClusterName, ContainerId, DatabaseName, Millis, RaftId, ServerId, SessionNumber, StartId, Uid,
+};
 use crate::domain::process::ExitReason;
 use crate::observed::Unknown;
 use std::fmt;
@@ -98,6 +100,17 @@ pub enum Proposal {
     },
     /// Delete a database.
     DeleteDatabase(DatabaseName),
+    /// Remove a server.
+    RemoveServer {
+        /// The server.
+        server: ServerId,
+        /// The log that it held.
+        raft_id: RaftId,
+        /// Its place in its StatefulSet.
+        owner: Ordinal,
+        /// The name of the claim of its log.
+        claim: String,
+    },
 }
 
 impl Proposal {
@@ -109,7 +122,8 @@ impl Proposal {
             | Self::RemoveArchive { .. }
             | Self::NoteClaimGone { .. }
             | Self::PurgeArchive { .. }
-            | Self::DeleteDatabase(_) => true,
+            | Self::DeleteDatabase(_)
+            | Self::RemoveServer { .. } => true,
         }
     }
 }
@@ -134,6 +148,9 @@ impl fmt::Display for Proposal {
             }
             Self::DeleteDatabase(name) => {
                 write!(f, "delete database {name}: no archive of it is left, and nothing wants it")
+            }
+            Self::RemoveServer { server, claim, .. } => {
+                write!(f, "remove server {server}: it is not wanted, and its claim {claim} was deleted")
             }
             Self::PurgeArchive { archive, claim } => {
                 write!(f, "purge archive {archive}: its claim {} was deleted", claim.name)
@@ -280,6 +297,8 @@ pub enum WaitingReason {
     DatabaseDeletionOff,
     /// Nothing here wants a database any more, but nobody sees what other clusters want.
     OtherCluster(ClusterName),
+    /// A server is not wanted and has no volume any more, but the others have not voted it out yet.
+    StillVotes,
     /// More than one StatefulSet of admin servers in the namespace.
     AmbiguousDomain(Vec<String>),
     /// The anchor is missing or another one: this is not the Kubernetes that the domain was founded in.
@@ -342,6 +361,7 @@ impl fmt::Display for WaitingReason {
             Self::OtherCluster(cluster) => {
                 write!(f, "it has no archive and nothing here wants it, but cluster {cluster} may: nobody sees both")
             }
+            Self::StillVotes => f.write_str("it is not wanted and its volume is gone, but it has not been voted out yet"),
             Self::AmbiguousDomain(names) => {
                 write!(f, "several admin statefulsets share the namespace: {}", names.join(", "))
             }

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Every command by name: a new one fails to compile in `name`, and then the test until it has its line.
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 21] = [
     "FoundDomain",
     "AdmitServer",
     "BeginResync",
@@ -38,6 +38,7 @@ const NAMES: [&str; 20] = [
     "ResumeResync",
     "AdoptAnchor",
     "ReportHistory",
+    "RemoveServer",
 ];
 
 fn name(command: &Command) -> &'static str {
@@ -62,6 +63,7 @@ fn name(command: &Command) -> &'static str {
         Command::ResumeResync => 17,
         Command::AdoptAnchor { .. } => 18,
         Command::ReportHistory { .. } => 19,
+        Command::RemoveServer { .. } => 20,
     }]
 }
 
@@ -191,6 +193,13 @@ fn commands() -> Vec<Command> {
             evidence: Evidence::default(),
         },
         Command::ReportHistory { process, session, history: 1 << 40 },
+        Command::RemoveServer {
+            fence: fence(),
+            server: "admin-2".into(),
+            raft_id: RaftId(0xfeed_beef_0000_0003),
+            owner: Ordinal { stateful_set: "admin".to_owned(), uid: "uid-set".into(), ordinal: 2 },
+            evidence: Evidence::default(),
+        },
     ]
 }
 

@@ -49,7 +49,8 @@ fn fence(command: &Command) -> Option<&Fence> {
         | Command::RemoveArchive { fence, .. }
         | Command::PurgeArchive { fence, .. }
         | Command::NoteClaimGone { fence, .. }
-        | Command::DeleteDatabase { fence, .. } => Some(fence),
+        | Command::DeleteDatabase { fence, .. }
+        | Command::RemoveServer { fence, .. } => Some(fence),
         _ => None,
     }
 }

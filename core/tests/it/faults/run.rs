@@ -390,6 +390,9 @@ fn told(command: &Command, outcome: &Outcome) -> String {
         Command::DeleteDatabase { fence, database, evidence } => {
             format!("epoch {}: delete database {database} [{evidence}]", fence.epoch)
         }
+        Command::RemoveServer { fence, server, evidence, .. } => {
+            format!("epoch {}: remove server {server} [{evidence}]", fence.epoch)
+        }
         Command::BeginResync { holder, transitions, .. } => format!("{holder} acquires the lease as {transitions}"),
         other => format!("{other:?}"),
     };

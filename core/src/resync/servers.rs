@@ -1,0 +1,46 @@
+//! A server whose volume was deleted, after its StatefulSet was scaled down, is removed for good. One whose volume is kept
+//! stays known, evicted, and comes back by scale-up.
+
+use super::View;
+use super::plan::{Finding, Kind, Need, Others, Plan, Proposal};
+use crate::domain::archive::Ordinal;
+use crate::domain::audit::Subject;
+use crate::domain::evidence::wants;
+use crate::domain::process::SessionState;
+use crate::domain::server::raft_log_claim;
+use crate::observed::objects::RAFT_LOG_TEMPLATE;
+
+pub(super) fn plan(view: &View, plan: &mut Plan) {
+    let observed = view.observed;
+    let sets = View::known(plan, Kind::StatefulSets, observed.stateful_sets.known());
+    let claims = View::known(plan, Kind::Claims, observed.claims.known());
+    let pods = View::known(plan, Kind::Pods, observed.pods.known());
+    let (Some(sets), Some(claims), Some(pods)) = (sets, claims, pods) else { return };
+    for set in sets.values().filter(|set| set.templates.iter().any(|template| template == RAFT_LOG_TEMPLATE)) {
+        for server in view.domain.servers.values().filter(|server| server.cluster == view.policy.cluster) {
+            let ordinal = server.id.as_str().strip_prefix(set.name.as_str()).and_then(|rest| rest.strip_prefix('-'));
+            let Some(ordinal) = ordinal.and_then(|ordinal| ordinal.parse().ok()) else { continue };
+            let claim = raft_log_claim(&server.id);
+            // Its processes find another agent first, or are lost.
+            let in_use = view.domain.processes.values().any(|process| {
+                process.session.server == server.id && process.session.state == SessionState::Live
+            });
+            let there = claims.contains_key(&claim) || pods.contains_key(server.id.as_str());
+            if there || in_use || wants(set.first_ordinal, set.replicas, ordinal) {
+                continue;
+            }
+            let owner = Ordinal { stateful_set: set.name.clone(), uid: set.uid.clone(), ordinal };
+            plan.findings.push(Finding {
+                subject: Subject::Server(server.id.clone()),
+                needs: vec![
+                    Need::StatefulSet(set.name.clone()),
+                    Need::Pod(server.id.to_string()),
+                    Need::Claim(claim.clone()),
+                    Need::Anchor,
+                ],
+                others: Others::Any,
+                proposal: Proposal::RemoveServer { server: server.id.clone(), raft_id: server.raft_id, owner, claim },
+            });
+        }
+    }
+}
