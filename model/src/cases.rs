@@ -36,7 +36,7 @@ impl Case {
 
 /// Every case, in the order in which they are explored.
 pub fn all() -> Vec<Case> {
-    vec![new(), two(), pair(), three(), trio(), grow(), joint(), four(), stranded(), loss(), five()]
+    vec![new(), two(), pair(), three(), trio(), grow(), joint(), four(), stranded(), loss(), lost(), five()]
 }
 
 pub fn new() -> Case {
@@ -96,6 +96,12 @@ pub fn stranded() -> Case {
 pub fn loss() -> Case {
     let init = domain(3, 3, Budget { scale: 2, crash: 1, recover: 1, ..Budget::default() });
     let name = "loss: 3 voters, scale 1 or 3, crash, recover";
+    Case { name, large: true, init, scales: &[1, 3], max_term: 2, max_epoch: 2, max_log: 6 }
+}
+
+pub fn lost() -> Case {
+    let init = domain(3, 3, Budget { scale: 2, recover: 1, ..Budget::default() });
+    let name = "lost: 3 voters, scale 1 or 3, recover";
     Case { name, large: false, init, scales: &[1, 3], max_term: 2, max_epoch: 2, max_log: 6 }
 }
 

@@ -50,7 +50,7 @@ fn of_messages() -> Vec<Mutation> {
     let neither = Rules { message_epoch: false, term_epoch: false, ..CORRECTED };
     vec![
         breaks("no epoch in messages", cases::loss, Rules { message_epoch: false, ..CORRECTED }),
-        holds("no epoch in terms", cases::loss, Rules { term_epoch: false, ..CORRECTED }),
+        holds("no epoch in terms", cases::lost, Rules { term_epoch: false, ..CORRECTED }),
         breaks("no epoch in messages nor terms", cases::loss, neither),
     ]
 }
@@ -103,13 +103,14 @@ fn of_recover() -> Vec<Mutation> {
     ]
 }
 
-/// A shorter protocol, and what it gives up: going on where two of four are left, or of a change from three to two.
+/// A shorter protocol, and what it gives up: going on where two of four are left; of a change from three to two; and of two
+/// of which one came back without its volume, where the leader had the new log vote beside it and the lost one.
 fn reductions() -> Vec<Mutation> {
     let alone = Rules { alone: true, ..CORRECTED };
     vec![
-        holds("reduction: a lone survivor only", cases::pair, alone),
+        breaks("reduction: a lone survivor only", cases::pair, alone),
         breaks("reduction: a lone survivor only, 4 to 2", cases::four, alone),
-        holds("reduction: a lone survivor only, no sealing", cases::two, Rules { seal: false, ..alone }),
+        breaks("reduction: a lone survivor only, no sealing", cases::two, Rules { seal: false, ..alone }),
         breaks("reduction: a lone survivor only, 3 voters", cases::three, alone),
     ]
 }
