@@ -54,7 +54,7 @@ pub fn scaled_down_and_up(cluster: &mut Cluster) {
     let logs = group.logs();
     ordinary(group.scale(1));
     ordinary(group.scale(3));
-    group.lead_by_another_than(0);
+    group.lead_by_one_beyond(1);
     ordinary(group.scale(1));
     ordinary(group.scale(3));
     ordinary(in_a_hurry(&mut group, 1, 3));
@@ -109,10 +109,10 @@ fn without_claims(group: &mut Group<'_>, cluster: &Cluster, there: u32) {
     }
 }
 
-/// More of them, and also by force: the leader hears of the change before the pods are gone.
+/// More of them, by force: the leader hears of the change before the pods are gone.
 pub fn five_scaled_down_and_up(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 5);
-    ordinary(group.scale(2));
+    full::force(&mut group, cluster, 2);
     ordinary(group.scale(5));
     ordinary(in_a_hurry(&mut group, 2, 4));
     group.judge();
@@ -131,7 +131,6 @@ pub fn half_of_two_lost(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 2);
     overridden(group.lose(1).overridden(&group));
     group.back_from_the_past(2);
-    group.lead_by_another_than(1);
     // It runs on, and goes on as it was, after the other side has overridden it.
     let stopped = server(1);
     let process = cluster.agent_of(&stopped);

@@ -1,7 +1,7 @@
 //! Each way of a change with each thing that can befall it, by hand: `KAA_MEMBERS=full tests/e2e/run DIR membership`.
 
 use super::super::cluster::Cluster;
-use super::super::nodes::Nodes;
+use super::super::nodes::{Mended, Nodes};
 use super::group::{Group, server};
 use super::{UNDONE, in_a_hurry, ordinary, overridden, to_none_and_back, without_claims};
 use std::time::{Duration, Instant};
@@ -32,12 +32,13 @@ pub enum Befalls {
 
 /// Scales from so many to so many and back.
 pub fn way(cluster: &Cluster, from: u32, to: u32, befalls: Befalls) {
+    let _mended = matches!(befalls, Befalls::Cut | Befalls::ApiServer).then(Mended::afterwards);
     let mut group = Group::watched(cluster, from);
     match befalls {
         Befalls::Nothing if to == 0 => to_none_and_back(&mut group, cluster),
         Befalls::Nothing => ordinary(group.scale(to)),
         Befalls::LeaderLeaves => {
-            (0..to).for_each(|stays| group.lead_by_another_than(stays));
+            group.lead_by_one_beyond(to);
             ordinary(group.scale(to));
         }
         Befalls::Force => force(&mut group, cluster, to),
@@ -54,7 +55,7 @@ pub fn way(cluster: &Cluster, from: u32, to: u32, befalls: Befalls) {
 }
 
 /// The kubelet gives a pod that is deleted by force a second or two: by then its server does not vote any more.
-fn force(group: &mut Group<'_>, cluster: &Cluster, to: u32) {
+pub fn force(group: &mut Group<'_>, cluster: &Cluster, to: u32) {
     let from = group.replicas();
     let change = group.begin(&format!("{from} -> {to} by force"));
     group.ask_for(to);

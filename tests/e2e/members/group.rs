@@ -23,6 +23,9 @@ const PACE: Pace = Pace { writers: 4, readers: 1, patience: Duration::from_milli
 /// How long an agent may take to say what it knows.
 const ANSWER: Duration = Duration::from_secs(2);
 
+/// How often a leader may come back to its place before that is no chance any more.
+const HAND_OVERS: u32 = 8;
+
 /// How often the addresses of the admin servers are looked up on a cluster.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -190,13 +193,18 @@ impl<'a> Group<'a> {
         assert!(line.is_some_and(|line| line.trim_end_matches(" *").ends_with("Evicted")), "{leaver}:\n{shown}");
     }
 
-    /// Deletes the pod of whoever leads for as long as it is this one.
-    pub fn lead_by_another_than(&self, ordinal: u32) {
-        while self.cluster.raft_leader() == server(ordinal) {
-            let change = self.begin(&format!("{} restarts, which leads", server(ordinal)));
-            self.restart(&server(ordinal));
+    /// Deletes the pod of whoever leads for as long as it is one of the first so many: leadership is handed to any other.
+    pub fn lead_by_one_beyond(&self, first: u32) {
+        for _ in 0..HAND_OVERS {
+            let leader = self.cluster.raft_leader();
+            if !servers(first).contains(&leader) {
+                return;
+            }
+            let change = self.begin(&format!("{leader} restarts, which leads"));
+            self.restart(&leader);
             self.whole(change, self.replicas);
         }
+        panic!("none beyond the first {first} comes to lead");
     }
 
     fn restart(&self, pod: &str) {
