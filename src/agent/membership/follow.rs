@@ -100,7 +100,8 @@ async fn judge(shared: &Shared) -> Result<Outlook, String> {
         if reply.domain != status.domain.as_str() || reply.epoch != status.epoch.0 {
             continue;
         }
-        if reply.quorum {
+        // One that follows this server hears of it, and knows of nobody else.
+        if reply.quorum && reply.leader != shared.config.server.as_str() {
             return Err(format!("{} hears of a leader, and this server does not", reply.server));
         }
         let server = ServerId::from(reply.server.as_str());
