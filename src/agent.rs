@@ -14,7 +14,9 @@ pub mod resync;
 pub mod sessions;
 
 use crate::auth::TokenVerifier;
-use crate::config::{Config, IDENTIFY_TIMEOUT, MAX_AGENT_CONNECTIONS, MAX_ENGINES, SHUTDOWN, VOUCH_WITHOUT_QUORUM};
+use crate::config::{
+    ALONE, Config, IDENTIFY_TIMEOUT, MAX_AGENT_CONNECTIONS, MAX_ENGINES, SHUTDOWN, VOUCH_WITHOUT_QUORUM,
+};
 use crate::http::{self, Face};
 use crate::kubernetes::lease::{self, Candidacy, Leadership};
 use crate::kubernetes::watch::Watching;
@@ -74,6 +76,8 @@ pub struct Shared {
     anchor_alarm: Mutex<Option<String>>,
     without_quorum: Mutex<Option<Instant>>,
     over: watch::Sender<Option<Over>>,
+    /// When Raft started.
+    began: Instant,
     stop: watch::Receiver<bool>,
 }
 
@@ -158,6 +162,18 @@ impl Shared {
             Ok(Some(over)) => over,
             // The sender lives in `self`.
             Ok(None) | Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Waits, after a founding, until what was committed is on more disks than the founder's: until another wanted server
+    /// votes, or for `ALONE` at most. Later it is a finding that one server votes alone, and no reason to wait.
+    async fn on_a_second_disk(&self) {
+        let alone = || {
+            let several = self.admin_ordinals().is_none_or(|wanted| wanted.len() > 1);
+            several && self.raft.status().voters.len() == 1
+        };
+        while self.began.elapsed() < ALONE && alone() {
+            tokio::time::sleep(ALONE_LOOK).await;
         }
     }
 
@@ -305,6 +321,7 @@ async fn begin(surroundings: &Surroundings, stay: Stay) -> anyhow::Result<Agent>
         anchor_alarm: Mutex::default(),
         without_quorum: Mutex::default(),
         over: watch::Sender::default(),
+        began: Instant::now(),
         stop,
     });
     door.open(shared.clone());
@@ -344,8 +361,13 @@ impl Agent {
     /// Hands over what others can take, within bounds: engines to other agents, the Lease, its vote, Raft's leadership.
     async fn end(self) {
         info!("ending: engines move on, the lease is released, leadership is handed over");
+        self.shared.host.set_leaving();
         self.ending.send_replace(true);
-        membership::drain(&self.shared).await;
+        tokio::select! {
+            () = membership::drain(&self.shared) => {}
+            // Whatever its vote was worth, it is worth nothing any more.
+            _ = self.shared.over() => {}
+        }
         let handed_over = async {
             let _ = self.released.await;
             self.shared.raft.hand_over(None).await;
@@ -385,6 +407,9 @@ impl Agent {
         Ok(())
     }
 }
+
+/// How often it is looked for a second voter.
+const ALONE_LOOK: Duration = Duration::from_millis(50);
 
 /// How long it is waited for the Lease of the resync to be released when an epoch is over.
 const RELEASE: Duration = Duration::from_secs(1);

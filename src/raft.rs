@@ -153,6 +153,8 @@ pub async fn start_among(volume: Volume, options: Options, peers: Peers) -> Resu
         return Err(Error::Sealed);
     }
     let space = Space::new(disk, dir, options.min_free);
+    // From the log itself: Raft's metrics may be published only later.
+    let voters = log.voters();
     let domain = local.domain.as_ref().ok_or(Error::NoDomain)?.to_string();
     let connector = Connector::new(peers, domain, local.epoch.0);
     let store = Store::start(backend, lock, log).map_err(Error::Writer)?;
@@ -168,7 +170,7 @@ pub async fn start_among(volume: Volume, options: Options, peers: Peers) -> Resu
     let handle = Handle::new(inner);
     tokio::spawn(watch_health(handle.clone()));
     tokio::spawn(space::watch(handle.clone()));
-    if handle.metrics_voters() == BTreeSet::from([me]) {
+    if voters == BTreeSet::from([me]) {
         // Nobody else could win, and waiting for a leader in vain would cost a second or two.
         let elected = handle.raft().trigger().elect(false).await;
         elected.map_err(|error| Error::Raft(Box::new(error)))?;
@@ -220,11 +222,5 @@ async fn watch_health(handle: Handle) {
             }
             return;
         }
-    }
-}
-
-impl Handle {
-    fn metrics_voters(&self) -> BTreeSet<u64> {
-        self.metrics().membership_config.membership().voter_ids().collect()
     }
 }

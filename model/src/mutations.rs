@@ -103,14 +103,13 @@ fn of_recover() -> Vec<Mutation> {
     ]
 }
 
-/// A shorter protocol, and what it gives up: going on where two of four are left; of a change from three to two; and of two
-/// of which one came back without its volume, where the leader had the new log vote beside it and the lost one.
+/// A shorter protocol, and what it gives up: going on where two of four are left, and in a change from three to two.
 fn reductions() -> Vec<Mutation> {
     let alone = Rules { alone: true, ..CORRECTED };
     vec![
-        breaks("reduction: a lone survivor only", cases::pair, alone),
+        holds("reduction: a lone survivor only", cases::pair, alone),
         breaks("reduction: a lone survivor only, 4 to 2", cases::four, alone),
-        breaks("reduction: a lone survivor only, no sealing", cases::two, Rules { seal: false, ..alone }),
+        holds("reduction: a lone survivor only, no sealing", cases::two, Rules { seal: false, ..alone }),
         breaks("reduction: a lone survivor only, 3 voters", cases::three, alone),
     ]
 }

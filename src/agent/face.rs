@@ -177,6 +177,7 @@ async fn write(shared: &Shared, actor: Actor, command: Command) -> Result<Writte
         ProposeError::Unknown { why } => NotWritten::Perhaps(why),
         ProposeError::Fatal(_) => NotWritten::Perhaps(error.to_string()),
     })?;
+    shared.on_a_second_disk().await;
     let mut applied = shared.raft.applied();
     match tokio::time::timeout(LINEARIZE, applied.wait_for(|applied| *applied >= index)).await {
         Ok(Ok(_)) => Ok(Written { index, outcome }),

@@ -116,7 +116,8 @@ async fn scaled(shared: &Shared, observed: &mut watch::Receiver<u64>, judged: Op
 async fn step(shared: &Shared, led_since: Instant) -> Result<(), String> {
     found_domain(shared).await?;
     admit_myself(shared).await?;
-    let membership = shared.raft.membership();
+    let mut membership = shared.raft.membership();
+    count_on_those_who_answer(shared, &mut membership).await;
     let current =
         shared.raft.read(|domain| domain.servers.values().map(|server| (server.id.clone(), server.raft_id)).collect());
     match next_change(&membership, &current, wanted(shared).as_ref()) {
@@ -135,6 +136,35 @@ async fn step(shared: &Shared, led_since: Instant) -> Result<(), String> {
         }
     }
     lose_sessions_of_silent_agents(shared, led_since).await
+}
+
+/// How long a server may take to say that it is there before it is made a voter.
+const ANSWER: Duration = Duration::from_millis(500);
+
+/// Servers that would become voters are asked whether they are there: what Raft has heard of them may be from a process that
+/// has just ended, and a group of voters that are not there commits nothing.
+async fn count_on_those_who_answer(shared: &Shared, membership: &mut Membership) {
+    let Some(wanted) = wanted(shared).filter(|_| membership.halves.len() == 1) else { return };
+    let votes = |id: &RaftId| membership.halves.iter().any(|half| half.contains(id));
+    let new = membership.members.iter().filter(|(id, member)| {
+        member.caught_up && wanted.contains(&member.server) && !votes(id) && **id != membership.leader
+    });
+    let learners = shared.raft.status().learners;
+    let asked = new.map(|(id, _)| {
+        let address = learners.get(id).map(|node| node.address.clone()).unwrap_or_default();
+        async move {
+            let answer = tokio::time::timeout(ANSWER, shared.links.status(&address)).await;
+            let is_there =
+                matches!(answer, Ok(Ok(said)) if said.raft_id == id.0 && !said.leaving && !said.role.is_empty());
+            (*id, is_there)
+        }
+    });
+    let answered = futures::future::join_all(asked).await;
+    for (id, _) in answered.into_iter().filter(|(_, is_there)| !is_there) {
+        if let Some(member) = membership.members.get_mut(&id) {
+            member.caught_up = false;
+        }
+    }
 }
 
 fn named(logs: &BTreeSet<RaftId>, membership: &Membership) -> String {

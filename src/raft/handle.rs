@@ -293,7 +293,8 @@ impl Handle {
 
     /// The membership as it is seen here; who has caught up is known to the leader alone.
     pub fn membership(&self) -> Membership {
-        status::membership(&self.metrics(), self.election_timeout())
+        // Three heartbeats: one that has just ended is not counted on.
+        status::membership(&self.metrics(), Duration::from_millis(3 * self.0.options.heartbeat_ms))
     }
 
     /// The server that holds a log, and its address: as the domain has it, else as the membership does.

@@ -24,6 +24,7 @@ use openraft::raft::AppendEntriesResponse;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::watch;
 use tonic::{Extensions, Request, Response, Status as Refusal, Streaming};
@@ -43,6 +44,7 @@ struct Shared {
     handle: RwLock<Option<Handle>>,
     resync_leader: RwLock<String>,
     sealing: watch::Sender<Sealing>,
+    leaving: AtomicBool,
 }
 
 impl Host {
@@ -58,6 +60,7 @@ impl Host {
             handle: RwLock::default(),
             resync_leader: RwLock::default(),
             sealing: watch::Sender::default(),
+            leaving: AtomicBool::default(),
         }))
     }
 
@@ -84,6 +87,11 @@ impl Host {
         *self.0.handle.write().unwrap_or_else(PoisonError::into_inner) = handle;
     }
 
+    /// Tells that this agent was told to end: nobody should begin to count on it.
+    pub fn set_leaving(&self) {
+        self.0.leaving.store(true, Ordering::Relaxed);
+    }
+
     /// Tells who holds the resync Lease.
     pub fn set_resync_leader(&self, holder: &str) {
         holder.clone_into(&mut self.0.resync_leader.write().unwrap_or_else(PoisonError::into_inner));
@@ -104,6 +112,7 @@ impl Host {
             version: version.clone(),
             incarnation: incarnation.clone(),
             resync_leader: resync_leader.read().unwrap_or_else(PoisonError::into_inner).clone(),
+            leaving: self.0.leaving.load(Ordering::Relaxed),
             lifecycle: if self.is_sealed() { "SEALED" } else { "INITIALIZING" }.to_owned(),
             ..StatusReply::default()
         };

@@ -169,7 +169,8 @@ fn is_recent(acked: Option<&SerdeInstant<openraft::alias::InstantOf<TypeConfig>>
 }
 
 /// The membership as the leader sees it. With any other's metrics nobody has caught up.
-pub(super) fn membership(metrics: &Metrics, election_timeout: Duration) -> Membership {
+/// One that was silent for longer than `recently` is not counted on.
+pub(super) fn membership(metrics: &Metrics, recently: Duration) -> Membership {
     let membership = metrics.membership_config.membership();
     let last = metrics.last_log_index.unwrap_or(0);
     let caught_up = |id: &u64| {
@@ -179,7 +180,7 @@ pub(super) fn membership(metrics: &Metrics, election_timeout: Duration) -> Membe
         let near = |matched: &LogId| matched.index + CAUGHT_UP_ENTRIES >= last;
         // One that is silent would be made a voter only to be missed by the next quorum.
         let heartbeats = metrics.heartbeat.as_ref().and_then(|heartbeats| heartbeats.get(id));
-        let answers = is_recent(heartbeats.and_then(Option::as_ref), election_timeout);
+        let answers = is_recent(heartbeats.and_then(Option::as_ref), recently);
         *id == metrics.id || answers && replication.get(id).and_then(Option::as_ref).is_some_and(near)
     };
     let member = |(id, node): (&u64, &Node)| {

@@ -120,6 +120,20 @@ pub(super) struct Log {
 }
 
 impl Log {
+    /// The last membership in it.
+    fn membership(&self) -> Option<&openraft::Membership<u64, Node>> {
+        let stored = self.entries.values().rev().find_map(|entry| match &entry.payload {
+            EntryPayload::Membership(membership) => Some(membership),
+            EntryPayload::Blank | EntryPayload::Normal(_) => None,
+        });
+        stored.or_else(|| Some(self.snapshot.as_ref()?.meta.last_membership.membership()))
+    }
+
+    /// Who votes by it.
+    pub(super) fn voters(&self) -> BTreeSet<u64> {
+        self.membership().map(|membership| membership.voter_ids().collect()).unwrap_or_default()
+    }
+
     /// The last entry that it holds or has held.
     pub(super) fn last(&self) -> Option<LogId> {
         let stored = self.entries.values().next_back().map(|entry| entry.log_id);
@@ -205,12 +219,7 @@ impl Volume {
             term: last.committed_leader_id().term,
             index: last.index,
         });
-        let stored = self.log.entries.values().rev().find_map(|entry| match &entry.payload {
-            EntryPayload::Membership(membership) => Some(membership),
-            EntryPayload::Blank | EntryPayload::Normal(_) => None,
-        });
-        let snapshot = self.log.snapshot.as_ref().map(|snapshot| snapshot.meta.last_membership.membership());
-        let Some(membership) = stored.or(snapshot) else {
+        let Some(membership) = self.log.membership() else {
             return Extent { position, halves: Vec::new(), nodes: BTreeMap::new() };
         };
         let halves = membership.get_joint_config().iter().map(|half| half.iter().copied().map(RaftId).collect());

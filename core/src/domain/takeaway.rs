@@ -188,7 +188,9 @@ impl Domain {
         let is_its_place = format!("{}-{}", owner.stateful_set, owner.ordinal) == id.as_str();
         let gone = evidence.ordinal_unwanted(owner) && evidence.no_pod(id.as_str()) && evidence.claim_is_gone(&claim);
         if !is_its_place || !gone {
-            return Err(Refusal::Unproven(format!("server {id} is not wanted, and its pod and claim {claim} are gone")));
+            return Err(Refusal::Unproven(format!(
+                "server {id} is not wanted, and its pod and claim {claim} are gone"
+            )));
         }
         self.servers.remove(id);
         let what = format!("server {id} removed: it is not wanted, and its claim {claim} was deleted");

@@ -361,7 +361,9 @@ impl fmt::Display for WaitingReason {
             Self::OtherCluster(cluster) => {
                 write!(f, "it has no archive and nothing here wants it, but cluster {cluster} may: nobody sees both")
             }
-            Self::StillVotes => f.write_str("it is not wanted and its volume is gone, but it has not been voted out yet"),
+            Self::StillVotes => {
+                f.write_str("it is not wanted and its volume is gone, but it has not been voted out yet")
+            }
             Self::AmbiguousDomain(names) => {
                 write!(f, "several admin statefulsets share the namespace: {}", names.join(", "))
             }

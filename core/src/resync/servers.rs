@@ -22,9 +22,11 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
             let Some(ordinal) = ordinal.and_then(|ordinal| ordinal.parse().ok()) else { continue };
             let claim = raft_log_claim(&server.id);
             // Its processes find another agent first, or are lost.
-            let in_use = view.domain.processes.values().any(|process| {
-                process.session.server == server.id && process.session.state == SessionState::Live
-            });
+            let in_use = view
+                .domain
+                .processes
+                .values()
+                .any(|process| process.session.server == server.id && process.session.state == SessionState::Live);
             let there = claims.contains_key(&claim) || pods.contains_key(server.id.as_str());
             if there || in_use || wants(set.first_ordinal, set.replicas, ordinal) {
                 continue;
