@@ -2,8 +2,9 @@
 
 use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
 use kaa_core::membership::findings::{self, Electorate, findings};
+use kaa_core::membership::scaling::{Scaling, scaled};
 use kaa_core::membership::standing::{self, Awaited, Standing, Wanted, awaited};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is found of these voters' zones; `?` is a zone that is not known.
 fn found(zones: &[&str], wanted: Option<u32>) -> Vec<String> {
@@ -145,4 +146,66 @@ fn every_word_is_listed_once() {
     let words: BTreeSet<&str> = findings::CODES.into_iter().chain(standing::CODES).collect();
     assert_eq!(words.len(), findings::CODES.len() + standing::CODES.len());
     assert!(standing::CODES.contains(&Awaited::VoterSilent.code()));
+}
+
+/// What comes of scaling `admin` to so many, with these voters and these servers that do not vote.
+fn comes(replicas: u32, halves: &[&[u64]], learners: &[u64]) -> Vec<String> {
+    let halves: Vec<BTreeSet<RaftId>> = halves.iter().map(|half| half.iter().map(|id| RaftId(*id)).collect()).collect();
+    let logs = halves.iter().flatten().map(|log| log.0).chain(learners.iter().copied());
+    let servers: BTreeMap<ServerId, RaftId> =
+        logs.map(|log| (ServerId::new(format!("admin-{log}")), RaftId(log))).collect();
+    let scaling = Scaling { stateful_set: "admin".to_owned(), first_ordinal: 0, replicas };
+    scaled(&scaling, &halves, &servers).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn who_would_leave_and_what_their_loss_would_mean_is_told_before() {
+    let lost = "if those that leave were lost all at once before they are voted out";
+    let even = "then 2 voters are an even number: when one is lost nothing is committed until it is back, or the \
+                StatefulSet is scaled down to the other";
+    let evicted =
+        |n: u32| format!("admin-{n} is evicted: it does not vote any more, and its engines move to other servers");
+    assert_eq!(
+        comes(1, &[&[0, 1]], &[]),
+        [
+            evicted(1),
+            format!(
+                "{lost}, 1 of 2 voters would be left, half of them, and go on in a new epoch by themselves, if all of these \
+                 answer"
+            )
+        ]
+    );
+    assert_eq!(
+        comes(2, &[&[0, 1, 2]], &[]),
+        [evicted(2), format!("{lost}, 2 of 3 voters would be left, a majority, and go on"), even.to_owned()]
+    );
+    assert_eq!(
+        comes(1, &[&[0, 1, 2]], &[]),
+        [
+            evicted(1),
+            evicted(2),
+            format!(
+                "{lost}, 1 of 3 voters would be left, too few to know what was committed: a person would have to bring some \
+                 back, or to give up what only they have"
+            )
+        ]
+    );
+}
+
+#[test]
+fn who_would_come_back_and_who_would_join_is_told_before() {
+    assert_eq!(
+        comes(3, &[&[0]], &[1]),
+        [
+            "admin-1 votes again once it has caught up, with the volume it has",
+            "admin-2 joins with an empty log, and votes once it has caught up"
+        ]
+    );
+    assert_eq!(comes(3, &[&[0, 1, 2]], &[]), Vec::<String>::new(), "as it is");
+    assert_eq!(
+        comes(0, &[&[0, 1, 2]], &[]),
+        [
+            "no admin server would be left, and nobody is voted out: those that vote keep their place until they are back"
+        ]
+    );
 }
