@@ -4,6 +4,7 @@
 //! once the volume has passed the gate; engines and the resync follow. When the membership epoch moves on, all that rests
 //! on Raft ends and begins again within the same process: the ports stay open.
 
+mod announce;
 mod certificates;
 mod connected;
 mod face;
@@ -26,6 +27,7 @@ use crate::net::{self, Entrance, Tls};
 use crate::peers::{self, Peers};
 use crate::proto::engine::engine_server::EngineServer;
 use crate::raft::{self, Handle, Host, Volume};
+use announce::Begun;
 use anyhow::Context;
 use connected::Connected;
 pub use face::Door;
@@ -75,6 +77,7 @@ pub struct Shared {
     /// What is wrong with the anchor, though this agent goes on.
     anchor_alarm: Mutex<Option<String>>,
     without_quorum: Mutex<Option<Instant>>,
+    begun: Begun,
     over: watch::Sender<Option<Over>>,
     /// When Raft started.
     began: Instant,
@@ -265,7 +268,7 @@ struct Agent {
     /// Turns true when all that is not Raft's is to end.
     ending: watch::Sender<bool>,
     released: JoinHandle<()>,
-    loops: [JoinHandle<()>; 9],
+    loops: [JoinHandle<()>; 10],
 }
 
 /// Lives until it is stopped, or Raft fails: passes the gate, starts Raft and all that rests on it, and does so again
@@ -297,7 +300,7 @@ async fn begin(surroundings: &Surroundings, stay: Stay) -> anyhow::Result<Agent>
     let Surroundings { config, kubernetes, host, links, guards, door, .. } = surroundings;
     let observed: watches::Shared = Arc::new(RwLock::new(Observed::default()));
     let watching = watches::start(kubernetes, observed.clone());
-    let raft = start_raft(surroundings, stay).await?;
+    let (raft, begun) = start_raft(surroundings, stay).await?;
     let (ending, stop) = watch::channel(false);
     let settings = Settings::default();
     let (candidacy, released) = lease::run(kubernetes, config.resync_name(), &config.server, settings, stop.clone());
@@ -320,6 +323,7 @@ async fn begin(surroundings: &Surroundings, stay: Stay) -> anyhow::Result<Agent>
         stranded: Mutex::default(),
         anchor_alarm: Mutex::default(),
         without_quorum: Mutex::default(),
+        begun,
         over: watch::Sender::default(),
         began: Instant::now(),
         stop,
@@ -335,7 +339,7 @@ pub fn engine_service(door: Arc<Door>) -> EngineServer<sessions::Service> {
 }
 
 /// Starts what goes on until the agent ends. The first four are Raft's, and go on while a server that leaves is voted out.
-fn start_loops(shared: &Arc<Shared>) -> [JoinHandle<()>; 9] {
+fn start_loops(shared: &Arc<Shared>) -> [JoinHandle<()>; 10] {
     [
         tokio::spawn(membership::join(shared.clone())),
         tokio::spawn(membership::lead(shared.clone())),
@@ -345,7 +349,8 @@ fn start_loops(shared: &Arc<Shared>) -> [JoinHandle<()>; 9] {
         tokio::spawn(sessions::bind(shared.clone())),
         tokio::spawn(connected::tell(shared.clone())),
         tokio::spawn(resync::run(shared.clone())),
-        tokio::spawn(announce(shared.clone())),
+        tokio::spawn(announce::announce(shared.clone())),
+        tokio::spawn(announce::tell(shared.clone())),
     ]
 }
 
@@ -427,37 +432,21 @@ async fn wait_for_signal(stopper: watch::Sender<bool>) -> anyhow::Result<()> {
 }
 
 /// Passes the gate and starts Raft.
-async fn start_raft(surroundings: &Surroundings, stay: Stay) -> anyhow::Result<Handle> {
+async fn start_raft(surroundings: &Surroundings, stay: Stay) -> anyhow::Result<(Handle, Begun)> {
     let Surroundings { config, kubernetes, storage, host, links, door, .. } = surroundings;
     let mut volume = membership::open(storage).await?;
     let waits = |why| door.waits(why);
     let pass = Pass { config, kubernetes, links, host, waits: &waits };
+    let before = volume.local_log();
     membership::pass_gate(&pass, &mut volume, stay).await?;
+    let begun = Begun::new(&before, &volume.local_log(), &config.server);
     let address = config.peer_address(kubernetes.namespace(), config.ordinal);
     let mut options =
         raft::Options::new(config.server.clone(), address, config.cluster.clone(), crate::VERSION.to_owned());
     options.min_free = config.min_free;
     let raft = raft::start_among(volume, options, links.clone()).await?;
     host.set_handle(Some(raft.clone()));
-    Ok(raft)
-}
-
-/// Tells the others who holds the resync Lease.
-async fn announce(shared: Arc<Shared>) {
-    let mut leadership = shared.candidacy.leadership.clone();
-    let mut said = None;
-    loop {
-        let holder = leader_of(&leadership.borrow_and_update(), &shared.config.server);
-        if said != holder {
-            info!("resync leader: {}", holder.as_ref().map_or("nobody", |holder| holder.as_str()));
-            shared.host.set_resync_leader(holder.as_ref().map_or("", |holder| holder.as_str()));
-            said = holder;
-        }
-        tokio::select! {
-            changed = leadership.changed() => if changed.is_err() { return },
-            () = shared.stopping() => return,
-        }
-    }
+    Ok((raft, begun))
 }
 
 /// The server in a Lease's holder identity, which is `SERVER_RUN`.

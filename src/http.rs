@@ -9,6 +9,7 @@ mod domain;
 mod error;
 mod explain;
 mod health;
+mod membership;
 mod own;
 mod page;
 mod pause;
@@ -21,6 +22,7 @@ mod writes;
 
 pub use error::Error;
 pub use explain::{Change, Explanation};
+pub use membership::{MembershipAnswer, SaidRow};
 pub use own::{PlanAnswer, WaitingRow};
 pub use page::{MAX_LIMIT, Page};
 pub use pause::{AdoptAnswer, PauseAnswer};
@@ -112,6 +114,7 @@ pub fn router(face: Face) -> Router {
         .route("/api/1/databases/loadBalancerConfigs", any(unknown))
         .route("/api/1/databases/hotCopyStatus", any(unknown))
         .route("/api/1/kaa/plan", get(own::plan))
+        .route("/api/1/kaa/membership", get(membership::membership))
         .route("/api/1/kaa/pause", get(pause::shown).put(pause::pause).delete(pause::resume))
         .route("/api/1/kaa/adopt", post(pause::adopt))
         .route("/api/1/kaa/explain/{*subject}", get(explain::explain))

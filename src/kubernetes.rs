@@ -2,12 +2,13 @@
 //!
 //! [`watch`] feeds the index of what is observed, [`evidence`] reads afresh what a decision rests on, [`lease`] elects
 //! the resync leader, [`anchor`] names the domain. [`convert`] is pure. Only calls of one namespace are made, and
-//! nothing but Leases is written.
+//! nothing but Leases and [`events`] is written.
 //!
 //! What is *not* here: any decision about what was read.
 
 pub mod anchor;
 pub mod convert;
+pub mod events;
 pub mod evidence;
 pub mod lease;
 pub mod rights;

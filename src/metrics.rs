@@ -6,6 +6,7 @@ use kaa_core::domain::archive::ArchiveState;
 use kaa_core::domain::command::{Command, Outcome};
 use kaa_core::domain::ids::ServerId;
 use kaa_core::domain::process::{EngineState, SessionState};
+use kaa_core::membership::{findings, standing};
 use kaa_core::resync::plan::{Plan, WaitingReason};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -30,6 +31,12 @@ struct State {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Reason {
     reason: &'static str,
+}
+
+/// A label `finding`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Finding {
+    finding: &'static str,
 }
 
 /// A label `result`.
@@ -82,6 +89,11 @@ pub struct Metrics {
     raft_term: Gauge,
     raft_commit_index: Gauge,
     raft_applied_index: Gauge,
+    membership_epoch: Gauge,
+    raft_voters: Gauge,
+    raft_learners: Gauge,
+    membership_waiting: Family<Reason, Gauge>,
+    membership_findings: Family<Finding, Gauge>,
     resync_is_leader: Gauge,
     resync_findings: Gauge,
     resync_waiting: Family<Reason, Gauge>,
@@ -129,6 +141,16 @@ impl Metrics {
             raft_term: register(r, "raft_term", "The Raft term, without the epoch", Gauge::default()),
             raft_commit_index: register(r, "raft_commit_index", "How far the log is committed", Gauge::default()),
             raft_applied_index: register(r, "raft_applied_index", "How far the log is applied", Gauge::default()),
+            membership_epoch: register(
+                r,
+                "membership_epoch",
+                "The membership epoch: one more for each override",
+                Gauge::default(),
+            ),
+            raft_voters: register(r, "raft_voters", "How many servers vote", Gauge::default()),
+            raft_learners: register(r, "raft_learners", "How many follow and do not vote", Gauge::default()),
+            membership_waiting: register(r, "membership_waiting", "What the group waits for", Family::default()),
+            membership_findings: register(r, "membership_findings", "What to know of the voters", Family::default()),
             resync_is_leader: register(r, "resync_is_leader", "1 if this agent leads the resync", Gauge::default()),
             resync_findings: register(r, "resync_findings", "What the next pass would propose", Gauge::default()),
             resync_waiting: register(r, "resync_waiting", "What is not proposed, by reason", Family::default()),
@@ -245,6 +267,20 @@ impl Metrics {
         self.raft_applied_index.set(applied_index.cast_signed());
     }
 
+    /// Sets what mirrors the group: its epoch, how many vote and how many follow, and the words of what is said of it.
+    pub fn mirror_membership(&self, epoch: u64, voters: usize, learners: usize, findings: &[&str], waiting: &[&str]) {
+        self.membership_epoch.set(epoch.cast_signed());
+        self.raft_voters.set(voters as i64);
+        self.raft_learners.set(learners as i64);
+        let times = |said: &[&str], known: &str| said.iter().filter(|word| **word == known).count() as i64;
+        for finding in findings::CODES {
+            self.membership_findings.get_or_create(&Finding { finding }).set(times(findings, finding));
+        }
+        for reason in group_waits::CODES.into_iter().chain(standing::CODES) {
+            self.membership_waiting.get_or_create(&Reason { reason }).set(times(waiting, reason));
+        }
+    }
+
     /// Sets what mirrors the resync.
     pub fn mirror_plan(&self, leading: bool, synced: bool, plan: &Plan) {
         self.resync_is_leader.set(i64::from(leading));
@@ -330,6 +366,20 @@ pub fn command_name(command: &Command) -> &'static str {
         Command::StopProcess { .. } => "stop_process",
         Command::EvictProcess { .. } => "evict_process",
     }
+}
+
+/// What an agent waits for that is not about one server, as one word each.
+pub mod group_waits {
+    /// Raft does not run: the gate is not passed.
+    pub const RAFT_NOT_STARTED: &str = "raft_not_started";
+    /// No leader replicates to this server.
+    pub const NOT_A_MEMBER: &str = "not_a_member";
+    /// There is no leader.
+    pub const NO_LEADER: &str = "no_leader";
+    /// The anchor is gone, or says what it should not.
+    pub const ANCHOR: &str = "anchor";
+    /// All of them.
+    pub const CODES: [&str; 4] = [RAFT_NOT_STARTED, NOT_A_MEMBER, NO_LEADER, ANCHOR];
 }
 
 /// Every answer of [`reason`].

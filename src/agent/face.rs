@@ -1,14 +1,17 @@
 //! What the REST API is fed from: nothing but why it is waited, until Raft runs.
 
+mod standing;
+
 use super::{LINEARIZE, Shared};
 use crate::config::{Config, ordinal_of};
 use crate::http::source::{
-    Check, Health, LastPass, Membership, NoQuorum, NotWritten, Note, Peer, PlanReport, ReadAnchor, Source, Status,
-    Written,
+    Awaits, Check, Health, LastPass, Membership, MembershipReport, NoQuorum, NotWritten, Note, Peer, PlanReport,
+    ReadAnchor, Source, Status, Written,
 };
 use crate::kubernetes::anchor;
 use crate::kubernetes::lease::Leadership;
 use crate::kubernetes::rights::Rights;
+use crate::metrics::group_waits;
 use crate::net::Tls;
 use crate::raft::ProposeError;
 use futures::FutureExt;
@@ -123,11 +126,24 @@ impl Source for Door {
         self.running().map(|shared| plan_report(&shared)).unwrap_or_default()
     }
 
+    fn membership(&self) -> MembershipReport {
+        match self.running() {
+            Some(shared) => standing::report(&shared),
+            None => {
+                let awaits = Awaits { code: group_waits::RAFT_NOT_STARTED, server: None, words: self.why_not() };
+                MembershipReport { waiting: vec![awaits], ..MembershipReport::default() }
+            }
+        }
+    }
+
     fn what_if(&self, changes: &[Change]) -> Result<WhatIf, whatif::Error> {
         let shared = self.running().ok_or(whatif::Error::NotFounded)?;
         // Copied first, so that nobody waits for a lock meanwhile.
         let observed = shared.observed.read().unwrap_or_else(PoisonError::into_inner).clone();
-        whatif::what_if(&shared.raft.read(Domain::clone), &observed, &shared.policy, changes)
+        let domain = shared.raft.read(Domain::clone);
+        let servers = domain.servers.values().map(|server| (server.id.clone(), server.raft_id)).collect();
+        let comes = whatif::what_if(&domain, &observed, &shared.policy, changes)?;
+        Ok(comes.tell_of_voters(&shared.config.stateful_set, &shared.raft.membership().halves, &servers))
     }
 
     fn health(&self) -> Health {
@@ -295,13 +311,7 @@ fn notes(tls: &Tls, rights: &Rights) -> Vec<Note> {
 /// Live is whoever answers: a Raft that has stopped ends the process by itself. Ready is whoever follows the group.
 fn health(shared: &Shared) -> Health {
     let status = shared.raft.status();
-    let waits = shared.waits.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let stranded = shared.stranded.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let quorum = match (waits.or(stranded), status.quorum) {
-        (Some(why), _) => Some(why),
-        (None, false) => Some("no leader with a quorum was heard of within the election timeout".to_owned()),
-        (None, true) => None,
-    };
+    let quorum = standing::said(&shared.waits).or_else(|| standing::no_leader(shared));
     let behind = status.commit_index.saturating_sub(status.applied_index);
     let caught_up = (behind > READY_BEHIND).then(|| format!("{behind} entries are committed and not applied here"));
     let founded = shared.raft.read(|domain| domain.id.is_some());
@@ -327,8 +337,14 @@ fn health(shared: &Shared) -> Health {
             Check { name: "domain", failure: domain },
             Check { name: "kubernetes", failure: kubernetes },
         ],
-        notes: notes(&shared.guards.tls, &shared.kubernetes.rights),
+        notes: notes_of(shared),
     }
+}
+
+/// The same of an agent whose Raft runs.
+fn notes_of(shared: &Shared) -> Vec<Note> {
+    let anchor = standing::said(&shared.anchor_alarm).map(|words| Note { name: "anchor", words });
+    anchor.into_iter().chain(notes(&shared.guards.tls, &shared.kubernetes.rights)).collect()
 }
 
 /// How many entries an agent may lag and still be ready: what a busy group commits between two heartbeats.

@@ -2,6 +2,7 @@
 
 mod domain;
 mod door;
+mod members;
 mod times;
 mod walkthrough;
 
@@ -116,7 +117,7 @@ impl Demo {
         step(&format!("{} transaction engines: Deployment te-demo", self.te))?;
         say(&format!("\n$ kaa show domain\n{}", domain.kaa("show domain").await?))?;
         if self.walkthrough {
-            return Ok(Walkthrough::new(stage, &domain, self.sm).play(self.rounds).await?);
+            return Ok(Walkthrough::new(stage, &domain, self.sm, self.admins).play(self.rounds).await?);
         }
         Ok(say(invitation)?)
     }
@@ -187,7 +188,9 @@ fn invitation(dir: &Path, executable: &Path, address: &str) -> String {
          kaa explain archive/N\n  \
          kubectl delete pvc archive-volume-sm-demo-1      # now it is purged\n  \
          kubectl delete pod -l component=te               # new engines, new start ids\n  \
-         kaa plan --scale statefulset/sm-demo=0           # what would happen if\n\n\
+         kaa plan --scale statefulset/sm-demo=0           # what would happen if\n  \
+         kubectl scale statefulset/kaa-admin --replicas=1 # it is voted out, and its engines move\n  \
+         kaa explain server/kaa-admin-1\n\n\
          Ctrl-C stops everything and leaves nothing running."
     )
 }

@@ -29,6 +29,12 @@ impl Explain {
 /// The text of `kaa explain`.
 pub(super) fn explanation(answer: &Explanation) -> String {
     let mut text = format!("{}: {}\n", answer.subject, answer.state.as_deref().unwrap_or("is gone"));
+    if !answer.waiting.is_empty() {
+        text += "\nWaited for:\n";
+    }
+    for waiting in &answer.waiting {
+        let _ = writeln!(text, "  {waiting}");
+    }
     if let (1.., Some(since)) = (answer.dropped, answer.kept_since) {
         let _ = writeln!(text, "\nWhat happened before {since} is forgotten ({} records).", answer.dropped);
     }

@@ -2,7 +2,7 @@
 
 use super::api::{Api, Error};
 use super::{Agent, whatif};
-use crate::http::{PlanAnswer, WhatIfAnswer};
+use crate::http::{MembershipAnswer, PlanAnswer, WhatIfAnswer};
 use clap::Args;
 use kaa_core::resync::whatif::change::{Delete, Scale};
 use std::fmt::Write as _;
@@ -68,6 +68,7 @@ pub(super) fn plan(answer: &PlanAnswer) -> String {
     for waiting in &answer.waiting {
         let _ = writeln!(text, "  {}: {}", waiting.subject, waiting.reason);
     }
+    text += &membership(&answer.membership);
     if let Some(pass) = &answer.last_pass {
         let _ = writeln!(text, "\nThe last pass ended at {}:", pass.at);
         if pass.lines.is_empty() {
@@ -76,6 +77,20 @@ pub(super) fn plan(answer: &PlanAnswer) -> String {
         for line in &pass.lines {
             let _ = writeln!(text, "  {line}");
         }
+    }
+    text
+}
+
+/// Nothing where there is nothing to know.
+fn membership(answer: &MembershipAnswer) -> String {
+    if answer.findings.is_empty() && answer.waiting.is_empty() {
+        return String::new();
+    }
+    let voters = if answer.voters.is_empty() { "nobody".to_owned() } else { answer.voters.join(", ") };
+    let mut text = format!("\nOf the servers (epoch {}, voters: {voters}):\n", answer.epoch);
+    for said in answer.waiting.iter().chain(&answer.findings) {
+        let subject = said.subject.as_ref().map_or(String::new(), |subject| format!("{subject}: "));
+        let _ = writeln!(text, "  {subject}{}", said.reason);
     }
     text
 }

@@ -3,7 +3,7 @@
 use super::api::{Api, Error};
 use super::{Agent, pause};
 use crate::http::rows::{ArchiveRow, DatabaseRow, ExitedRow, PeerRow, ProcessRow};
-use crate::http::{Page, PauseAnswer};
+use crate::http::{MembershipAnswer, Page, PauseAnswer};
 use clap::{Args, Subcommand};
 use kaa_core::domain::ids::Millis;
 use serde::{Deserialize, Serialize};
@@ -71,6 +71,7 @@ pub(super) struct Shown {
     pub(super) databases: Vec<DatabaseRow>,
     pub(super) processes: Vec<ProcessRow>,
     pub(super) resync: PauseAnswer,
+    pub(super) membership: MembershipAnswer,
 }
 
 impl Domain {
@@ -84,6 +85,7 @@ impl Domain {
             shown[name] = Value::Array(api.all(&[name], &[("orderBy", order)]).await?.data);
         }
         shown["resync"] = api.get(&["kaa", "pause"], &[]).await?;
+        shown["membership"] = api.get(&["kaa", "membership"], &[]).await?;
         let rows: Shown = api.understood(shown.clone())?;
         Ok(self.agent.print(&shown, |_| domain(&rows)))
     }
@@ -101,6 +103,9 @@ pub(super) fn domain(shown: &Shown) -> String {
     if shown.resync.paused {
         lines.insert(2, pause::text(&shown.resync).trim_end().to_owned());
     }
+    // What is about one server stands in its line, and in `kaa explain`.
+    let group = shown.membership.waiting.iter().filter(|waiting| waiting.subject.is_none());
+    lines.extend(group.map(|waiting| format!("  [!] {}: {}", waiting.code.replace('_', " "), waiting.reason)));
     lines.push("Databases:".to_owned());
     let gone = shown.peers.iter().filter(|peer| peer.connected_state.state != "Connected");
     let gone: BTreeSet<&str> = gone.map(|peer| peer.id.as_str()).collect();
@@ -130,12 +135,17 @@ fn server(row: &PeerRow) -> String {
         stage => format!("PASSIVE({})", stage.replace(NONE, "UNKNOWN")),
     };
     let mut line = format!("[{}] {}", row.id, or(row.address.as_ref(), NONE));
-    let member = &row.peer_member_state;
+    // What the published client is told is always the same.
+    let member = row.membership.as_ref().unwrap_or(&row.peer_member_state);
     let _ = write!(line, " [last_ack = {ack}] [member = {member}] [raft_state = {raft_state}]");
     let (term, commit, last) = (or(log.log_last_term, "?"), or(log.commit_index, "?"), or(log.log_last_index, "?"));
     let (name, leader) = (or(role.role.as_ref(), NONE), or(role.leader_server_id.as_ref(), NONE));
     let state = if row.is_evicted { "Evicted" } else { &row.connected_state.state };
-    let _ = write!(line, " ({name}, Leader={leader}, log={term}/{commit}/{last}) {state}");
+    let _ = write!(line, " ({name}, Leader={leader}, log={term}/{commit}/{last}");
+    if let (Some(applied), Some(epoch)) = (row.applied_index, row.epoch) {
+        let _ = write!(line, ", applied={applied}, epoch={epoch}");
+    }
+    let _ = write!(line, ") {state}");
     line + if row.is_local { " *" } else { "" }
 }
 

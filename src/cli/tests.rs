@@ -5,7 +5,7 @@ mod https;
 use super::*;
 use crate::http::fake::{self, Fake};
 use crate::http::{Face, router, serve};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, group_waits};
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
@@ -61,6 +61,38 @@ async fn show() {
     assert_eq!(run_on(fake::source(), "show archives --db-name dem.").await.unwrap(), "");
 }
 
+/// What no server's line tells: why there is no leader, why Raft does not start, what is wrong with the anchor.
+#[tokio::test]
+async fn what_the_group_waits_for_is_said_where_it_is_looked_for() {
+    let fake = || {
+        let mut fake = fake::source();
+        let awaits = |code, words: &str| crate::http::source::Awaits { code, server: None, words: words.to_owned() };
+        let silent = "there is no leader until more of the voters answer: admin-1";
+        fake.membership.waiting.insert(0, awaits(group_waits::NO_LEADER, silent));
+        fake.membership.waiting.insert(1, awaits(group_waits::ANCHOR, "the lease nuodb-main-anchor is gone"));
+        fake
+    };
+    let mut text = String::new();
+    for line in ["show domain", "plan", "explain server/admin-2"] {
+        text += &format!("$ kaa {line}\n{}", run_on(fake(), line).await.unwrap());
+    }
+    golden("waiting", &text);
+}
+
+#[tokio::test]
+async fn a_server_that_has_joined_no_domain_yet_explains_itself() {
+    let mut fake = fake::source();
+    fake.domain = std::sync::Mutex::default();
+    fake.peers.truncate(1);
+    fake.peers[0].membership = crate::http::source::Membership::Learner;
+    fake.peers[0].status = None;
+    let words = "the server with the first ordinal founds it".to_owned();
+    let awaits = crate::http::source::Awaits { code: group_waits::RAFT_NOT_STARTED, server: None, words };
+    fake.membership = crate::http::source::MembershipReport { waiting: vec![awaits], ..Default::default() };
+    let text = run_on(fake, "explain server/admin-0").await.unwrap();
+    assert_eq!(text, "server/admin-0: LEARNER\n\nWaited for:\n  the server with the first ordinal founds it\n");
+}
+
 #[tokio::test]
 async fn show_before_anything_is_known() {
     let mut fake = fake::source();
@@ -103,6 +135,7 @@ async fn what_if() {
         ("what-if-scaled-down", "plan --scale statefulset/sm-demo=1"),
         ("what-if-scaled-up", "plan --scale statefulset/sm-demo=4"),
         ("what-if-scaled-to-nothing", "plan --scale sts/sm-demo=0 --delete pvc/archive-volume-sm-demo-2"),
+        ("what-if-admin-servers", "plan --scale statefulset/admin=1"),
         ("what-if-claim-in-use", "plan --delete pvc/archive-volume-sm-demo-0"),
         ("what-if-claim-of-a-removed-archive", "plan --delete pvc/archive-volume-sm-demo-1"),
     ] {
@@ -112,7 +145,7 @@ async fn what_if() {
     let answer: crate::http::WhatIfAnswer = serde_json::from_str(&json).unwrap();
     assert_eq!(answer.changes, ["statefulset/sm-demo had 2 replicas"]);
     let error = run_on(fake::source(), "plan --scale statefulset/sm-dmo=1").await.unwrap_err();
-    assert_eq!(error.to_string(), "there is no sm-dmo among the statefulsets; there are: sm-demo");
+    assert_eq!(error.to_string(), "there is no sm-dmo among the statefulsets; there are: admin, sm-demo");
 }
 
 #[test]

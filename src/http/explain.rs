@@ -4,6 +4,7 @@ use super::domain::{name, parameters};
 use super::error::Error;
 use super::own::consistent;
 use super::page::Parameters;
+use super::source::{Awaits, Peer};
 use super::{Answer, Face};
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -22,6 +23,8 @@ pub struct Explanation {
     pub subject: String,
     /// What it is now; `None` if it is gone.
     pub state: Option<String>,
+    /// What is waited for concerning it.
+    pub waiting: Vec<String>,
     /// What happened to it, oldest first.
     pub history: Vec<Change>,
     /// How many records of the whole domain were dropped to make room, some of them perhaps about this.
@@ -70,11 +73,39 @@ impl Explanation {
         (state.is_some() || !history.is_empty()).then(|| Self {
             subject: subject.to_string(),
             state,
+            waiting: Vec::new(),
             history,
             dropped: domain.audit.dropped,
             kept_since: domain.audit.records().next().map(|record| record.at),
         })
     }
+
+    /// The same, with a server's part in the group: as `peer` has it, and what is waited for. A server that is in no domain
+    /// yet is explained too if it is the one that answers.
+    fn in_the_group(known: Option<Self>, subject: &Subject, peer: Option<&Peer>, waiting: &[Awaits]) -> Option<Self> {
+        let Subject::Server(id) = subject else { return known };
+        let local = peer.filter(|peer| peer.is_local).map(|_| Self { subject: subject.to_string(), ..Self::default() });
+        let mut explained = known.or(local)?;
+        let place = peer.map(part);
+        explained.state = match (place, explained.state) {
+            (Some(place), Some(state)) => Some(format!("{place}, {state}")),
+            (place, state) => place.or(state),
+        };
+        let about = waiting.iter().filter(|awaits| awaits.server.as_ref().is_none_or(|server| server == id));
+        explained.waiting = about.map(|awaits| awaits.words.clone()).collect();
+        Some(explained)
+    }
+}
+
+/// A server's part in the group, and how far its log goes, by what it said last.
+fn part(peer: &Peer) -> String {
+    let silent = if peer.connected { "" } else { ", does not answer" };
+    let Some(status) = &peer.status else { return format!("{}{silent}", peer.membership) };
+    let role = status.role.as_ref().filter(|_| peer.connected).map_or(String::new(), |role| format!(" ({role})"));
+    let (epoch, term, last) = (status.epoch, status.term, status.last_log_index);
+    let (commit, applied) = (status.commit_index, status.applied_index);
+    let log = format!("last entry {last}, committed {commit}, applied {applied}");
+    format!("{}{role}{silent}, epoch {epoch}, term {term}, {log}", peer.membership)
 }
 
 /// One line about what a thing is now.
@@ -166,6 +197,9 @@ pub(super) async fn explain(
     let subject: Subject = subject.parse().map_err(|error| Error::bad("subject", format!("is wrong: {error}")))?;
     consistent(&face, &parameters(asked)?).await?;
     let (index, known) = face.source.read(|domain| (domain.index, Explanation::new(domain, &subject)));
+    let peers = face.source.peers();
+    let peer = peers.iter().find(|peer| subject == Subject::Server(peer.id.clone()));
+    let known = Explanation::in_the_group(known, &subject, peer, &face.source.membership().waiting);
     let body = known.ok_or_else(|| Error::NotFound(format!("nothing is known of {subject}")))?;
     Ok(Answer { index, body })
 }

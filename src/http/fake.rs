@@ -1,7 +1,8 @@
 //! A source for tests: a domain made by real commands, and peers made up.
 
 use super::source::{
-    Check, Health, LastPass, Membership, NoQuorum, NotWritten, Peer, PlanReport, ReadAnchor, Source, Status, Written,
+    Awaits, Check, Health, LastPass, Membership, MembershipReport, NoQuorum, NotWritten, Peer, PlanReport, ReadAnchor,
+    Source, Status, Written,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -10,9 +11,13 @@ use kaa_core::domain::archive::{Claim, Ordinal, RemovalReason};
 use kaa_core::domain::audit::Subject;
 use kaa_core::domain::command::{Actor, Command, Entry, Expected, Fence, Outcome, Request, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
-use kaa_core::domain::ids::{ArchiveId, Millis, RaftId, ResyncEpoch, ServerId, SessionNumber, StartId};
+use kaa_core::domain::ids::{
+    ArchiveId, MembershipEpoch, Millis, RaftId, ResyncEpoch, ServerId, SessionNumber, StartId,
+};
 use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration};
 use kaa_core::domain::server::Server;
+use kaa_core::membership::findings;
+use kaa_core::membership::standing::Awaited;
 use kaa_core::observed::Observed;
 use kaa_core::observed::objects::{self, Owner, Pod, StatefulSet};
 use kaa_core::resync::plan::{Finding, Need, Others, Plan, Proposal, Waiting, WaitingReason};
@@ -34,6 +39,7 @@ pub(crate) struct Fake {
     pub(crate) quorum: bool,
     pub(crate) plan: PlanReport,
     pub(crate) health: Health,
+    pub(crate) membership: MembershipReport,
     pub(crate) anchor: Result<ReadAnchor, String>,
 }
 
@@ -75,9 +81,15 @@ impl Source for Fake {
         self.plan.clone()
     }
 
+    fn membership(&self) -> MembershipReport {
+        self.membership.clone()
+    }
+
     fn what_if(&self, changes: &[Change]) -> Result<WhatIf, whatif::Error> {
         let policy = Policy::new("main".into(), "default".to_owned());
-        whatif::what_if(&self.domain.lock().unwrap(), &self.observed, &policy, changes)
+        let comes = whatif::what_if(&self.domain.lock().unwrap(), &self.observed, &policy, changes)?;
+        let servers = (0..3).map(|n| (ServerId::new(format!("admin-{n}")), RaftId(100 + n))).collect();
+        Ok(comes.tell_of_voters("admin", &[[RaftId(100), RaftId(101)].into()], &servers))
     }
 
     fn health(&self) -> Health {
@@ -283,6 +295,13 @@ fn observed() -> Observed {
         templates: vec!["archive-volume".to_owned()],
         ..StatefulSet::default()
     });
+    observed.stateful_sets.list(StatefulSet {
+        name: "admin".to_owned(),
+        uid: "set-admin".into(),
+        replicas: 2,
+        templates: vec!["raftlog".to_owned()],
+        ..StatefulSet::default()
+    });
     for ordinal in 0..3 {
         let (name, database) = (format!("archive-volume-sm-demo-{ordinal}"), None);
         let uid = format!("claim-sm-demo-{ordinal}").into();
@@ -306,6 +325,18 @@ fn observed() -> Observed {
     observed
 }
 
+/// Two voters, and one that was scaled away.
+fn membership() -> MembershipReport {
+    let evicted = Awaited::Evicted { replicas: 2 };
+    MembershipReport {
+        epoch: MembershipEpoch(1),
+        voters: vec!["admin-0".into(), "admin-1".into()],
+        learners: vec!["admin-2".into()],
+        findings: vec![findings::Finding::Even { voters: 2 }],
+        waiting: vec![Awaits { code: evicted.code(), server: Some("admin-2".into()), words: evicted.to_string() }],
+    }
+}
+
 /// Another anchor than the one that the domain was founded with.
 pub(crate) fn anchor(domain: &str) -> ReadAnchor {
     let evidence = Evidence { read_at: Millis(START), facts: vec![Fact::AnchorIs { uid: "anchor-2".into() }] };
@@ -323,6 +354,7 @@ pub(crate) fn source() -> Fake {
         quorum: true,
         plan: plan(),
         anchor: Ok(anchor("d-1")),
+        membership: membership(),
         health: Health { live: vec![check("loop")], ready: vec![check("raft"), check("disk")], notes: vec![] },
     }
 }

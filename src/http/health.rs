@@ -63,5 +63,10 @@ fn mirror(face: &Face) {
     face.metrics.mirror_raft(leads, status.term, status.commit_index, status.applied_index);
     let report = face.source.plan();
     face.metrics.mirror_plan(report.leading, report.synced, &report.plan);
+    let membership = face.source.membership();
+    let findings: Vec<_> = membership.findings.iter().map(|finding| finding.code()).collect();
+    let waiting: Vec<_> = membership.waiting.iter().map(|awaits| awaits.code).collect();
+    let (voters, learners) = (membership.voters.len(), membership.learners.len());
+    face.metrics.mirror_membership(membership.epoch.0, voters, learners, &findings, &waiting);
     face.source.read(|domain| face.metrics.mirror_domain(domain, local.as_ref().map(|peer| &peer.id)));
 }

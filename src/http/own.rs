@@ -2,8 +2,9 @@
 
 use super::domain::{linearize, parameters};
 use super::error::Error;
+use super::membership::MembershipAnswer;
 use super::page::{Parameters, parameter};
-use super::source::PlanReport;
+use super::source::{MembershipReport, PlanReport};
 use super::{Answer, Face, whatif};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
@@ -34,6 +35,8 @@ pub struct PlanAnswer {
     pub waiting: Vec<WaitingRow>,
     /// What the last pass did.
     pub last_pass: Option<PassRow>,
+    /// Who votes, and what is waited for.
+    pub membership: MembershipAnswer,
 }
 
 /// One thing to propose.
@@ -95,7 +98,7 @@ impl WaitingRow {
 
 impl PlanAnswer {
     /// The report of one server.
-    pub fn new(server: Option<String>, report: &PlanReport) -> Self {
+    pub fn new(server: Option<String>, report: &PlanReport, membership: &MembershipReport) -> Self {
         Self {
             server,
             leading: report.leading,
@@ -106,6 +109,7 @@ impl PlanAnswer {
             findings: report.plan.findings.iter().map(FindingRow::new).collect(),
             waiting: report.plan.waiting.iter().map(WaitingRow::new).collect(),
             last_pass: report.last_pass.as_ref().map(|pass| PassRow { at: pass.at, lines: pass.lines.clone() }),
+            membership: MembershipAnswer::new(membership),
         }
     }
 }
@@ -132,5 +136,6 @@ pub(super) async fn plan(
         let body = whatif::answer(&face.source, server, changes).await?;
         return Ok(Answer { index, body }.into_response());
     }
-    Ok(Answer { index, body: PlanAnswer::new(server, &face.source.plan()) }.into_response())
+    let body = PlanAnswer::new(server, &face.source.plan(), &face.source.membership());
+    Ok(Answer { index, body }.into_response())
 }

@@ -36,6 +36,8 @@ pub struct PeerRow {
     pub raft_id: Option<String>,
     pub epoch: Option<u64>,
     pub applied_index: Option<u64>,
+    /// VOTER, LEARNER or EVICTED, as the server that answers sees it.
+    pub membership: Option<String>,
     pub quorum: Option<bool>,
     pub resync_leader: Option<String>,
 }
@@ -208,6 +210,7 @@ impl PeerRow {
             raft_id: status.map(|s| s.raft_id.to_string()).or(server.map(|s| s.raft_id.to_string())),
             epoch: status.map(|s| s.epoch),
             applied_index: status.map(|s| s.applied_index),
+            membership: membership.map(|membership| membership.to_string()),
             quorum: status.map(|s| s.quorum),
             resync_leader: status.and_then(|s| s.resync_leader.clone()),
         }

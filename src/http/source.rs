@@ -5,7 +5,8 @@ use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
 use kaa_core::domain::command::{Actor, Command, Outcome};
 use kaa_core::domain::evidence::Evidence;
-use kaa_core::domain::ids::{DomainId, Millis, ResyncEpoch, ServerId, StartId, Uid};
+use kaa_core::domain::ids::{DomainId, MembershipEpoch, Millis, ResyncEpoch, ServerId, StartId, Uid};
+use kaa_core::membership::findings::Finding;
 use kaa_core::resync::plan::Plan;
 use kaa_core::resync::whatif;
 use kaa_core::resync::whatif::change::Change;
@@ -31,6 +32,8 @@ pub trait Source: Send + Sync + 'static {
     fn read_anchor(&self) -> BoxFuture<'_, Result<ReadAnchor, String>>;
     /// What the next resync pass would propose.
     fn plan(&self) -> PlanReport;
+    /// Who votes, and what is waited for.
+    fn membership(&self) -> MembershipReport;
     /// What would be taken away if these changes were made in Kubernetes. It takes its time: not for an async thread.
     fn what_if(&self, changes: &[Change]) -> Result<WhatIf, whatif::Error>;
     /// Whether the agent lives and is ready.
@@ -117,6 +120,42 @@ pub enum Membership {
     Learner,
     /// Does not vote, since it is not wanted.
     Evicted,
+}
+
+impl std::fmt::Display for Membership {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Voter => "VOTER",
+            Self::Learner => "LEARNER",
+            Self::Evicted => "EVICTED",
+        })
+    }
+}
+
+/// Who votes, and what is waited for.
+#[derive(Clone, Debug, Default)]
+pub struct MembershipReport {
+    /// The membership epoch; 0 while Raft does not run.
+    pub epoch: MembershipEpoch,
+    /// Who votes; in a change under way, by either half.
+    pub voters: Vec<ServerId>,
+    /// Who is replicated to and does not vote.
+    pub learners: Vec<ServerId>,
+    /// What there is to know of how the voters are placed.
+    pub findings: Vec<Finding>,
+    /// What is waited for: first what concerns this agent or all of them, then each server.
+    pub waiting: Vec<Awaits>,
+}
+
+/// One thing that is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Awaits {
+    /// As one word: of `metrics::group_waits`, or of `kaa_core::membership::standing`.
+    pub code: &'static str,
+    /// The server that it is about; `None` if it is this agent, or all of them.
+    pub server: Option<ServerId>,
+    /// In words.
+    pub words: String,
 }
 
 /// What an agent said of itself.

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kaa_core::domain::ids::{ContainerId, DatabaseName, Millis, Uid};
 use kaa_core::observed::objects::{
     ARCHIVE_TEMPLATE, Claim, Container, DATABASE_LABEL, Deployment, Ended, HOLD_PURGE, Owner, PAUSE_RESYNC, Pod,
-    Running, StatefulSet, asks_to_hold,
+    Running, StatefulSet, ZONE_LABEL, asks_to_hold,
 };
 
 /// What is kept of a StatefulSet. `prefix` stands before the names of the annotations that are looked at.
@@ -55,6 +55,7 @@ pub fn pod(object: &core::Pod) -> Pod {
         database: database(&object.metadata),
         owner: owner(&object.metadata),
         archive_claim: claim.map(|claim| claim.claim_name.clone()),
+        zone: label(&object.metadata, ZONE_LABEL).cloned(),
         containers: object.status.as_ref().map(containers).unwrap_or_default(),
     }
 }
@@ -78,7 +79,11 @@ fn uid(metadata: &ObjectMeta) -> Uid {
 }
 
 fn database(metadata: &ObjectMeta) -> Option<DatabaseName> {
-    metadata.labels.as_ref()?.get(DATABASE_LABEL).map(|name| DatabaseName::new(name.clone()))
+    label(metadata, DATABASE_LABEL).map(|name| DatabaseName::new(name.clone()))
+}
+
+fn label<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a String> {
+    metadata.labels.as_ref()?.get(name)
 }
 
 fn annotation<'a>(metadata: &'a ObjectMeta, prefix: &str, name: &str) -> Option<&'a str> {
@@ -197,6 +202,7 @@ mod tests {
     fn a_pod_keeps_its_controlling_owner_its_claim_and_its_containers() {
         let object = json!({
             "metadata": {"name": "sm-0", "uid": "p1", "deletionTimestamp": "2026-11-21T16:30:00Z",
+                "labels": {"topology.kubernetes.io/zone": "z1", "zone": "z2"},
                 "ownerReferences": [
                     {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "o1"},
                     {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "sm", "uid": "o2", "controller": true}]},
@@ -214,6 +220,7 @@ mod tests {
         assert_eq!(pod.owner.as_ref().map(|owner| owner.uid.as_str()), Some("o2"));
         assert_eq!(pod.ordinal(), Some(0));
         assert_eq!(pod.archive_claim.as_deref(), Some("archive-volume-sm-0"));
+        assert_eq!(pod.zone.as_deref(), Some("z1"));
         let engine = pod.container("engine").expect("the container");
         assert_eq!(engine.running, Some(Running { id: "c2".into(), started: Millis(1_795_278_622_000) }));
         assert_eq!(engine.ended, vec![Ended { id: "c1".into(), exit_code: Some(137) }]);

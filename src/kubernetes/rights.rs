@@ -10,6 +10,7 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessR
 use kube::Api;
 use kube::api::PostParams;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -19,6 +20,9 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// The rounds are at least this far apart, however much is refused.
 const SPACING: Duration = Duration::from_secs(5);
 
+/// What an agent does without, and leaves out: `create` on it.
+const OPTIONAL: &str = "events";
+
 /// The rights that are missing; clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Rights(Arc<Shared>);
@@ -26,6 +30,8 @@ pub struct Rights(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     missing: Mutex<BTreeSet<Right>>,
+    /// Whether it was said that an optional one is missing.
+    optional_missing: AtomicBool,
     refused: Notify,
 }
 
@@ -79,6 +85,13 @@ impl Rights {
 
     /// Notes what an answer shows of the right to it: that it is missing, that it is there, or nothing.
     pub(super) fn judge<T>(&self, asked: &Asked, answer: &Result<T, Error>) {
+        if asked.resource == OPTIONAL {
+            let missing = matches!(answer, Err(Error::Forbidden { .. }));
+            if !self.0.optional_missing.swap(missing, Ordering::Relaxed) && missing {
+                tracing::info!("the right to {} {OPTIONAL} is missing: none are made", asked.verb);
+            }
+            return;
+        }
         match answer {
             Err(Error::Forbidden { .. }) => {
                 if self.set(Right::of(asked), true) {
@@ -180,7 +193,6 @@ mod tests {
     use axum::extract::Json;
     use axum::routing::post;
     use serde_json::{Value, json};
-    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn asked(verb: &'static str, resource: &str, name: &str) -> Asked {
         Asked { verb, resource: resource.to_owned(), name: Some(name.to_owned()) }

@@ -10,7 +10,10 @@ const MASKS: [(&str, &str); 13] = [
     (r"\[pid = \d+\]", "[pid = <n>]"),
     (r"\[server_id = [^\]]+\]", "[server_id = <server>]"),
     (r"\[raft_state = \w+\]", "[raft_state = <state>]"),
-    (r"\((LEADER|FOLLOWER), Leader=[^,]+, log=[\d/]+\)", "(<role>, Leader=<server>, log=<log>)"),
+    (
+        r"\((LEADER|FOLLOWER), Leader=[^,]+, log=[\d/]+, applied=\d+, epoch=\d+\)",
+        "(<role>, Leader=<server>, log=<log>)",
+    ),
     (r"\d+\.\d+\.\d+\.\d+", "<ip>"),
     (r"te-demo-[a-z0-9]+-[a-z0-9]+", "te-demo-<pod>"),
     (r"\.kaa-e2e-[a-z0-9-]+\.svc", ".<namespace>.svc"),

@@ -29,7 +29,12 @@ impl Logs for BTreeSet<RaftId> {
 
 /// How many of a half decide for it.
 pub fn majority(half: &impl Logs) -> usize {
-    half.count() / 2 + 1
+    majority_of(half.count())
+}
+
+/// How many of so many decide for them.
+pub fn majority_of(voters: usize) -> usize {
+    voters / 2 + 1
 }
 
 /// Whether these logs can commit and elect by themselves: they are a majority of each half. Nobody's are of none.

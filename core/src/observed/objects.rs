@@ -10,6 +10,9 @@ pub const ARCHIVE_TEMPLATE: &str = "archive-volume";
 /// The volume claim template of an admin server's Raft log: it also marks a StatefulSet as one of admin servers.
 pub const RAFT_LOG_TEMPLATE: &str = "raftlog";
 
+/// The label with the zone of a node. From 1.35 on Kubernetes copies it to the pods; before that it is there where people set it.
+pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+
 /// The prefix of the annotations that are looked at, unless the agent was told another.
 pub const ANNOTATION_PREFIX: &str = "nuodb.com/";
 /// The annotation, behind the prefix, that holds the purge of the archives of a StatefulSet.
@@ -99,6 +102,8 @@ pub struct Pod {
     pub owner: Option<Owner>,
     /// The claim behind its volume `archive-volume`.
     pub archive_claim: Option<String>,
+    /// Its label with the zone of its node.
+    pub zone: Option<String>,
     /// What its containers' statuses tell.
     pub containers: Vec<Container>,
 }

@@ -5,7 +5,8 @@
 //! over the copies, with the plan, the confirmation and the domain's own rules that the real one has, until it has nothing
 //! more to propose; pods that are wanted and missing start, and the passes go on. Nothing here decides what is taken away.
 //!
-//! Not here: fresh reads (what is asked is answered from the copy), whether engines really exit, who votes.
+//! Not here: fresh reads (what is asked is answered from the copy), whether engines really exit. Who would vote is told by
+//! `membership::scaling`.
 
 mod aftermath;
 pub mod change;

@@ -8,6 +8,7 @@ mod membership;
 mod overrule;
 mod script;
 mod sequences;
+mod stating;
 
 use std::path::Path;
 

@@ -25,7 +25,9 @@ const DELETED: &str = "pod deleted, engine told to stop -> process exited";
 /// The play and its stage.
 pub(super) struct Walkthrough<'a> {
     stage: &'a Stage,
-    domain: &'a Domain,
+    pub(super) domain: &'a Domain,
+    /// How many admin servers there are; the last one leaves, and comes back.
+    servers: u32,
     /// How many storage managers there are; the last is the one that is played with.
     managers: u32,
     times: Times,
@@ -40,8 +42,8 @@ struct Engine {
 }
 
 impl<'a> Walkthrough<'a> {
-    pub(super) fn new(stage: &'a Stage, domain: &'a Domain, managers: u32) -> Self {
-        Self { stage, domain, managers, times: Times::default(), quiet: false }
+    pub(super) fn new(stage: &'a Stage, domain: &'a Domain, managers: u32, servers: u32) -> Self {
+        Self { stage, domain, servers, managers, times: Times::default(), quiet: false }
     }
 
     /// Plays everything, and then so many times more without words. The first expectation that does not hold ends it.
@@ -51,6 +53,9 @@ impl<'a> Walkthrough<'a> {
             self.scale_down_and_up().await?;
             self.delete_a_claim().await?;
             self.lose_engines().await?;
+            if round == 0 {
+                self.with_the_admin_servers().await?;
+            }
             if round == 0 && rounds > 0 {
                 self.tell(&format!("The same {rounds} times more without words, for the times."))?;
                 self.quiet = true;
@@ -58,6 +63,16 @@ impl<'a> Walkthrough<'a> {
         }
         self.quiet = false;
         self.tell(&format!("{}\nEvery expectation held.", self.times.table()))
+    }
+
+    /// Once only: it takes seconds, and is told of the servers rather than of the database.
+    async fn with_the_admin_servers(&mut self) -> Result<(), Error> {
+        match self.servers {
+            1 => {
+                self.tell("(One admin server cannot be scaled down: --admins 2 shows how one leaves and comes back.)\n")
+            }
+            servers => self.scale_the_admin_servers(servers).await,
+        }
     }
 
     async fn scale_down_and_up(&mut self) -> Result<(), Error> {
@@ -170,16 +185,20 @@ impl<'a> Walkthrough<'a> {
 
 /// The small steps.
 impl Walkthrough<'_> {
-    fn tell(&self, text: &str) -> Result<(), Error> {
+    pub(super) fn tell(&self, text: &str) -> Result<(), Error> {
         if self.quiet { Ok(()) } else { Ok(say(text)?) }
     }
 
-    fn expect(&self, holds: bool, what: &str) -> Result<(), Error> {
+    pub(super) fn note(&mut self, change: &'static str, took: std::time::Duration) {
+        self.times.note(change, took);
+    }
+
+    pub(super) fn expect(&self, holds: bool, what: &str) -> Result<(), Error> {
         if holds { self.tell(&format!("ok: {what}\n")) } else { Err(Error::Unexpected(what.to_owned())) }
     }
 
     /// What a command prints, in which something must be.
-    async fn show(&self, line: &str, part: &str) -> Result<(), Error> {
+    pub(super) async fn show(&self, line: &str, part: &str) -> Result<(), Error> {
         let text = self.domain.kaa(line).await?;
         self.tell(&format!("$ kaa {line}\n{text}"))?;
         if text.contains(part) {
@@ -200,7 +219,7 @@ impl Walkthrough<'_> {
         Ok(())
     }
 
-    async fn pod_gone(&self, name: &str) -> Result<(), Error> {
+    pub(super) async fn pod_gone(&self, name: &str) -> Result<(), Error> {
         self.domain
             .until(&format!("the end of pod {name}"), async || {
                 let pods =
@@ -249,7 +268,7 @@ impl Walkthrough<'_> {
             .await
     }
 
-    fn look_out(
+    pub(super) fn look_out(
         &self,
         kind: Kind,
         name: &str,
@@ -263,7 +282,7 @@ impl Walkthrough<'_> {
     }
 }
 
-async fn seen(looking: JoinHandle<Option<Instant>>) -> Result<Instant, Error> {
+pub(super) async fn seen(looking: JoinHandle<Option<Instant>>) -> Result<Instant, Error> {
     let found = looking.await.ok().flatten();
     found.ok_or_else(|| Error::Unexpected("the history of the embedded Kubernetes".to_owned()))
 }

@@ -7,6 +7,7 @@
 use super::Error;
 use super::change::{Change, Deletable, Delete, Scale, Workload};
 use super::outcome::Note;
+use crate::membership::scaling::Scaling;
 use crate::observed::objects::{ARCHIVE_TEMPLATE, Claim, Named, Pod, RAFT_LOG_TEMPLATE, StatefulSet};
 use crate::observed::{Listing, Observed};
 use crate::resync::plan::Kind;
@@ -90,7 +91,8 @@ impl Aftermath {
         }
         let has = |template: &str| set.templates.iter().any(|known| known == template);
         if has(RAFT_LOG_TEMPLATE) {
-            self.notes.push(Note::AdminServers(set.name.clone()));
+            let (stateful_set, first_ordinal) = (set.name.clone(), set.first_ordinal);
+            self.notes.push(Note::AdminServers(Scaling { stateful_set, first_ordinal, replicas }));
         } else if !has(ARCHIVE_TEMPLATE) {
             self.notes.push(Note::NoArchives(set.name.clone()));
         } else {

@@ -4,7 +4,10 @@ use crate::domain::archive::Claim;
 use crate::domain::audit::Subject;
 use crate::domain::command::Refusal;
 use crate::domain::ids::{ArchiveId, StartId};
+use crate::domain::ids::{RaftId, ServerId};
+use crate::membership::scaling::{Comes, Scaling, scaled};
 use crate::resync::plan::{Finding, Waiting};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// What comes of hypothetical changes.
@@ -96,8 +99,10 @@ pub enum Note {
         /// How many.
         replicas: u32,
     },
-    /// The StatefulSet is of admin servers, about which nothing is told yet.
-    AdminServers(String),
+    /// The StatefulSet is of admin servers. Who votes is Raft's: [`WhatIf::tell_of_voters`] puts what comes of it here.
+    AdminServers(Scaling),
+    /// What comes of it for the voters.
+    Voters(Comes),
     /// The StatefulSet has no claim template of archives.
     NoArchives(String),
     /// A Deployment's pods have no archive.
@@ -148,6 +153,27 @@ pub enum Note {
         /// Its claim.
         claim: String,
     },
+}
+
+impl WhatIf {
+    /// Tells what comes of it for the voters where `own`, the StatefulSet of this domain's admin servers, is scaled.
+    /// `halves` are the voter sets of the last membership, `servers` each server's log of today.
+    #[must_use]
+    pub fn tell_of_voters(
+        mut self,
+        own: &str,
+        halves: &[BTreeSet<RaftId>],
+        servers: &BTreeMap<ServerId, RaftId>,
+    ) -> Self {
+        let told = |note: Note| match note {
+            Note::AdminServers(scaling) if scaling.stateful_set == own => {
+                scaled(&scaling, halves, servers).into_iter().map(Note::Voters).collect()
+            }
+            other => vec![other],
+        };
+        self.notes = self.notes.into_iter().flat_map(told).collect();
+        self
+    }
 }
 
 impl Step {
@@ -214,10 +240,12 @@ impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AlreadySo { target, replicas } => write!(f, "{target} wants {replicas} already"),
-            Self::AdminServers(name) => write!(
+            Self::AdminServers(scaling) => write!(
                 f,
-                "statefulset {name} is of admin servers: who would vote is not part of this plan yet, only what becomes of archives and processes"
+                "statefulset {} is of other admin servers than these: who of them would vote is not known here",
+                scaling.stateful_set
             ),
+            Self::Voters(comes) => comes.fmt(f),
             Self::NoArchives(name) => write!(f, "statefulset {name} has no claim template for archives"),
             Self::Deployment { name, fewer: true } => write!(
                 f,

@@ -1,0 +1,103 @@
+//! What a person should know of the voters though the protocol is content with them. Findings, never rules: the goal stays
+//! the servers that the StatefulSet wants, and nothing here changes who votes.
+
+use super::logs;
+use crate::domain::ids::ServerId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// The voters, and where they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Electorate {
+    /// Who votes, or will when the change under way is finished; each with its zone, where that is known.
+    pub voters: BTreeMap<ServerId, Option<String>>,
+    /// How many servers the StatefulSet wants, where that is known.
+    pub wanted: Option<u32>,
+}
+
+/// Something to know of the voters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// Their number is even: one of them adds nothing to what can be lost.
+    Even {
+        /// How many vote.
+        voters: usize,
+    },
+    /// One zone holds a majority of them.
+    OneZone {
+        /// The zone.
+        zone: String,
+        /// How many of the voters are in it.
+        there: usize,
+        /// How many vote.
+        voters: usize,
+    },
+    /// There is one only, though more servers are wanted.
+    Alone {
+        /// The voter.
+        server: ServerId,
+        /// How many servers are wanted.
+        wanted: u32,
+    },
+}
+
+impl Finding {
+    /// The same as one word.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Even { .. } => "even",
+            Self::OneZone { .. } => "one_zone",
+            Self::Alone { .. } => "alone",
+        }
+    }
+}
+
+/// Every word of [`Finding::code`].
+pub const CODES: [&str; 3] = ["even", "one_zone", "alone"];
+
+/// What there is to know. Of zones that are not known nothing is said.
+pub fn findings(electorate: &Electorate) -> Vec<Finding> {
+    let Electorate { voters, wanted } = electorate;
+    let number = voters.len();
+    let mut found = Vec::new();
+    if number > 0 && number.is_multiple_of(2) {
+        found.push(Finding::Even { voters: number });
+    }
+    found.extend(one_zone(voters));
+    if let (Some(server), 1, Some(wanted @ 2..)) = (voters.keys().next(), number, *wanted) {
+        found.push(Finding::Alone { server: server.clone(), wanted });
+    }
+    found
+}
+
+/// One voter is always in one zone, and that is no news.
+fn one_zone(voters: &BTreeMap<ServerId, Option<String>>) -> Option<Finding> {
+    let zones: BTreeSet<&String> = voters.values().flatten().collect();
+    let number = voters.len();
+    let there = |zone: &String| voters.values().flatten().filter(|of| *of == zone).count();
+    let most = zones.into_iter().find(|zone| there(zone) >= logs::majority_of(number))?;
+    (number > 1).then(|| Finding::OneZone { zone: most.clone(), there: there(most), voters: number })
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Even { voters: 2 } => f.write_str(
+                "2 voters are an even number: when one is lost nothing is committed until it is back, or the StatefulSet is \
+                 scaled down to the other",
+            ),
+            Self::Even { voters } => {
+                let spare = voters - logs::majority_of(*voters);
+                let fewer = voters - 1;
+                write!(f, "{voters} voters are an even number: {spare} of them can be lost, as of {fewer}")
+            }
+            Self::OneZone { zone, there, voters } => {
+                write!(f, "zone {zone} holds {there} of the {voters} voters: without it nothing is committed")
+            }
+            Self::Alone { server, wanted } => write!(
+                f,
+                "{server} votes alone, though the StatefulSet wants {wanted} servers: what is committed is on one disk only"
+            ),
+        }
+    }
+}

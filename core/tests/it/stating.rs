@@ -1,0 +1,211 @@
+//! What people are told of the voters: findings about how they are placed, and what is waited for concerning each server.
+
+use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
+use kaa_core::membership::findings::{self, Electorate, findings};
+use kaa_core::membership::scaling::{Scaling, scaled};
+use kaa_core::membership::standing::{self, Awaited, Standing, Wanted, awaited};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is found of these voters' zones; `?` is a zone that is not known.
+fn found(zones: &[&str], wanted: Option<u32>) -> Vec<String> {
+    let voter = |(ordinal, zone): (usize, &&str)| {
+        (ServerId::new(format!("admin-{ordinal}")), (*zone != "?").then(|| (*zone).to_owned()))
+    };
+    let electorate = Electorate { voters: zones.iter().enumerate().map(voter).collect(), wanted };
+    findings(&electorate).iter().map(|finding| format!("{}: {finding}", finding.code())).collect()
+}
+
+#[test]
+fn an_odd_number_in_several_zones_is_no_news() {
+    for (zones, wanted) in [
+        (&["a", "b", "c"][..], Some(3)),
+        (&["a", "a", "b", "b", "c"], Some(5)),
+        (&["?", "?", "?"], None),
+        (&["a"], Some(1)),
+        (&["a"], Some(0)),
+        (&[], Some(3)),
+    ] {
+        assert_eq!(found(zones, wanted), Vec::<String>::new(), "{zones:?}");
+    }
+}
+
+#[test]
+fn an_even_number_is_said_with_what_it_costs() {
+    assert_eq!(
+        found(&["a", "b"], Some(2)),
+        [
+            "even: 2 voters are an even number: when one is lost nothing is committed until it is back, or the StatefulSet is \
+         scaled down to the other"
+        ]
+    );
+    assert_eq!(
+        found(&["a", "b", "c", "d"], Some(4)),
+        ["even: 4 voters are an even number: 1 of them can be lost, as of 3"]
+    );
+    assert_eq!(found(&["?"; 6], Some(6)), ["even: 6 voters are an even number: 2 of them can be lost, as of 5"]);
+}
+
+#[test]
+fn a_zone_with_a_majority_is_named() {
+    let words = "one_zone: zone a holds 2 of the 3 voters: without it nothing is committed";
+    assert_eq!(found(&["a", "b", "a"], Some(3)), [words]);
+    assert_eq!(found(&["a", "?", "a"], Some(3)), [words], "two known ones are enough");
+    assert_eq!(found(&["a", "?", "?"], Some(3)), Vec::<String>::new(), "of what is not known nothing is said");
+    let two = found(&["a", "a"], Some(2));
+    assert!(two.iter().any(|line| line.starts_with("one_zone: zone a holds 2 of the 2")), "{two:?}");
+}
+
+#[test]
+fn a_voter_alone_is_said_where_more_are_wanted() {
+    assert_eq!(
+        found(&["a"], Some(3)),
+        ["alone: admin-0 votes alone, though the StatefulSet wants 3 servers: what is committed is on one disk only"]
+    );
+}
+
+/// A voter that is wanted, answers, and is in no way remarkable.
+fn voter() -> Standing {
+    Standing {
+        votes: true,
+        wanted: Some(Wanted { replicas: 3, this: true }),
+        answers: true,
+        behind: None,
+        led: true,
+        epoch: MembershipEpoch(2),
+        says: Some((MembershipEpoch(2), RaftId(7))),
+        known: RaftId(7),
+    }
+}
+
+#[test]
+fn of_a_server_that_is_as_it_shall_be_nothing_is_waited_for() {
+    assert_eq!(awaited(&voter()), None);
+    assert_eq!(awaited(&Standing { wanted: None, ..voter() }), None, "a voter, and it is not known who is wanted");
+    assert_eq!(awaited(&Standing { says: None, ..voter() }), None);
+    assert_eq!(awaited(&Standing { led: false, ..voter() }), None, "that there is no leader is said of the group");
+}
+
+#[test]
+fn what_is_waited_for_is_the_first_thing_that_has_to_come_about() {
+    let (three, unwanted) = (Some(Wanted { replicas: 3, this: true }), Some(Wanted { replicas: 2, this: false }));
+    let (none, one) = (Some(Wanted { replicas: 0, this: false }), Some(Wanted { replicas: 1, this: false }));
+    let learner = || Standing { votes: false, ..voter() };
+    let older = Some((MembershipEpoch(1), RaftId(7)));
+    let other = Some((MembershipEpoch(2), RaftId(8)));
+    for (standing, words) in [
+        (Standing { answers: false, ..voter() }, "voter_silent: it votes, and does not answer"),
+        (
+            Standing { wanted: unwanted, ..voter() },
+            "voter_leaves: it still votes, and is voted out: the StatefulSet wants 2 servers",
+        ),
+        (
+            Standing { wanted: one, led: false, answers: false, ..voter() },
+            "voter_leaves: it still votes, and is voted out, once there is a leader: the StatefulSet wants 1 server",
+        ),
+        (
+            Standing { wanted: none, ..voter() },
+            "last_voters: the StatefulSet wants no server: those that vote keep their place",
+        ),
+        (
+            Standing { wanted: unwanted, answers: false, ..learner() },
+            "evicted: it does not vote, since the StatefulSet wants 2 servers; scaled up again it comes back with the volume \
+             it has",
+        ),
+        (
+            Standing { wanted: three, answers: false, behind: Some(500), ..learner() },
+            "learner_silent: it does not vote, since it does not answer",
+        ),
+        (
+            Standing { behind: Some(500), ..learner() },
+            "not_caught_up: it does not vote before it has caught up: it lacks 500 entries",
+        ),
+        (learner(), "will_vote: it has caught up, and will vote"),
+        (Standing { led: false, ..learner() }, "will_vote: it has caught up, and will vote, once there is a leader"),
+        (
+            Standing { wanted: None, ..learner() },
+            "wanted_unknown: it does not vote, and it is not known whether the StatefulSet wants it",
+        ),
+        (
+            Standing { says: older, ..learner() },
+            "behind_epoch: its log is of epoch 1, and epoch 2 was founded: it sets that log aside and joins anew",
+        ),
+        (
+            Standing { says: other, ..voter() },
+            "another_log: it holds log 8, and the domain knows 7 as its log: it joins with the one that it holds, the other \
+             one never votes again",
+        ),
+        (Standing { says: older, answers: false, ..voter() }, "voter_silent: it votes, and does not answer"),
+    ] {
+        let said = awaited(&standing).map(|awaited| format!("{}: {awaited}", awaited.code()));
+        assert_eq!(said.as_deref(), Some(words), "{standing:?}");
+    }
+}
+
+#[test]
+fn every_word_is_listed_once() {
+    let words: BTreeSet<&str> = findings::CODES.into_iter().chain(standing::CODES).collect();
+    assert_eq!(words.len(), findings::CODES.len() + standing::CODES.len());
+    assert!(standing::CODES.contains(&Awaited::VoterSilent.code()));
+}
+
+/// What comes of scaling `admin` to so many, with these voters and these servers that do not vote.
+fn comes(replicas: u32, halves: &[&[u64]], learners: &[u64]) -> Vec<String> {
+    let halves: Vec<BTreeSet<RaftId>> = halves.iter().map(|half| half.iter().map(|id| RaftId(*id)).collect()).collect();
+    let logs = halves.iter().flatten().map(|log| log.0).chain(learners.iter().copied());
+    let servers: BTreeMap<ServerId, RaftId> =
+        logs.map(|log| (ServerId::new(format!("admin-{log}")), RaftId(log))).collect();
+    let scaling = Scaling { stateful_set: "admin".to_owned(), first_ordinal: 0, replicas };
+    scaled(&scaling, &halves, &servers).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn who_would_leave_and_what_their_loss_would_mean_is_told_before() {
+    let lost = "if those that leave were lost all at once before they are voted out";
+    let even = "then 2 voters are an even number: when one is lost nothing is committed until it is back, or the \
+                StatefulSet is scaled down to the other";
+    let evicted =
+        |n: u32| format!("admin-{n} is evicted: it does not vote any more, and its engines move to other servers");
+    assert_eq!(
+        comes(1, &[&[0, 1]], &[]),
+        [
+            evicted(1),
+            format!(
+                "{lost}, 1 of 2 voters would be left, half of them, and go on in a new epoch by themselves, if all of these \
+                 answer"
+            )
+        ]
+    );
+    assert_eq!(
+        comes(2, &[&[0, 1, 2]], &[]),
+        [evicted(2), format!("{lost}, 2 of 3 voters would be left, a majority, and go on"), even.to_owned()]
+    );
+    assert_eq!(
+        comes(1, &[&[0, 1, 2]], &[]),
+        [
+            evicted(1),
+            evicted(2),
+            format!(
+                "{lost}, 1 of 3 voters would be left, too few to know what was committed: a person would have to bring some \
+                 back, or to give up what only they have"
+            )
+        ]
+    );
+}
+
+#[test]
+fn who_would_come_back_and_who_would_join_is_told_before() {
+    assert_eq!(
+        comes(3, &[&[0]], &[1]),
+        [
+            "admin-1 votes again once it has caught up, with the volume it has",
+            "admin-2 joins with an empty log, and votes once it has caught up"
+        ]
+    );
+    assert_eq!(comes(3, &[&[0, 1, 2]], &[]), Vec::<String>::new(), "as it is");
+    assert_eq!(
+        comes(0, &[&[0, 1, 2]], &[]),
+        [
+            "no admin server would be left, and nobody is voted out: those that vote keep their place until they are back"
+        ]
+    );
+}

@@ -1,0 +1,273 @@
+//! What an agent tells others of its own accord: the other agents, who leads the resync; people, by Events, what became of
+//! the voters and what needs them.
+
+use super::{Shared, leader_of};
+use crate::config::BACKOFF;
+use crate::kubernetes::events::{self, About, News};
+use crate::raft::Role;
+use kaa_core::domain::ids::{MembershipEpoch, ServerId};
+use kaa_core::membership::LocalLog;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+use tracing::{debug, info};
+
+/// The most Events of one agent within [`PER`]: what changes oftener is seen with `kaa plan`.
+const MOST: usize = 5;
+/// See [`MOST`].
+const PER: Duration = Duration::from_secs(60);
+
+/// Tells the others who holds the resync Lease.
+pub async fn announce(shared: Arc<Shared>) {
+    let mut leadership = shared.candidacy.leadership.clone();
+    let mut said = None;
+    loop {
+        let holder = leader_of(&leadership.borrow_and_update(), &shared.config.server);
+        if said != holder {
+            info!("resync leader: {}", holder.as_ref().map_or("nobody", |holder| holder.as_str()));
+            shared.host.set_resync_leader(holder.as_ref().map_or("", |holder| holder.as_str()));
+            said = holder;
+        }
+        tokio::select! {
+            changed = leadership.changed() => if changed.is_err() { return },
+            () = shared.stopping() => return,
+        }
+    }
+}
+
+/// What an agent sees that may be news.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    /// Who votes, in a membership that is committed; `None` while that is not known.
+    voters: Option<BTreeSet<ServerId>>,
+    /// Whether this agent leads Raft: one of all tells of the voters.
+    leads: bool,
+    /// Why there is no leader.
+    no_leader: Option<String>,
+    /// What is wrong with the anchor.
+    anchor: Option<String>,
+}
+
+/// What was told already.
+#[derive(Debug, Default)]
+struct Told {
+    begun: bool,
+    voters: Option<BTreeSet<ServerId>>,
+    no_leader: Option<String>,
+    anchor: Option<String>,
+    /// When the last Events were made.
+    at: VecDeque<Instant>,
+}
+
+/// Which object it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    /// The StatefulSet of the agents.
+    All,
+    /// This agent's own pod.
+    Own,
+}
+
+/// Makes Events of what is news. Runs until it is aborted.
+pub async fn tell(shared: Arc<Shared>) {
+    let mut told = Told::default();
+    loop {
+        for (of, news) in told.news(&shared.begun, &seen(&shared), Instant::now()) {
+            let about = about(&shared, of);
+            // Nothing rests on it, so it is not tried again.
+            if let Err(why) = events::tell(&shared.kubernetes, &shared.config.server, &about, &news).await {
+                debug!("no Event was made of {}: {}", news.reason, why.to_line());
+            }
+        }
+        tokio::time::sleep(BACKOFF).await;
+    }
+}
+
+fn seen(shared: &Shared) -> Seen {
+    let status = shared.raft.status();
+    let membership = shared.raft.membership();
+    let settled = membership.halves.len() == 1 && status.quorum;
+    let voters = status.voters.values().map(|node| node.server.as_str().into());
+    let said = |place: &std::sync::Mutex<Option<String>>| place.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    Seen {
+        voters: settled.then(|| voters.collect()),
+        leads: status.role == Role::Leader,
+        no_leader: said(&shared.stranded),
+        anchor: said(&shared.anchor_alarm),
+    }
+}
+
+fn about(shared: &Shared, of: Of) -> About {
+    let name = shared.config.stateful_set.clone();
+    let observed = shared.observed.read().unwrap_or_else(PoisonError::into_inner);
+    let set = observed.stateful_sets.known().ok().and_then(|sets| sets.get(&name)).map(|set| set.uid.clone());
+    match set.filter(|_| of == Of::All) {
+        Some(uid) => About { api_version: "apps/v1", kind: "StatefulSet", name, uid },
+        None => {
+            let (name, uid) = (shared.config.server.to_string(), shared.config.pod_uid.clone());
+            About { api_version: "v1", kind: "Pod", name, uid }
+        }
+    }
+}
+
+impl Told {
+    /// What was not told before; no more at once than there may be.
+    fn news(&mut self, begun: &Begun, seen: &Seen, now: Instant) -> Vec<(Of, News)> {
+        let mut news = Vec::new();
+        if !std::mem::replace(&mut self.begun, true) {
+            news.extend(begun.news());
+        }
+        if seen.no_leader != self.no_leader {
+            self.no_leader.clone_from(&seen.no_leader);
+            let why = seen.no_leader.clone();
+            news.extend(why.map(|message| (Of::Own, News { warning: true, reason: "NoLeader", message })));
+        }
+        if seen.anchor != self.anchor {
+            self.anchor.clone_from(&seen.anchor);
+            let why = seen.anchor.clone();
+            news.extend(why.map(|message| (Of::Own, News { warning: true, reason: "Anchor", message })));
+        }
+        if let Some(voters) = &seen.voters {
+            let before = self.voters.replace(voters.clone());
+            news.extend(before.filter(|_| seen.leads).into_iter().flat_map(|before| changed(&before, voters)));
+        }
+        self.at.retain(|at| now.duration_since(*at) < PER);
+        news.truncate(MOST.saturating_sub(self.at.len()));
+        self.at.extend(news.iter().map(|_| now));
+        news
+    }
+}
+
+/// Who votes now and did not, and the other way round.
+fn changed(before: &BTreeSet<ServerId>, now: &BTreeSet<ServerId>) -> Vec<(Of, News)> {
+    let voters = now.iter().map(ServerId::as_str).collect::<Vec<_>>().join(", ");
+    let normal = |reason, server: &ServerId, what: &str| {
+        (Of::All, News { warning: false, reason, message: format!("{server} {what}; the voters are {voters}") })
+    };
+    let evicted = before.difference(now).map(|server| normal("ServerEvicted", server, "does not vote any more"));
+    let included = now.difference(before).map(|server| normal("ServerIncluded", server, "votes"));
+    evicted.chain(included).collect()
+}
+
+/// What the gate made of the volume's log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Begun {
+    /// The epoch that this log founded, and whose log it is.
+    founded: Option<(MembershipEpoch, ServerId)>,
+    /// The epoch of the log that was set aside.
+    set_aside: Option<MembershipEpoch>,
+}
+
+impl Begun {
+    /// Compares the volume's log before and after the gate. A log keeps its id for life.
+    pub fn new(before: &LocalLog, after: &LocalLog, server: &ServerId) -> Self {
+        let (same, moved) = (before.raft_id == after.raft_id, before.epoch != after.epoch);
+        Self {
+            founded: (same && moved).then(|| (after.epoch, server.clone())),
+            set_aside: (!same && before.domain.is_some()).then_some(before.epoch),
+        }
+    }
+
+    fn news(&self) -> Vec<(Of, News)> {
+        let mut news = Vec::new();
+        if let Some(epoch) = self.set_aside {
+            let message = format!(
+                "a later membership epoch was founded: the log of epoch {epoch} on this volume is set aside (kept, never used \
+                 again), and this server joins anew"
+            );
+            news.push((Of::Own, News { warning: true, reason: "LogSetAside", message }));
+        }
+        if let Some((epoch, founder)) = &self.founded {
+            let (warning, reason, message) = match epoch.0 {
+                1 => (false, "DomainFounded", format!("{founder} founded the domain")),
+                _ => {
+                    let message = format!(
+                        "{founder} founded membership epoch {epoch}: the voters of the epoch before could not go on by \
+                         themselves. The other servers join it with empty logs"
+                    );
+                    (true, "MembershipOverridden", message)
+                }
+            };
+            news.push((Of::All, News { warning, reason, message }));
+        }
+        news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kaa_core::domain::ids::RaftId;
+
+    fn servers(ordinals: &[u32]) -> Option<BTreeSet<ServerId>> {
+        Some(ordinals.iter().map(|ordinal| ServerId::new(format!("admin-{ordinal}"))).collect())
+    }
+
+    fn reasons(news: &[(Of, News)]) -> Vec<&'static str> {
+        news.iter().map(|(_, news)| news.reason).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_thing_is_told_once() {
+        let (mut told, now) = (Told::default(), Instant::now());
+        let begun = Begun { founded: Some((MembershipEpoch(2), "admin-0".into())), set_aside: None };
+        let seen = Seen { voters: servers(&[0]), leads: true, ..Seen::default() };
+        let news = told.news(&begun, &seen, now);
+        assert_eq!(reasons(&news), ["MembershipOverridden"], "who voted before this agent looked is no news");
+        assert!(news[0].1.message.starts_with("admin-0 founded membership epoch 2"), "{news:?}");
+        assert_eq!(told.news(&begun, &seen, now), []);
+        let news = told.news(&begun, &Seen { voters: servers(&[0, 1]), ..seen.clone() }, now);
+        let expected = News {
+            warning: false,
+            reason: "ServerIncluded",
+            message: "admin-1 votes; the voters are admin-0, admin-1".to_owned(),
+        };
+        assert_eq!(news, [(Of::All, expected)]);
+        assert_eq!(reasons(&told.news(&begun, &seen, now)), ["ServerEvicted"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_voters_are_told_of_by_their_leader_alone() {
+        let (mut told, now) = (Told::default(), Instant::now());
+        let seen = |ordinals: &[u32], leads| Seen { voters: servers(ordinals), leads, ..Seen::default() };
+        told.news(&Begun::default(), &seen(&[0, 1], false), now);
+        assert_eq!(told.news(&Begun::default(), &seen(&[0], false), now), []);
+        assert_eq!(told.news(&Begun::default(), &seen(&[0], true), now), [], "who leads later does not tell it again");
+        assert_eq!(told.news(&Begun::default(), &Seen::default(), now), [], "unknown is not nobody");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_comes_again_is_told_again_but_not_too_often() {
+        let (mut told, mut count) = (Told::default(), 0);
+        let silent = |n: u32| Seen { no_leader: Some(format!("admin-{n} is silent")), ..Seen::default() };
+        for n in 0..20 {
+            count += told.news(&Begun::default(), &silent(n), Instant::now()).len();
+        }
+        assert_eq!(count, MOST);
+        tokio::time::advance(PER).await;
+        assert_eq!(told.news(&Begun::default(), &Seen::default(), Instant::now()), [], "that it is over is no Event");
+        let news = told.news(&Begun::default(), &silent(19), Instant::now());
+        assert_eq!((reasons(&news), news[0].0), (vec!["NoLeader"], Of::Own));
+    }
+
+    #[test]
+    fn a_log_that_was_set_aside_and_a_new_domain_are_told() {
+        let aside = Begun { founded: None, set_aside: Some(MembershipEpoch(1)) };
+        assert_eq!(reasons(&aside.news()), ["LogSetAside"]);
+        let founded = Begun { founded: Some((MembershipEpoch(1), "admin-0".into())), set_aside: None };
+        assert_eq!(reasons(&founded.news()), ["DomainFounded"]);
+        assert!(Begun::default().news().is_empty());
+        let log = |domain: Option<&str>, epoch, id| LocalLog {
+            domain: domain.map(Into::into),
+            epoch: MembershipEpoch(epoch),
+            raft_id: RaftId(id),
+            sealed: false,
+        };
+        let begun = |before, after| Begun::new(&before, &after, &"admin-0".into());
+        assert_eq!(begun(log(Some("d"), 1, 7), log(Some("d"), 1, 7)), Begun::default(), "it goes on");
+        assert_eq!(begun(log(None, 0, 7), log(Some("d"), 1, 7)), founded);
+        assert_eq!(begun(log(Some("d"), 1, 7), log(Some("d"), 2, 8)), aside);
+        assert_eq!(begun(log(None, 0, 7), log(Some("d"), 2, 8)), Begun::default(), "there was nothing to set aside");
+    }
+}
