@@ -439,7 +439,9 @@ async fn start_raft(surroundings: &Surroundings, stay: Stay) -> anyhow::Result<(
     let pass = Pass { config, kubernetes, links, host, waits: &waits };
     let before = volume.local_log();
     membership::pass_gate(&pass, &mut volume, stay).await?;
-    let begun = Begun::new(&before, &volume.local_log(), &config.server);
+    let after = volume.local_log();
+    let votes = volume.extent().halves.iter().any(|half| half.contains(&after.raft_id));
+    let begun = Begun::new(&before, &after, votes, &config.server);
     let address = config.peer_address(kubernetes.namespace(), config.ordinal);
     let mut options =
         raft::Options::new(config.server.clone(), address, config.cluster.clone(), crate::VERSION.to_owned());

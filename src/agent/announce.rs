@@ -160,11 +160,12 @@ pub struct Begun {
 }
 
 impl Begun {
-    /// Compares the volume's log before and after the gate. A log keeps its id for life.
-    pub fn new(before: &LocalLog, after: &LocalLog, server: &ServerId) -> Self {
+    /// Compares the volume's log before and after the gate. A log keeps its id for life; one that founds an epoch votes by
+    /// what is in it then (`votes`), one that joins is empty.
+    pub fn new(before: &LocalLog, after: &LocalLog, votes: bool, server: &ServerId) -> Self {
         let (same, moved) = (before.raft_id == after.raft_id, before.epoch != after.epoch);
         Self {
-            founded: (same && moved).then(|| (after.epoch, server.clone())),
+            founded: (same && moved && votes).then(|| (after.epoch, server.clone())),
             set_aside: (!same && before.domain.is_some()).then_some(before.epoch),
         }
     }
@@ -264,10 +265,19 @@ mod tests {
             raft_id: RaftId(id),
             sealed: false,
         };
-        let begun = |before, after| Begun::new(&before, &after, &"admin-0".into());
-        assert_eq!(begun(log(Some("d"), 1, 7), log(Some("d"), 1, 7)), Begun::default(), "it goes on");
-        assert_eq!(begun(log(None, 0, 7), log(Some("d"), 1, 7)), founded);
-        assert_eq!(begun(log(Some("d"), 1, 7), log(Some("d"), 2, 8)), aside);
-        assert_eq!(begun(log(None, 0, 7), log(Some("d"), 2, 8)), Begun::default(), "there was nothing to set aside");
+        let begun = |before, after, votes| Begun::new(&before, &after, votes, &"admin-0".into());
+        assert_eq!(begun(log(Some("d"), 1, 7), log(Some("d"), 1, 7), true), Begun::default(), "it goes on");
+        assert_eq!(begun(log(None, 0, 7), log(Some("d"), 1, 7), true), founded);
+        assert_eq!(
+            begun(log(None, 0, 7), log(Some("d"), 1, 7), false),
+            Begun::default(),
+            "an empty log keeps its id, and joins"
+        );
+        assert_eq!(begun(log(Some("d"), 1, 7), log(Some("d"), 2, 8), false), aside);
+        assert_eq!(
+            begun(log(None, 0, 7), log(Some("d"), 2, 8), false),
+            Begun::default(),
+            "there was nothing to set aside"
+        );
     }
 }

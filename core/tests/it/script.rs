@@ -405,8 +405,12 @@ impl World {
                 ("delete", change) => Change::Delete(change.parse().unwrap()),
                 (other, _) => panic!("{other} is no change"),
             });
+        // All that were admitted vote; their StatefulSet is `admin`.
+        let servers: BTreeMap<_, _> =
+            self.domain.servers.values().map(|known| (known.id.clone(), known.raft_id)).collect();
+        let voters = servers.values().copied().collect();
         match what_if(&self.domain, &self.observed(), &self.policy, &changes.collect::<Vec<_>>()) {
-            Ok(comes) => comes.to_string(),
+            Ok(comes) => comes.tell_of_voters("admin", &[voters], &servers).to_string(),
             Err(why) => format!("cannot tell: {why}\n"),
         }
     }
