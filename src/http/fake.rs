@@ -306,6 +306,9 @@ fn observed() -> Observed {
         let (name, database) = (format!("archive-volume-sm-demo-{ordinal}"), None);
         let uid = format!("claim-sm-demo-{ordinal}").into();
         observed.claims.list(objects::Claim { name, uid, deleting: false, database });
+        let name = format!("raftlog-admin-{ordinal}");
+        let uid = format!("claim-admin-{ordinal}").into();
+        observed.claims.list(objects::Claim { name, uid, deleting: false, database: None });
     }
     let owner = Owner { kind: "StatefulSet".to_owned(), name: "sm-demo".to_owned(), uid: "set-sm-demo".into() };
     for name in ["sm-demo-0", "sm-demo-2", "te-demo-5c9f7-x2b4k", "te-demo-5c9f7-p8w9z"] {
