@@ -20,7 +20,7 @@ pub struct Counts {
     pub overrides: usize,
     /// Logs of earlier epochs that were set aside.
     pub set_aside: usize,
-    /// Voters that were voted out, and servers that were voted in.
+    /// Servers that were voted out, and those that were voted in again.
     pub evictions: usize,
     pub inclusions: usize,
 }
@@ -51,13 +51,15 @@ pub struct Group {
     begun: u64,
     /// Who voted last, and by the leader of which epoch and term that was said.
     voters: (u64, u64, BTreeSet<String>),
+    /// Who was voted out, and not in again so far.
+    out: BTreeSet<String>,
     pub counts: Counts,
 }
 
 impl Group {
     pub fn new(trace: Trace, instance: Arc<Instance>) -> Self {
-        let (anchor, begun, voters, counts) = (None, 0, Default::default(), Counts::default());
-        Self { trace, instance, anchor, begun, voters, counts }
+        let (voters, out, counts) = (Default::default(), BTreeSet::new(), Counts::default());
+        Self { trace, instance, anchor: None, begun: 0, voters, out, counts }
     }
 
     /// How many admin servers are wanted.
@@ -141,9 +143,11 @@ impl Group {
         }
         self.trace.line(&format!("the voters are {}", Vec::from_iter(voters.iter().cloned()).join(", ")));
         if led.0 == *epoch {
-            self.counts.evictions += last.difference(&voters).count();
-            self.counts.inclusions += voters.difference(last).count();
+            let evicted: BTreeSet<String> = last.difference(&voters).cloned().collect();
+            self.counts.evictions += evicted.len();
+            self.out.extend(evicted);
         }
+        self.counts.inclusions += voters.iter().filter(|server| self.out.remove(*server)).count();
         self.voters = (led.0, led.1, voters);
     }
 
