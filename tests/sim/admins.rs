@@ -25,17 +25,9 @@ impl Kubelet {
             let pod = self.instance.look(|store| store.find(&key).cloned());
             match pod.filter(|pod| text(pod, "/status/phase") == "Running") {
                 Some(pod) if uid(&pod) == host.pod_uid && is_deleting(&pod) => self.end_admin(host, &key, now_ms),
-                Some(pod) if uid(&pod) == host.pod_uid => {
-                    if !host.held {
-                        host.start(ground);
-                    }
-                }
-                _ if host.is_running() => {
-                    if self.is_due(&host.pod_uid, "gone", 500, 12_000, now_ms) {
-                        ground.trace.line(&format!("{}, whose pod is gone, is killed", host.name));
-                        host.kill();
-                    }
-                }
+                Some(pod) if uid(&pod) == host.pod_uid && host.held => {}
+                Some(pod) if uid(&pod) == host.pod_uid => host.start(ground),
+                _ if host.is_running() => self.outlive(host, ground, now_ms),
                 Some(pod) => {
                     let claim = Key::new(Kind::PersistentVolumeClaim, "default", &claim(&host.name));
                     let claim = self.instance.look(|store| store.find(&claim).map(|claim| uid(claim).to_owned()));
@@ -43,6 +35,14 @@ impl Kubelet {
                 }
                 None => {}
             }
+        }
+    }
+
+    /// Ends a process whose pod is gone, after a while.
+    fn outlive(&mut self, host: &mut Host, ground: &Ground, now_ms: u64) {
+        if self.is_due(&host.pod_uid, "gone", 500, 12_000, now_ms) {
+            ground.trace.line(&format!("{}, whose pod is gone, is killed", host.name));
+            host.kill();
         }
     }
 
