@@ -67,6 +67,7 @@ struct Running {
     stopper: watch::Sender<bool>,
     /// Turns true when the agent has ended by itself.
     ended: Arc<AtomicBool>,
+    network: Network,
 }
 
 /// A runtime whose time and chance are given.
@@ -133,7 +134,7 @@ impl Host {
         let (trace, name) = (ground.trace.clone(), self.name.clone());
         let local = LocalSet::new();
         let ended = Arc::new(AtomicBool::new(false));
-        let end = ended.clone();
+        let (end, network) = (ended.clone(), ground.network.clone());
         let begin = local.block_on(&runtime, async move {
             tokio::task::spawn_local(async move {
                 if let Err(error) = life.await {
@@ -143,8 +144,17 @@ impl Host {
             });
             Instant::now()
         });
-        self.running =
-            Some(Running { local, runtime, begin, elapsed: Duration::ZERO, paused: None, door, stopper, ended });
+        self.running = Some(Running {
+            local,
+            runtime,
+            begin,
+            elapsed: Duration::ZERO,
+            paused: None,
+            door,
+            stopper,
+            ended,
+            network,
+        });
     }
 
     /// Lets its clock move on by `tick`, and everything happen that is due.
@@ -172,7 +182,9 @@ impl Host {
 
     /// Kills it.
     pub fn kill(&mut self) {
-        self.running = None;
+        if let Some(running) = self.running.take() {
+            running.network.break_off(&self.name);
+        }
     }
 
     /// Puts it into another pod. Another claim's volume is empty.

@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use world::play;
 
 /// How many seeds are played if nobody says.
-const SEEDS: u64 = 50;
+const SEEDS: u64 = 40;
 
 /// So many of the last lines of what happened are shown when a seed fails.
 const TAIL: usize = 40;

@@ -27,6 +27,9 @@ pub enum Action {
     /// Nothing comes through between two agents.
     Cut(usize, usize),
     Mend(usize, usize),
+    /// Nothing comes through between an agent and all the others.
+    Isolate(usize),
+    Rejoin(usize),
     /// Nothing comes through between an engine's pod and an agent.
     CutEngine(String, usize),
     MendEngine(String, usize),
@@ -95,6 +98,26 @@ type Actions = Vec<(u64, Action)>;
 fn scales(roll: &mut dyn FnMut(u64) -> u64, actions: &mut Actions) {
     let mut at = FROM_MS + roll(2_000);
     while at < UNTIL_MS - 2_000 {
+        match roll(6) {
+            0 | 1 => {
+                // Two vote by then, and one of them is lost for good: the other one goes on alone, if it has the time.
+                actions.push((at, Action::ScaleAdmins(2, Leave::Gracefully)));
+                actions.push((at + 2_500 + roll(2_000), Action::ScaleAdmins(1, Leave::Dead)));
+                at += 8_000 + roll(5_000);
+                continue;
+            }
+            2 => {
+                // The only one that is wanted hears nothing of the others, and they go on without it for a while.
+                let scaled = at + 3_000 + roll(1_000);
+                actions.push((at, Action::ScaleAdmins(3, Leave::Gracefully)));
+                actions.push((scaled - roll(1_000), Action::Isolate(0)));
+                actions.push((scaled, Action::ScaleAdmins(1, Leave::Gracefully)));
+                at = scaled + 5_000 + roll(8_000);
+                actions.push((at, Action::Rejoin(0)));
+                continue;
+            }
+            _ => {}
+        }
         let replicas = [1, 1, 2, 2, 3, 4][roll(6) as usize];
         let how = match roll(6) {
             0 | 1 => Leave::Gracefully,

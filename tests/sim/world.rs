@@ -251,6 +251,12 @@ impl World {
         whole && (ordinal >= wanted || wanted > 1)
     }
 
+    fn isolate(&self, host: usize, cut: bool) {
+        for other in self.hosts.iter().filter(|other| other.name != self.hosts[host].name) {
+            self.ground.network.set_cut(&self.hosts[host].name, &other.name, cut);
+        }
+    }
+
     fn act(&mut self, action: Action) {
         self.trace.line(&action.to_string());
         let names: Vec<String> = self.hosts.iter().map(|host| host.name.clone()).collect();
@@ -295,6 +301,8 @@ impl World {
             Action::ResumeAll => self.hosts.iter_mut().for_each(Host::resume),
             Action::Cut(one, other) => self.ground.network.set_cut(&names[one], &names[other], true),
             Action::Mend(one, other) => self.ground.network.set_cut(&names[one], &names[other], false),
+            Action::Isolate(host) => self.isolate(host, true),
+            Action::Rejoin(host) => self.isolate(host, false),
             Action::CutEngine(pod, host) => self.ground.network.set_cut(&pod, &names[host], true),
             Action::MendEngine(pod, host) => self.ground.network.set_cut(&pod, &names[host], false),
             Action::Trouble(host, trouble) => self.ground.kubernetes.set_trouble(&names[host], trouble),
