@@ -1,5 +1,6 @@
 //! One agent: a real one, alone in a runtime of its own, whose clock moves when it is stepped. It can be killed (the
-//! runtime is dropped with everything in it), paused (it is not stepped; then its clock leaps), and started again.
+//! runtime is dropped with everything in it), paused (it is not stepped; then its clock leaps), and started again. Which pod
+//! it is in, and on the volume of which claim, the kubelet says (`admins`).
 
 use crate::disk::{Disk, Unsynced};
 use crate::kubernetes::Kubernetes;
@@ -13,6 +14,7 @@ use kaa::raft::backend::Engine;
 use kaa::raft::{self, Volume};
 use kaa_core::observed::objects::ANNOTATION_PREFIX;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
@@ -40,9 +42,16 @@ pub struct Host {
     ordinal: usize,
     dir: PathBuf,
     disk: Disk,
-    pod_uid: String,
+    /// Its pod; empty before the first.
+    pub pod_uid: String,
+    /// The claim of its volume; empty before the first.
+    claim_uid: String,
+    /// Whether its container waits to be started again by somebody else than the kubelet.
+    pub held: bool,
     seed: u64,
     starts: u64,
+    /// The logs that were set aside on volumes that are gone.
+    set_aside_before: usize,
     running: Option<Running>,
 }
 
@@ -56,6 +65,9 @@ struct Running {
     paused: Option<Duration>,
     door: Arc<Mutex<Option<Arc<Door>>>>,
     stopper: watch::Sender<bool>,
+    /// Turns true when the agent has ended by itself.
+    ended: Arc<AtomicBool>,
+    network: Network,
 }
 
 /// A runtime whose time and chance are given.
@@ -66,9 +78,20 @@ pub fn runtime(seed: &str) -> Runtime {
 }
 
 impl Host {
-    pub fn new(ordinal: usize, dir: PathBuf, pod_uid: String, seed: u64) -> Self {
-        let name = format!("kaa-admin-{ordinal}");
-        Self { name, ordinal, dir, disk: Disk::default(), pod_uid, seed, starts: 0, running: None }
+    pub fn new(ordinal: usize, dir: PathBuf, seed: u64) -> Self {
+        Self {
+            name: format!("kaa-admin-{ordinal}"),
+            ordinal,
+            dir,
+            disk: Disk::default(),
+            pod_uid: String::new(),
+            claim_uid: String::new(),
+            held: false,
+            seed,
+            starts: 0,
+            set_aside_before: 0,
+            running: None,
+        }
     }
 
     fn config(&self) -> Config {
@@ -100,11 +123,8 @@ impl Host {
 
     /// Starts the agent, unless it runs.
     pub fn start(&mut self, ground: &Ground) {
-        match &self.running {
-            // What has not ended by now is killed.
-            Some(running) if *running.stopper.borrow() => self.kill(),
-            Some(_) => return,
-            None => {}
+        if self.running.is_some() {
+            return;
         }
         self.starts += 1;
         let runtime = runtime(&format!("{} {} {}", self.seed, self.name, self.starts));
@@ -113,15 +133,28 @@ impl Host {
         let life = live(self.config(), ground.clone(), self.disk.clone(), door.clone(), stop, self.ordinal);
         let (trace, name) = (ground.trace.clone(), self.name.clone());
         let local = LocalSet::new();
+        let ended = Arc::new(AtomicBool::new(false));
+        let (end, network) = (ended.clone(), ground.network.clone());
         let begin = local.block_on(&runtime, async move {
             tokio::task::spawn_local(async move {
                 if let Err(error) = life.await {
                     trace.wrong(&format!("agent {name} ended by itself: {error:#}"));
                 }
+                end.store(true, Ordering::Relaxed);
             });
             Instant::now()
         });
-        self.running = Some(Running { local, runtime, begin, elapsed: Duration::ZERO, paused: None, door, stopper });
+        self.running = Some(Running {
+            local,
+            runtime,
+            begin,
+            elapsed: Duration::ZERO,
+            paused: None,
+            door,
+            stopper,
+            ended,
+            network,
+        });
     }
 
     /// Lets its clock move on by `tick`, and everything happen that is due.
@@ -135,26 +168,55 @@ impl Host {
                 running.local.block_on(&running.runtime, async move { tokio::time::sleep_until(until).await });
             }
         }
+        if running.ended.load(Ordering::Relaxed) {
+            self.kill();
+        }
     }
 
-    /// Tells it to end.
+    /// Tells it to end, once: an agent that ends looks at what it was told all the while.
     pub fn stop(&mut self) {
-        if let Some(running) = &self.running {
+        if let Some(running) = self.running.as_ref().filter(|running| !*running.stopper.borrow()) {
             running.stopper.send_replace(true);
         }
     }
 
     /// Kills it.
     pub fn kill(&mut self) {
-        self.running = None;
+        if let Some(running) = self.running.take() {
+            running.network.break_off(&self.name);
+        }
     }
 
-    /// Takes its volume and its pod away; a new pod with an empty volume comes in their place.
-    pub fn wipe(&mut self, pod_uid: String) {
-        self.kill();
-        self.pod_uid = pod_uid;
-        self.disk = Disk::default();
-        std::fs::remove_dir_all(&self.dir).expect("its directory is there");
+    /// Puts it into another pod. Another claim's volume is empty.
+    pub fn settle(&mut self, pod_uid: &str, claim_uid: &str) {
+        self.pod_uid = pod_uid.to_owned();
+        self.held = false;
+        if self.claim_uid == claim_uid {
+            return;
+        }
+        if !self.claim_uid.is_empty() {
+            self.set_aside_before = self.set_aside();
+            self.disk = Disk::default();
+            std::fs::remove_dir_all(&self.dir).expect("its directory is there");
+        }
+        self.claim_uid = claim_uid.to_owned();
+    }
+
+    /// How many logs were set aside here so far.
+    pub fn set_aside(&self) -> usize {
+        let Ok(entries) = std::fs::read_dir(&self.dir) else { return self.set_aside_before };
+        let aside = |name: std::ffi::OsString| name.to_string_lossy().starts_with("set-aside-");
+        self.set_aside_before + entries.filter(|entry| aside(entry.as_ref().expect("an entry").file_name())).count()
+    }
+
+    /// Whether its process is there: it may be paused, or on its way to the end.
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Whether it was told to end.
+    pub fn is_stopping(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| *running.stopper.borrow())
     }
 
     pub fn pause(&mut self) {

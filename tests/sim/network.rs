@@ -5,11 +5,14 @@
 
 use crate::trace::Trace;
 use axum::http;
+use hyper::body::{Frame, SizeHint};
 use kaa::clock;
 use kaa::net::{CallError, Channel, Dial};
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tonic::body::Body;
@@ -24,6 +27,9 @@ const MOST_DELAY_MS: u64 = 6;
 
 /// Calls that wait for an agent; one that is paused takes none.
 const WAITING: usize = 4096;
+
+/// What a caller is told whose connection breaks.
+const BROKEN: &str = "the connection broke";
 
 /// A call on its way.
 pub struct Call {
@@ -42,6 +48,8 @@ pub struct Network {
 struct State {
     listeners: BTreeMap<String, mpsc::Sender<Call>>,
     cut: BTreeSet<(String, String)>,
+    /// What breaks when a host dies, in the order in which it began: the calls that wait for it, and its answers.
+    open: BTreeMap<String, Vec<oneshot::Sender<()>>>,
 }
 
 /// The host in an address: `kaa-admin-0` in `kaa-admin-0.kaa-admin.default.svc:48005`.
@@ -69,6 +77,23 @@ impl Network {
     /// Heals everything.
     pub fn heal(&self) {
         self.state.lock().unwrap().cut.clear();
+    }
+
+    /// Breaks all connections to a host that dies, in their order. Dropped with its runtime they would break in the order
+    /// of its tasks' numbers, which tokio counts for the whole process: other threads would have a say in it.
+    pub fn break_off(&self, host: &str) {
+        let open = self.state.lock().unwrap().open.remove(host);
+        open.into_iter().flatten().for_each(drop);
+    }
+
+    /// Waits for the end of a host.
+    fn end_of(&self, host: &str) -> oneshot::Receiver<()> {
+        let (dies, end) = oneshot::channel();
+        let mut state = self.state.lock().unwrap();
+        let open = state.open.entry(host.to_owned()).or_default();
+        open.retain(|other| !other.is_closed());
+        open.push(dies);
+        end
     }
 
     pub fn is_cut(&self, one: &str, other: &str) -> bool {
@@ -103,13 +128,19 @@ impl Network {
         let refused = || CallError(Box::new(tonic::ConnectError("nobody listens there".into())));
         let listener = listener.filter(|listener| !listener.is_closed()).ok_or_else(refused)?;
         let (answer, answered) = oneshot::channel();
+        let mut end = self.end_of(host(address));
         if listener.try_send(Call { request, answer }).is_err() {
             std::future::pending::<()>().await;
         }
         self.trace.mix(&format!("{from} {address} {path}"));
-        let response = answered.await.map_err(|_| CallError("the connection broke".into()))?;
+        let response = tokio::select! {
+            biased;
+            _ = &mut end => Err(()),
+            answered = answered => answered.map_err(drop),
+        };
+        let response = response.map_err(|()| CallError(BROKEN.into()))?;
         self.pass(host(address), from).await;
-        Ok(response)
+        Ok(response.map(|body| Body::new(Answer { body, end: Some(end) })))
     }
 
     /// The time of one way; for ever over a link that is cut.
@@ -118,6 +149,37 @@ impl Network {
         if self.is_cut(from, to) {
             std::future::pending::<()>().await;
         }
+    }
+}
+
+/// What a host says in answer to a call, until it dies.
+struct Answer {
+    body: Body,
+    end: Option<oneshot::Receiver<()>>,
+}
+
+impl hyper::body::Body for Answer {
+    type Data = <Body as hyper::body::Body>::Data;
+    type Error = tonic::Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let Some(end) = &mut self.end else { return Poll::Ready(None) };
+        if Pin::new(end).poll(cx).is_ready() {
+            self.end = None;
+            return Poll::Ready(Some(Err(tonic::Status::unavailable(BROKEN))));
+        }
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

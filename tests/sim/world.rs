@@ -2,21 +2,20 @@
 
 use crate::checks::Checks;
 use crate::engine::{self, Truth};
+use crate::group::{Counts, Group};
 use crate::host::{self, Host, runtime};
 use crate::kubelet::Kubelet;
 use crate::kubernetes::Kubernetes;
 use crate::network::Network;
+use crate::people;
 use crate::schedule::{Action, UNTIL_MS, schedule};
 use crate::trace::Trace;
-use embedded_kubernetes::object::{name, text, uid};
-use embedded_kubernetes::resource::Kind;
-use embedded_kubernetes::store::{DeleteOptions, Ids, Key, Part};
+use embedded_kubernetes::store::Ids;
 use kaa::agent::Shared;
 use kaa::clock::{self, Simulated};
 use kaa::kubernetes::lease::Leadership;
 use kaa_core::domain::command::{Actor, Command, Expected, Outcome, Role};
 use kaa_core::domain::ids::Millis;
-use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -28,9 +27,13 @@ use tokio::time::Instant;
 const TICK_MS: u64 = 4;
 /// The wall time at which a run begins.
 pub const EPOCH_MS: u64 = 1_750_000_000_000;
-/// How long the domain may take to converge once nothing goes wrong any more: the Lease of one that is gone, two passes
-/// of the resync, and the next look of everybody else.
-const CONVERGED_WITHIN_MS: u64 = 60_000;
+/// How long the domain may take to converge once nothing goes wrong any more: the grace of an agent that is on its way to
+/// the end, the Lease of one that is gone, two passes of the resync, and the next look of everybody else.
+const CONVERGED_WITHIN_MS: u64 = 90_000;
+/// As many admin servers as there may be.
+const MOST_ADMINS: usize = 4;
+/// How many there are at first and in the end.
+const ADMINS: usize = 3;
 
 /// What came of a run.
 pub struct Run {
@@ -40,19 +43,34 @@ pub struct Run {
     /// How long it took to converge.
     pub converged_ms: u64,
     pub acknowledged: usize,
+    /// Linearizable reads that were answered.
+    pub reads: usize,
     pub taken_away: u64,
+    pub group: Counts,
 }
 
-struct World {
+/// What clients were told.
+#[derive(Default)]
+struct Clients {
+    /// The values whose writes were acknowledged.
+    acknowledged: BTreeSet<String>,
+    /// The last entry of the log that any client knows to be committed.
+    known: u64,
+    reads: usize,
+}
+
+/// Everything of one run.
+pub struct World {
     now_ms: u64,
-    trace: Trace,
-    ground: host::Ground,
-    hosts: Vec<Host>,
-    kubelet: Kubelet,
-    checks: Checks,
+    pub trace: Trace,
+    pub ground: host::Ground,
+    pub hosts: Vec<Host>,
+    pub kubelet: Kubelet,
+    pub checks: Checks,
+    pub group: Group,
     outside: Runtime,
     outside_begin: Instant,
-    acknowledged: Arc<Mutex<BTreeSet<String>>>,
+    clients: Arc<Mutex<Clients>>,
     dice: Ids,
     writes: u64,
     _directory: TempDir,
@@ -78,10 +96,14 @@ pub fn play(seed: u64) -> Run {
     let converged_ms = world.converge();
     world.checks.close();
     let (hash, text, wrong) = (world.trace.hash(), world.trace.text(), world.trace.all_wrong());
-    let (acknowledged, taken_away) = (world.acknowledged.lock().unwrap().len(), world.checks.taken_away);
+    let clients = world.clients.lock().unwrap();
+    let (acknowledged, reads) = (clients.acknowledged.len(), clients.reads);
+    drop(clients);
+    let taken_away = world.checks.taken_away;
+    let group = Counts { set_aside: world.hosts.iter().map(Host::set_aside).sum(), ..world.group.counts };
     drop(world);
     clock::simulate(None);
-    Run { hash, text, wrong, converged_ms, acknowledged, taken_away }
+    Run { hash, text, wrong, converged_ms, acknowledged, reads, taken_away, group }
 }
 
 impl World {
@@ -89,24 +111,20 @@ impl World {
         let trace = Trace::default();
         let (network, kubernetes) = (Network::new(trace.clone()), Kubernetes::new(seed, trace.clone()));
         let truth: Arc<Mutex<Truth>> = Arc::default();
-        let agents = (0..3).map(|ordinal| format!("kaa-admin-{ordinal}")).collect();
+        let agents = (0..ADMINS).map(|ordinal| format!("kaa-admin-{ordinal}")).collect();
         let (tokens, instance) = (kubernetes.tokens.clone(), kubernetes.instance.clone());
         let (checks, for_engines) = (Checks::new(trace.clone(), instance.clone(), truth.clone()), trace.clone());
         let engines = engine::Ground { network: network.clone(), tokens, truth, agents, trace: for_engines };
         let ground = host::Ground { network, kubernetes, trace: trace.clone() };
         let directory = tempfile::tempdir().unwrap();
-        let mut dice = Ids::new(seed ^ 0xd1ce);
-        let mut hosts = Vec::new();
-        for ordinal in 0..3 {
-            let dir = directory.path().join(ordinal.to_string());
-            let mut host = Host::new(ordinal, dir, dice.uid(), seed);
-            host.start(&ground);
-            hosts.push(host);
-        }
+        let dice = Ids::new(seed ^ 0xd1ce);
+        let host = |ordinal: usize| Host::new(ordinal, directory.path().join(ordinal.to_string()), seed);
+        let hosts = (0..MOST_ADMINS).map(host).collect();
+        let group = Group::new(trace.clone(), instance.clone());
         let outside = runtime(&format!("{seed} outside"));
         let outside_begin = outside.block_on(async { Instant::now() });
         let kubelet = Kubelet::new(engines, instance);
-        let acknowledged = Arc::default();
+        let clients = Arc::default();
         let (now_ms, writes, _directory) = (0, 0, directory);
         Self {
             now_ms,
@@ -115,9 +133,10 @@ impl World {
             hosts,
             kubelet,
             checks,
+            group,
             outside,
             outside_begin,
-            acknowledged,
+            clients,
             dice,
             writes,
             _directory,
@@ -138,27 +157,53 @@ impl World {
         if self.now_ms.is_multiple_of(20) {
             self.ground.kubernetes.instance.with(|_| ());
             self.kubelet.step(&self.outside, self.now_ms);
+            self.kubelet.tend(&mut self.hosts, &self.ground, self.now_ms);
             self.checks.truth.lock().unwrap().move_on();
+            self.group.look(&self.hosts);
         }
         for host in &self.hosts {
             self.checks.look(host, self.now_ms);
         }
-        if self.now_ms.is_multiple_of(300) {
-            self.write();
+        match self.now_ms % 600 {
+            0 | 300 => self.write(),
+            160 => self.read(),
+            _ => {}
         }
     }
 
-    /// A person writes a value at some agent.
+    /// A person writes a value at some agent. What is acknowledged comes after all that was acknowledged before it began.
     fn write(&mut self) {
         self.writes += 1;
-        let host = &self.hosts[(self.dice.number() % 3) as usize];
-        let (key, acknowledged) = (format!("sim/{}", self.writes), self.acknowledged.clone());
-        host.spawn(|shared| async move {
+        let host = &self.hosts[usize::try_from(self.dice.number()).unwrap() % self.hosts.len()];
+        let (key, clients, trace) = (format!("sim/{}", self.writes), self.clients.clone(), self.trace.clone());
+        let known = clients.lock().unwrap().known;
+        host.spawn(move |shared| async move {
             let actor = Actor { role: Role::Person, name: "loopback".to_owned() };
             let command =
                 Command::SetValue { key: key.clone(), value: Some("v".to_owned()), expected: Expected::Absent };
-            if let Ok((_, Outcome::Changed)) = shared.propose_as(actor, command).await {
-                acknowledged.lock().unwrap().insert(key);
+            if let Ok((index, Outcome::Changed)) = shared.propose_as(actor, command).await {
+                if index <= known {
+                    trace.wrong(&format!("{key} was written at entry {index}, and {known} was known when it began"));
+                }
+                let mut clients = clients.lock().unwrap();
+                clients.known = clients.known.max(index);
+                clients.acknowledged.insert(key);
+            }
+        });
+    }
+
+    /// A person reads at some agent: all that was acknowledged before, or nothing.
+    fn read(&mut self) {
+        let host = &self.hosts[usize::try_from(self.dice.number()).unwrap() % self.hosts.len()];
+        let (clients, trace, name) = (self.clients.clone(), self.trace.clone(), host.name.clone());
+        let known = clients.lock().unwrap().known;
+        host.spawn(move |shared| async move {
+            if shared.raft.linearize().await.is_ok() {
+                let index = shared.raft.read(|domain| domain.index);
+                if index < known {
+                    trace.wrong(&format!("{name} showed entry {index}, and {known} was known when it was asked"));
+                }
+                clients.lock().unwrap().reads += 1;
             }
         });
     }
@@ -167,6 +212,9 @@ impl World {
     fn converge(&mut self) -> u64 {
         self.trace.line("nothing goes wrong any more");
         self.ground.network.heal();
+        // With all of them back even a group goes on that has waited for a person: no more is lost for good than it can
+        // do without.
+        people::scale_admins(self, ADMINS);
         for ordinal in 0..self.hosts.len() {
             self.act(Action::Resume(ordinal));
             self.act(Action::Start(ordinal));
@@ -177,8 +225,11 @@ impl World {
         while self.now_ms < begun + CONVERGED_WITHIN_MS {
             self.step();
             if self.now_ms.is_multiple_of(100) {
-                let acknowledged = self.acknowledged.lock().unwrap().clone();
-                differences = self.checks.differences(&self.hosts, &acknowledged);
+                differences = self.group.differences(&self.hosts[..ADMINS]);
+                if differences.is_empty() {
+                    let acknowledged = self.clients.lock().unwrap().acknowledged.clone();
+                    differences = self.checks.differences(&self.hosts[..ADMINS], &acknowledged);
+                }
                 if differences.is_empty() {
                     self.trace.line("the domain has converged");
                     return self.now_ms - begun;
@@ -191,25 +242,51 @@ impl World {
         CONVERGED_WITHIN_MS
     }
 
-    /// Whether all agents run, vote, and know it.
-    fn is_whole(&self) -> bool {
-        let status = |host: &Host| host.look(|shared| shared.raft.status()).filter(|_| host.is_up());
-        let Some(all) = self.hosts.iter().map(status).collect::<Option<Vec<_>>>() else { return false };
-        all.iter().all(|one| one.quorum && all.iter().all(|other| one.voters.contains_key(&other.raft_id)))
+    /// Whether all servers that are wanted run, vote, and know it, and nobody else votes: then the volume of one may go,
+    /// or of any other that is not wanted. The volumes of two voters at once, or of the only one, are more than any group
+    /// survives without a person who gives up what they held.
+    fn may_lose(&self, ordinal: usize) -> bool {
+        let wanted = self.group.wanted();
+        let whole = self.group.differences(&self.hosts[..wanted]).is_empty();
+        whole && (ordinal >= wanted || wanted > 1)
+    }
+
+    fn isolate(&self, host: usize, cut: bool) {
+        for other in self.hosts.iter().filter(|other| other.name != self.hosts[host].name) {
+            self.ground.network.set_cut(&self.hosts[host].name, &other.name, cut);
+        }
     }
 
     fn act(&mut self, action: Action) {
         self.trace.line(&action.to_string());
         let names: Vec<String> = self.hosts.iter().map(|host| host.name.clone()).collect();
         match action {
-            Action::Crash(host) => self.hosts[host].kill(),
-            Action::Start(host) => self.hosts[host].start(&self.ground),
-            Action::Stop(host) => self.hosts[host].stop(),
-            // Two volumes out of three at once are more than any group survives.
-            Action::Wipe(_) if !self.is_whole() => self.trace.line("not now: not all three vote"),
+            Action::Crash(host) => {
+                self.hosts[host].held = self.hosts[host].is_running();
+                self.hosts[host].kill();
+            }
+            Action::Start(host) => {
+                // What has not ended by now is killed, unless its pod ends as well.
+                if self.hosts[host].held && self.hosts[host].is_stopping() {
+                    self.hosts[host].kill();
+                }
+                self.hosts[host].held = false;
+            }
+            Action::Stop(host) => {
+                self.hosts[host].held = self.hosts[host].is_running();
+                self.hosts[host].stop();
+            }
+            Action::Wipe(host) if !self.may_lose(host) => self.trace.line("not now: too many would be lost"),
             Action::Wipe(host) => {
-                let pod_uid = self.dice.uid();
-                self.hosts[host].wipe(pod_uid);
+                self.hosts[host].kill();
+                people::wipe_admin(self, &names[host]);
+            }
+            Action::DeleteAdmin(host, how) => people::delete_admin(self, host, how),
+            Action::ScaleAdmins(replicas, how) => {
+                people::scale_admins(self, replicas);
+                for host in replicas..MOST_ADMINS {
+                    people::delete_admin(self, host, how);
+                }
             }
             Action::Pause(host) => self.hosts[host].pause(),
             Action::PauseHolder => {
@@ -224,6 +301,8 @@ impl World {
             Action::ResumeAll => self.hosts.iter_mut().for_each(Host::resume),
             Action::Cut(one, other) => self.ground.network.set_cut(&names[one], &names[other], true),
             Action::Mend(one, other) => self.ground.network.set_cut(&names[one], &names[other], false),
+            Action::Isolate(host) => self.isolate(host, true),
+            Action::Rejoin(host) => self.isolate(host, false),
             Action::CutEngine(pod, host) => self.ground.network.set_cut(&pod, &names[host], true),
             Action::MendEngine(pod, host) => self.ground.network.set_cut(&pod, &names[host], false),
             Action::Trouble(host, trouble) => self.ground.kubernetes.set_trouble(&names[host], trouble),
@@ -238,56 +317,11 @@ impl World {
             | Action::ForceDeletePod(_)
             | Action::Scale(_)
             | Action::DeleteClaim(_)
-            | Action::RecreateClaim(_) => self.change(&action),
+            | Action::RecreateClaim(_) => people::change(self, &action),
         }
     }
 
-    /// What people do with `kubectl`, and what happens to containers.
-    fn change(&mut self, action: &Action) {
-        let instance = self.ground.kubernetes.instance.clone();
-        let pods = instance.look(|store| {
-            let pods = store.list(Kind::Pod, None).filter(|pod| !text(pod, "/metadata/labels/component").is_empty());
-            pods.map(|pod| (name(pod).to_owned(), uid(pod).to_owned())).collect::<Vec<_>>()
-        });
-        let pick = |which: u64| pods.get(usize::try_from(which).unwrap() % pods.len().max(1)).cloned();
-        let delete = |kind: Kind, name: &str, grace_seconds: Option<i64>| {
-            let key = Key::new(kind, "default", name);
-            let options = DeleteOptions { grace_seconds, ..DeleteOptions::default() };
-            // What is not there cannot be deleted, and need not be.
-            let _ = instance.with(|store| store.delete(&key, &options));
-        };
-        let claim = |ordinal: u32| format!("archive-volume-sm-demo-{ordinal}");
-        match action {
-            Action::Forget => instance.with(|store| store.forget_history()),
-            Action::KillEngine(which) => {
-                if let Some((_, uid)) = pick(*which) {
-                    self.kubelet.kill_engine(&uid, None);
-                }
-            }
-            Action::KillFor(ordinal, ms) => {
-                let name = format!("sm-demo-{ordinal}");
-                if let Some((_, uid)) = pods.iter().find(|(pod, _)| *pod == name) {
-                    self.kubelet.kill_engine(uid, Some(self.now_ms + ms));
-                }
-            }
-            Action::KillEngines => pods.iter().for_each(|(_, uid)| self.kubelet.kill_engine(uid, None)),
-            Action::DeletePod(which) => pick(*which).into_iter().for_each(|(name, _)| delete(Kind::Pod, &name, None)),
-            Action::ForceDeletePod(which) => {
-                pick(*which).into_iter().for_each(|(name, _)| delete(Kind::Pod, &name, Some(0)));
-            }
-            Action::Scale(replicas) => {
-                let key = Key::new(Kind::StatefulSet, "default", "sm-demo");
-                let scaled = instance
-                    .with(|store| store.edit(&key, Part::Main, |set| set["spec"]["replicas"] = json!(replicas)));
-                scaled.expect("it can be scaled");
-                self.checks.scaled(self.now_ms, *replicas);
-            }
-            Action::DeleteClaim(ordinal) => delete(Kind::PersistentVolumeClaim, &claim(*ordinal), None),
-            Action::RecreateClaim(ordinal) => {
-                delete(Kind::PersistentVolumeClaim, &claim(*ordinal), None);
-                delete(Kind::Pod, &format!("sm-demo-{ordinal}"), None);
-            }
-            _ => unreachable!("the others are not changes"),
-        }
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
     }
 }
