@@ -23,7 +23,7 @@ use crate::net::refusals::Port;
 use crate::net::{self, Entrance, Tls};
 use crate::peers::{self, Peers};
 use crate::proto::engine::engine_server::EngineServer;
-use crate::raft::{self, Handle, Host, Volume};
+use crate::raft::{self, Handle, Host, Volume, recovering};
 use anyhow::Context;
 use connected::Connected;
 pub use face::Door;
@@ -35,6 +35,7 @@ use kaa_core::resync::leadership::Settings;
 use membership::Pass;
 use resync::LastPass;
 use std::ops::Range;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -72,6 +73,8 @@ pub struct Shared {
     stranded: Mutex<Option<String>>,
     /// What is wrong with the anchor, though this agent goes on.
     anchor_alarm: Mutex<Option<String>>,
+    /// Whether the audit trail has what a person gave up for this epoch, if one did.
+    loss_noted: AtomicBool,
     without_quorum: Mutex<Option<Instant>>,
     over: watch::Sender<Option<Over>>,
     stop: watch::Receiver<bool>,
@@ -255,11 +258,21 @@ struct Agent {
 /// Lives until it is stopped, or Raft fails: passes the gate, starts Raft and all that rests on it, and does so again
 /// whenever the epoch moves on.
 pub async fn live(surroundings: Surroundings) -> anyhow::Result<()> {
+    let (questions, asked) = recovering::questions();
+    surroundings.door.set_questions(questions.clone());
+    surroundings.host.set_questions(questions);
+    tokio::select! {
+        lived = lives(&surroundings) => lived,
+        () = membership::answer(&surroundings, asked) => anyhow::bail!("people's questions are not answered any more"),
+    }
+}
+
+async fn lives(surroundings: &Surroundings) -> anyhow::Result<()> {
     let mut stop = surroundings.stop.clone();
     let mut stay = Stay::Begins;
     loop {
         let agent = tokio::select! {
-            begun = begin(&surroundings, stay) => begun?,
+            begun = begin(surroundings, stay) => begun?,
             // Nothing runs yet that would have to be handed over.
             _ = stop.wait_for(|stop| *stop) => return Ok(()),
         };
@@ -271,7 +284,7 @@ pub async fn live(surroundings: Surroundings) -> anyhow::Result<()> {
                 return Ok(());
             }
         };
-        agent.cease(&surroundings, over).await?;
+        agent.cease(surroundings, over).await?;
         stay = Stay::GoesOn;
     }
 }
@@ -303,6 +316,7 @@ async fn begin(surroundings: &Surroundings, stay: Stay) -> anyhow::Result<Agent>
         waits: Mutex::default(),
         stranded: Mutex::default(),
         anchor_alarm: Mutex::default(),
+        loss_noted: AtomicBool::new(false),
         without_quorum: Mutex::default(),
         over: watch::Sender::default(),
         stop,
@@ -328,7 +342,7 @@ fn start_loops(shared: &Arc<Shared>) -> [JoinHandle<()>; 9] {
         tokio::spawn(sessions::bind(shared.clone())),
         tokio::spawn(connected::tell(shared.clone())),
         tokio::spawn(resync::run(shared.clone())),
-        tokio::spawn(announce(shared.clone())),
+        tokio::spawn(resync::announce(shared.clone())),
     ]
 }
 
@@ -365,7 +379,7 @@ impl Agent {
         info!("this epoch is over here: engines move on, and Raft stops");
         door.close(match over {
             Over::Newer => "a later epoch was founded: this server joins it",
-            Over::Seal => "half of the voters are left, and go on in a new epoch",
+            Over::Seal => "this log is sealed: those that are left go on in a new epoch",
         });
         self.ending.send_replace(true);
         for running in self.loops {
@@ -376,6 +390,7 @@ impl Agent {
         if over == Over::Seal {
             let mut volume = membership::open(storage).await?;
             volume.seal()?;
+            host.set_extent(volume.extent());
             host.set_sealed(Some(volume.extent()));
         }
         // The API server may be out of reach: then the Lease runs out by itself.
@@ -415,24 +430,6 @@ async fn start_raft(surroundings: &Surroundings, stay: Stay) -> anyhow::Result<H
     let raft = raft::start_among(volume, options, links.clone()).await?;
     host.set_handle(Some(raft.clone()));
     Ok(raft)
-}
-
-/// Tells the others who holds the resync Lease.
-async fn announce(shared: Arc<Shared>) {
-    let mut leadership = shared.candidacy.leadership.clone();
-    let mut said = None;
-    loop {
-        let holder = leader_of(&leadership.borrow_and_update(), &shared.config.server);
-        if said != holder {
-            info!("resync leader: {}", holder.as_ref().map_or("nobody", |holder| holder.as_str()));
-            shared.host.set_resync_leader(holder.as_ref().map_or("", |holder| holder.as_str()));
-            said = holder;
-        }
-        tokio::select! {
-            changed = leadership.changed() => if changed.is_err() { return },
-            () = shared.stopping() => return,
-        }
-    }
 }
 
 /// The server in a Lease's holder identity, which is `SERVER_RUN`.

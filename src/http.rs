@@ -12,6 +12,7 @@ mod health;
 mod own;
 mod page;
 mod pause;
+mod recover;
 pub mod rows;
 mod serve;
 pub mod source;
@@ -24,6 +25,7 @@ pub use explain::{Change, Explanation};
 pub use own::{PlanAnswer, WaitingRow};
 pub use page::{MAX_LIMIT, Page};
 pub use pause::{AdoptAnswer, PauseAnswer};
+pub use recover::{RecoverAnswer, RecoverServer, SetAside};
 pub use serve::serve;
 pub use whatif::{StepRow, WhatIfAnswer};
 pub use writer::From;
@@ -114,6 +116,7 @@ pub fn router(face: Face) -> Router {
         .route("/api/1/kaa/plan", get(own::plan))
         .route("/api/1/kaa/pause", get(pause::shown).put(pause::pause).delete(pause::resume))
         .route("/api/1/kaa/adopt", post(pause::adopt))
+        .route("/api/1/kaa/recover", get(recover::shown).post(recover::recover))
         .route("/api/1/kaa/explain/{*subject}", get(explain::explain))
         .fallback(unknown)
         .method_not_allowed_fallback(unknown)

@@ -2,11 +2,12 @@
 //!
 //! [`gate`] says what an agent does before its Raft starts, [`seen`] what one does whose Raft runs, when they look at the
 //! anchor; [`change`] what the Raft leader does about who votes; [`overrule`] when, and by whom, a new epoch is begun
-//! without a majority of the old one. `model/` explores all that can happen with these same functions.
+//! without a majority of the old one; [`recover`] the same on a person's word, where something may be lost. `model/` explores all that can happen with these same functions.
 
 pub mod change;
 pub mod logs;
 pub mod overrule;
+pub mod recover;
 
 pub use change::{Change, Member, Membership, next_change};
 

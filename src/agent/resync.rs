@@ -168,6 +168,24 @@ fn report(reported: &mut Vec<Waiting>, last: LastPass, shared: &Shared) {
     *shown = Some(if last.lines.is_empty() { LastPass { lines: before.lines, at: before.at, ..last } } else { last });
 }
 
+/// Tells the others who holds the resync Lease.
+pub async fn announce(shared: Arc<Shared>) {
+    let mut leadership = shared.candidacy.leadership.clone();
+    let mut said = None;
+    loop {
+        let holder = super::leader_of(&leadership.borrow_and_update(), &shared.config.server);
+        if said != holder {
+            info!("resync leader: {}", holder.as_ref().map_or("nobody", |holder| holder.as_str()));
+            shared.host.set_resync_leader(holder.as_ref().map_or("", |holder| holder.as_str()));
+            said = holder;
+        }
+        tokio::select! {
+            changed = leadership.changed() => if changed.is_err() { return },
+            () = shared.stopping() => return,
+        }
+    }
+}
+
 impl Shared {
     /// Proposes in a duty of this agent; an error is a sentence.
     pub async fn propose(&self, role: Role, command: Command) -> Result<Outcome, String> {

@@ -64,7 +64,8 @@ impl Command {
             | Self::DeleteDatabase { .. }
             | Self::PauseResync { .. }
             | Self::ResumeResync
-            | Self::AdoptAnchor { .. } => Version(0, 1, 0),
+            | Self::AdoptAnchor { .. }
+            | Self::AcceptLoss { .. } => Version(0, 1, 0),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::raft::{Node, snapshot};
 use kaa_core::domain::archive::{Claim, Marker, Ordinal, RemovalReason};
 use kaa_core::domain::command::{Actor, Command, Expected, Fence, Request, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
-use kaa_core::domain::ids::{ArchiveId, Millis, RaftId, ResyncEpoch, SessionNumber, StartId};
+use kaa_core::domain::ids::{ArchiveId, MembershipEpoch, Millis, RaftId, ResyncEpoch, SessionNumber, StartId};
 use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration, Stop};
 use kaa_core::domain::server::Server;
 use openraft::EntryPayload;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Every command by name: a new one fails to compile in `name`, and then the test until it has its line.
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 21] = [
     "FoundDomain",
     "AdmitServer",
     "BeginResync",
@@ -38,6 +38,7 @@ const NAMES: [&str; 20] = [
     "ResumeResync",
     "AdoptAnchor",
     "ReportHistory",
+    "AcceptLoss",
 ];
 
 fn name(command: &Command) -> &'static str {
@@ -62,6 +63,7 @@ fn name(command: &Command) -> &'static str {
         Command::ResumeResync => 17,
         Command::AdoptAnchor { .. } => 18,
         Command::ReportHistory { .. } => 19,
+        Command::AcceptLoss { .. } => 20,
     }]
 }
 
@@ -191,6 +193,12 @@ fn commands() -> Vec<Command> {
             evidence: Evidence::default(),
         },
         Command::ReportHistory { process, session, history: 1 << 40 },
+        Command::AcceptLoss {
+            epoch: MembershipEpoch(2),
+            founder: "admin-0".into(),
+            at: Millis(1_795_278_622_045),
+            lost: "entries after 17 that only admin-1 may hold".to_owned(),
+        },
     ]
 }
 
