@@ -89,24 +89,13 @@ pub async fn pass_gate(pass: &Pass<'_>, volume: &mut Volume, stay: Stay) -> anyh
     let mut said = String::new();
     let mut old = Old::default();
     loop {
-        let read = match anchor::read(kubernetes, &config.anchor_name()).await {
-            Ok(read) => read.map(|(anchor, _)| anchor),
-            Err(error) => {
-                pass.say(&mut said, format!("the anchor could not be read: {error}"));
+        let (read, traces) = match read(pass, volume).await {
+            Ok(read) => read,
+            Err(why) => {
+                pass.say(&mut said, why);
                 pass.pause(volume, BACKOFF).await?;
                 continue;
             }
-        };
-        let traces = match (&read, &volume.local_log().domain) {
-            (None, None) => match traces(pass).await {
-                Ok(traces) => traces,
-                Err(why) => {
-                    pass.say(&mut said, why);
-                    pass.pause(volume, BACKOFF).await?;
-                    continue;
-                }
-            },
-            _ => Traces::default(),
         };
         match gate(read.as_ref(), &volume.local_log(), &traces) {
             Gate::CreateAnchor => {
@@ -147,6 +136,14 @@ pub async fn pass_gate(pass: &Pass<'_>, volume: &mut Volume, stay: Stay) -> anyh
             }
         }
     }
+}
+
+/// Reads what the gate is passed by: the anchor, and where there is none what speaks for a domain that was here.
+async fn read(pass: &Pass<'_>, volume: &Volume) -> Result<(Option<Anchor>, Traces), String> {
+    let read = anchor::read(pass.kubernetes, &pass.config.anchor_name()).await;
+    let read = read.map_err(|error| format!("the anchor could not be read: {error}"))?.map(|(anchor, _)| anchor);
+    let empty = read.is_none() && volume.local_log().domain.is_none();
+    Ok((read, if empty { traces(pass).await? } else { Traces::default() }))
 }
 
 /// Founds the anchor's epoch, where a person gave something up once nobody can commit any more in the one before. The inner
