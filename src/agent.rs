@@ -11,22 +11,19 @@ mod face;
 mod guards;
 mod identity;
 mod membership;
+mod ports;
 pub mod resync;
 pub mod sessions;
 
 use crate::auth::TokenVerifier;
-use crate::config::{
-    ALONE, Config, IDENTIFY_TIMEOUT, MAX_AGENT_CONNECTIONS, MAX_ENGINES, SHUTDOWN, VOUCH_WITHOUT_QUORUM,
-};
-use crate::http::{self, Face};
+use crate::config::{ALONE, Config, IDENTIFY_TIMEOUT, SHUTDOWN, VOUCH_WITHOUT_QUORUM};
 use crate::kubernetes::lease::{self, Candidacy, Leadership};
 use crate::kubernetes::watch::Watching;
 use crate::kubernetes::{self, Kubernetes, watch as watches};
+use crate::net::Tls;
 use crate::net::refusals::Port;
-use crate::net::{self, Entrance, Tls};
 use crate::peers::{self, Peers};
-use crate::proto::engine::engine_server::EngineServer;
-use crate::raft::{self, Handle, Host, Volume};
+use crate::raft::{self, Handle, Host, Volume, recovering};
 use announce::Begun;
 use anyhow::Context;
 use connected::Connected;
@@ -37,11 +34,12 @@ use kaa_core::observed::Observed;
 use kaa_core::resync::Policy;
 use kaa_core::resync::leadership::Settings;
 use membership::Pass;
+pub use ports::engine_service;
 use resync::LastPass;
 use std::ops::Range;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -76,6 +74,8 @@ pub struct Shared {
     stranded: Mutex<Option<String>>,
     /// What is wrong with the anchor, though this agent goes on.
     anchor_alarm: Mutex<Option<String>>,
+    /// Whether the audit trail has what a person gave up for this epoch, if one did.
+    loss_noted: AtomicBool,
     without_quorum: Mutex<Option<Instant>>,
     begun: Begun,
     over: watch::Sender<Option<Over>>,
@@ -225,9 +225,9 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     guards.watch(&config, &kubernetes);
     let mut servers = JoinSet::new();
     let face = guards.face(&config, door.clone()).await?;
-    serve_http(&mut servers, &config, face, guards.entrance(Port::Http), stop.clone()).await?;
-    serve_peers(&mut servers, &config, &host, &guards).await?;
-    serve_engines(&mut servers, &config, &door, &guards).await?;
+    ports::serve_http(&mut servers, &config, face, guards.entrance(Port::Http), stop.clone()).await?;
+    ports::serve_peers(&mut servers, &config, &host, &guards).await?;
+    ports::serve_engines(&mut servers, &config, &door, &guards).await?;
     let links = raft::Peers::new(Some(guards.tls.clone()));
     let living = live(Surroundings { config, kubernetes, storage, host, links, guards, door, stop });
     tokio::select! {
@@ -274,25 +274,40 @@ struct Agent {
 /// Lives until it is stopped, or Raft fails: passes the gate, starts Raft and all that rests on it, and does so again
 /// whenever the epoch moves on.
 pub async fn live(surroundings: Surroundings) -> anyhow::Result<()> {
+    let (questions, asked) = recovering::questions();
+    surroundings.door.set_questions(questions.clone());
+    surroundings.host.set_questions(questions);
+    tokio::select! {
+        lived = lives(&surroundings) => lived,
+        () = membership::answer(&surroundings, asked) => anyhow::bail!("people's questions are not answered any more"),
+    }
+}
+
+async fn lives(surroundings: &Surroundings) -> anyhow::Result<()> {
     let mut stop = surroundings.stop.clone();
     let mut stay = Stay::Begins;
     loop {
         let agent = tokio::select! {
-            begun = begin(&surroundings, stay) => begun?,
+            begun = begin(surroundings, stay) => begun?,
             // Nothing runs yet that would have to be handed over.
-            _ = stop.wait_for(|stop| *stop) => return Ok(()),
+            () = told(&mut stop) => return Ok(()),
         };
         let over = tokio::select! {
             over = agent.shared.over() => over,
             failure = agent.shared.raft.failed() => anyhow::bail!("raft has stopped: {failure}"),
-            _ = stop.wait_for(|stop| *stop) => {
+            () = told(&mut stop) => {
                 agent.end().await;
                 return Ok(());
             }
         };
-        agent.cease(&surroundings, over).await?;
+        agent.cease(surroundings, over).await?;
         stay = Stay::GoesOn;
     }
+}
+
+/// Until the agent is to end. What a watch lends is given back at once: whoever sends would wait for it.
+async fn told(stop: &mut watch::Receiver<bool>) {
+    drop(stop.wait_for(|stop| *stop).await);
 }
 
 /// Passes the gate, starts Raft and all that rests on it.
@@ -322,6 +337,7 @@ async fn begin(surroundings: &Surroundings, stay: Stay) -> anyhow::Result<Agent>
         waits: Mutex::default(),
         stranded: Mutex::default(),
         anchor_alarm: Mutex::default(),
+        loss_noted: AtomicBool::new(false),
         without_quorum: Mutex::default(),
         begun,
         over: watch::Sender::default(),
@@ -331,11 +347,6 @@ async fn begin(surroundings: &Surroundings, stay: Stay) -> anyhow::Result<Agent>
     door.open(shared.clone());
     let loops = start_loops(&shared);
     Ok(Agent { shared, ending, released, loops })
-}
-
-/// The gRPC service that engines are served by, while there is a running agent behind the door.
-pub fn engine_service(door: Arc<Door>) -> EngineServer<sessions::Service> {
-    EngineServer::new(sessions::Service(door)).max_decoding_message_size(MAX_ENGINE_MESSAGE)
 }
 
 /// Starts what goes on until the agent ends. The first four are Raft's, and go on while a server that leaves is voted out.
@@ -392,7 +403,7 @@ impl Agent {
         info!("this epoch is over here: engines move on, and Raft stops");
         door.close(match over {
             Over::Newer => "a later epoch was founded: this server joins it",
-            Over::Seal => "half of the voters are left, and go on in a new epoch",
+            Over::Seal => "this log is sealed: those that are left go on in a new epoch",
         });
         self.ending.send_replace(true);
         for running in self.loops {
@@ -403,6 +414,7 @@ impl Agent {
         if over == Over::Seal {
             let mut volume = membership::open(storage).await?;
             volume.seal()?;
+            host.set_extent(volume.extent());
             host.set_sealed(Some(volume.extent()));
         }
         // The API server may be out of reach: then the Lease runs out by itself.
@@ -461,55 +473,6 @@ fn leader_of(leadership: &Leadership, own: &ServerId) -> Option<ServerId> {
         Leadership::Follower { holder: None } | Leadership::Unknown { .. } => None,
     }
 }
-
-async fn bind(address: std::net::SocketAddr, what: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address} for {what}"))
-}
-
-type Servers = JoinSet<anyhow::Result<()>>;
-
-async fn serve_http(
-    servers: &mut Servers,
-    config: &Config,
-    face: Face,
-    entrance: Entrance,
-    mut stop: watch::Receiver<bool>,
-) -> anyhow::Result<()> {
-    let listener = bind(config.listen_http, "the REST API").await?;
-    servers.spawn(async move {
-        let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
-        http::serve(listener, http::router(face), Some(entrance), stopped).await;
-        // The API ends with the agent, not before it.
-        std::future::pending().await
-    });
-    Ok(())
-}
-
-/// Served until the process ends: leadership is handed over through it.
-async fn serve_peers(servers: &mut Servers, config: &Config, host: &Host, guards: &Guards) -> anyhow::Result<()> {
-    let listener = bind(config.listen_peers, "other agents").await?;
-    let incoming = net::incoming(listener, MAX_AGENT_CONNECTIONS, Some(guards.entrance(Port::Peers)));
-    let service = raft::Service::serve(host.clone(), guards.admission(config));
-    let router = net::server().add_service(service);
-    servers.spawn(async move { router.serve_with_incoming(incoming).await.context("the port for other agents") });
-    Ok(())
-}
-
-async fn serve_engines(
-    servers: &mut Servers,
-    config: &Config,
-    door: &Arc<Door>,
-    guards: &Guards,
-) -> anyhow::Result<()> {
-    let listener = bind(config.listen_engines, "engines").await?;
-    let incoming = net::incoming(listener, MAX_ENGINES, Some(guards.entrance(Port::Engines)));
-    let router = net::engine_server().add_service(engine_service(door.clone()));
-    servers.spawn(async move { router.serve_with_incoming(incoming).await.context("the port for engines") });
-    Ok(())
-}
-
-/// The greatest message of an engine: a registration with many labels.
-const MAX_ENGINE_MESSAGE: usize = 256 * 1024;
 
 /// How long a linearizable read of the API may take.
 const LINEARIZE: Duration = Duration::from_secs(5);

@@ -12,6 +12,7 @@ mod demo;
 mod explain;
 mod pause;
 mod plan;
+mod recover;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -49,6 +50,9 @@ enum Command {
     /// Says that the domain belongs to this Kubernetes from now on, after it was restored into another than it was founded in:
     /// the resync takes things away again. Makes the anchor Lease if it is missing
     Adopt(adopt::Adopt),
+    /// Has the group of admin servers go on without those that are away, and without what only they hold: the last resort, after
+    /// more of them were lost at once than the rest can do without
+    Recover(recover::Recover),
     /// Makes a CA and certificates, for clusters without cert-manager
     #[command(subcommand)]
     Certificates(certificates::Certificates),
@@ -123,6 +127,7 @@ impl Cli {
             Command::Pause(pause) => ("pause", asking(pause.run())),
             Command::Resume(resume) => ("resume", asking(resume.run())),
             Command::Adopt(adopt) => ("adopt", asking(adopt.run())),
+            Command::Recover(recover) => ("recover", asking(recover.run())),
             Command::Certificates(certificates) => ("certificates", certificates.run().map_err(Error::from)),
             #[cfg(feature = "demo")]
             Command::Demo(demo) => return demo::main(demo),

@@ -13,6 +13,7 @@ mod membership;
 mod own;
 mod page;
 mod pause;
+mod recover;
 pub mod rows;
 mod serve;
 pub mod source;
@@ -26,6 +27,7 @@ pub use membership::{MembershipAnswer, SaidRow};
 pub use own::{PlanAnswer, WaitingRow};
 pub use page::{MAX_LIMIT, Page};
 pub use pause::{AdoptAnswer, PauseAnswer};
+pub use recover::{RecoverAnswer, RecoverServer, SetAside};
 pub use serve::serve;
 pub use whatif::{StepRow, WhatIfAnswer};
 pub use writer::From;
@@ -117,6 +119,7 @@ pub fn router(face: Face) -> Router {
         .route("/api/1/kaa/membership", get(membership::membership))
         .route("/api/1/kaa/pause", get(pause::shown).put(pause::pause).delete(pause::resume))
         .route("/api/1/kaa/adopt", post(pause::adopt))
+        .route("/api/1/kaa/recover", get(recover::shown).post(recover::recover))
         .route("/api/1/kaa/explain/{*subject}", get(explain::explain))
         .fallback(unknown)
         .method_not_allowed_fallback(unknown)

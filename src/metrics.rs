@@ -362,6 +362,7 @@ pub fn command_name(command: &Command) -> &'static str {
         Command::PauseResync { .. } => "pause_resync",
         Command::ResumeResync => "resume_resync",
         Command::AdoptAnchor { .. } => "adopt_anchor",
+        Command::AcceptLoss { .. } => "accept_loss",
         Command::SetValue { .. } => "set_value",
         Command::StopProcess { .. } => "stop_process",
         Command::EvictProcess { .. } => "evict_process",

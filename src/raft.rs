@@ -14,6 +14,7 @@ pub mod admission;
 pub mod backend;
 pub mod disk;
 pub mod handle;
+pub mod recovering;
 pub mod refused;
 pub mod runtime;
 pub mod sealing;

@@ -25,7 +25,10 @@ use audit::{Audit, Record, Subject};
 use command::{Actor, Command, Entry, Outcome, Refusal};
 use database::{Database, DatabaseState, Incarnation};
 use evidence::Evidence;
-use ids::{ArchiveId, ClusterName, DatabaseName, DomainId, Millis, ResyncEpoch, ServerId, SessionNumber, StartId, Uid};
+use ids::{
+    ArchiveId, ClusterName, DatabaseName, DomainId, MembershipEpoch, Millis, ResyncEpoch, ServerId, SessionNumber,
+    StartId, Uid,
+};
 pub use pause::Pause;
 use process::{DurableState, EngineKind, EngineState, ExitReason, Process, SessionState, Stop, Tombstone};
 use serde::{Deserialize, Serialize};
@@ -68,6 +71,9 @@ pub struct Domain {
     /// Set while a person has paused the resync.
     #[serde(default)]
     pub paused: Option<Pause>,
+    /// The last epoch for which it was noted that a person gave up what only others had.
+    #[serde(default)]
+    pub lossy_epoch: MembershipEpoch,
     /// Who changed what, why, and on what evidence.
     pub audit: Audit,
     /// The archive id given last.
@@ -146,6 +152,7 @@ impl Domain {
             Command::AdoptAnchor { known, anchor, why, evidence } => {
                 self.adopt_anchor(&actor, &known, anchor, &why, evidence)
             }
+            Command::AcceptLoss { epoch, founder, at, lost } => self.accept_loss(&actor, epoch, founder, at, &lost),
             Command::SetValue { key, value, expected } => self.set_value(&actor, key, value, &expected),
             Command::StopProcess { process, how } => self.stop_process(&actor, process, how),
             Command::EvictProcess { process } => self.evict_process(&actor, process),

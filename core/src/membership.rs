@@ -2,12 +2,14 @@
 //!
 //! [`gate`] says what an agent does before its Raft starts, [`seen`] what one does whose Raft runs, when they look at the
 //! anchor; [`change`] what the Raft leader does about who votes; [`overrule`] when, and by whom, a new epoch is begun
-//! without a majority of the old one. [`findings`], [`scaling`] and [`standing`] say to people what is so. `model/` explores all that can happen with these same functions.
+//! without a majority of the old one; [`recover`] the same on a person's word, where something may be lost. [`findings`],
+//! [`scaling`] and [`standing`] say to people what is so. `model/` explores all that can happen with these same functions.
 
 pub mod change;
 pub mod findings;
 pub mod logs;
 pub mod overrule;
+pub mod recover;
 pub mod scaling;
 pub mod standing;
 

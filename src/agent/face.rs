@@ -4,6 +4,7 @@ mod standing;
 
 use super::{LINEARIZE, Shared};
 use crate::config::{Config, ordinal_of};
+use crate::http::RecoverAnswer;
 use crate::http::source::{
     Awaits, Check, Health, LastPass, Membership, MembershipReport, NoQuorum, NotWritten, Note, Peer, PlanReport,
     ReadAnchor, Source, Status, Written,
@@ -14,6 +15,7 @@ use crate::kubernetes::rights::Rights;
 use crate::metrics::group_waits;
 use crate::net::Tls;
 use crate::raft::ProposeError;
+use crate::raft::recovering::{self, Questions};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
@@ -27,28 +29,37 @@ use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::outcome::WhatIf;
 use kaa_core::resync::{plan, whatif};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 /// Stands before the agent until Raft runs.
 pub struct Door {
     server: ServerId,
+    domain: String,
     tls: Tls,
     rights: Rights,
     waits: Mutex<String>,
     shared: RwLock<Option<Arc<Shared>>>,
+    questions: OnceLock<Questions>,
 }
 
 impl Door {
     /// Makes it, closed.
     pub fn new(config: &Config, tls: Tls, rights: Rights) -> Self {
         let waits = Mutex::new("starting".to_owned());
-        Self { server: config.server.clone(), tls, rights, waits, shared: RwLock::default() }
+        let (server, domain) = (config.server.clone(), config.domain.clone());
+        Self { server, domain, tls, rights, waits, shared: RwLock::default(), questions: OnceLock::new() }
     }
 
     /// Notes why Raft does not run yet.
     pub fn waits(&self, why: String) {
         *self.waits.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    /// Has people's questions for what may be lost go there from now on.
+    pub fn set_questions(&self, questions: Questions) {
+        // An agent lives once behind its door.
+        let _ = self.questions.set(questions);
     }
 
     /// Shows the running agent from now on.
@@ -67,7 +78,8 @@ impl Door {
         self.shared.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn why_not(&self) -> String {
+    /// Why there is none.
+    pub fn why_not(&self) -> String {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -118,6 +130,19 @@ impl Source for Door {
                 Some(shared) => read_anchor(&shared).await,
                 None => Err(self.why_not()),
             }
+        }
+        .boxed()
+    }
+
+    fn name(&self) -> String {
+        self.domain.clone()
+    }
+
+    fn recover(&self, accepted_by: Option<String>) -> BoxFuture<'_, Result<RecoverAnswer, String>> {
+        async {
+            let questions = self.questions.get().ok_or("this agent starts")?;
+            let answer = recovering::ask(questions, accepted_by, false).await?;
+            serde_json::from_str(&answer).map_err(|error| error.to_string())
         }
         .boxed()
     }

@@ -2,21 +2,25 @@
 //! be; one that leaves stays until it does not vote any more.
 //!
 //! `gate`: before Raft starts. `follow`: what ends it. `overrule`: going on without a majority.
+//! `recover`: the same on a person's word; `gone`: what its founder waits for.
 
 mod follow;
 mod gate;
+mod gone;
 mod overrule;
+mod recover;
 
 pub use follow::follow;
 pub use gate::{Pass, open, pass_gate};
+pub use recover::answer;
 
 use super::Shared;
 use crate::config::{BACKOFF, DRAIN, MEMBERSHIP_PERIOD, OWNER_SILENCE, ordinal_of};
 use crate::kubernetes::anchor;
 use crate::proto::raft::JoinRequest;
 use crate::raft::Role as RaftRole;
-use kaa_core::domain::command::{Command, Role};
-use kaa_core::domain::ids::{RaftId, ServerId};
+use kaa_core::domain::command::{Actor, Command, Outcome, Role};
+use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
 use kaa_core::domain::process::SessionState;
 use kaa_core::domain::server::Server;
 use kaa_core::membership::change::Step;
@@ -24,6 +28,7 @@ use kaa_core::membership::{Change, Membership, next_change};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -116,6 +121,9 @@ async fn scaled(shared: &Shared, observed: &mut watch::Receiver<u64>, judged: Op
 async fn step(shared: &Shared, led_since: Instant) -> Result<(), String> {
     found_domain(shared).await?;
     admit_myself(shared).await?;
+    if let Err(why) = note_loss(shared).await {
+        debug!("what was given up for this epoch is not noted yet: {why}");
+    }
     let mut membership = shared.raft.membership();
     count_on_those_who_answer(shared, &mut membership).await;
     let current =
@@ -221,6 +229,30 @@ async fn found_domain(shared: &Shared) -> Result<(), String> {
     }
     let command = Command::FoundDomain { domain: anchor.domain, name: shared.config.domain.clone(), anchor: uid };
     shared.propose(Role::RaftLeader, command).await.map(drop)
+}
+
+/// Has the audit trail say who gave up what for this epoch, if somebody did: the anchor keeps that until then.
+async fn note_loss(shared: &Shared) -> Result<(), String> {
+    let epoch = shared.raft.status().epoch;
+    if shared.loss_noted.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    // The first epoch is founded out of nothing.
+    let read = match epoch {
+        MembershipEpoch(0 | 1) => None,
+        _ => anchor::read_loss(&shared.kubernetes, &shared.config.anchor_name()).await.map_err(|e| e.to_string())?,
+    };
+    let noted = shared.raft.read(|domain| domain.lossy_epoch);
+    if let Some((of, loss)) = read.filter(|(of, _)| *of == epoch && noted < epoch) {
+        let anchor::Loss { by, at, founder, lost } = loss;
+        let actor = Actor { role: Role::Person, name: by };
+        let noted = shared.propose_as(actor, Command::AcceptLoss { epoch: of, founder, at, lost }).await;
+        if let (_, Outcome::Refused(why)) = noted.map_err(|error| error.to_string())? {
+            return Err(why.to_string());
+        }
+    }
+    shared.loss_noted.store(true, Ordering::Relaxed);
+    Ok(())
 }
 
 async fn admit_myself(shared: &Shared) -> Result<(), String> {

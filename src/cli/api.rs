@@ -25,6 +25,8 @@ pub(super) enum Error {
     NoAnswer { url: String, source: client::Error },
     #[error("{0}")]
     Refused(String),
+    #[error("the terminal fails")]
+    Terminal(#[source] std::io::Error),
     #[error("what answers at {url} does not speak like an agent: {why}")]
     Strange { url: String, why: String },
 }
@@ -53,6 +55,11 @@ impl Api {
     /// The same, saying who asks.
     pub(super) fn by(self, writing: &Writing) -> Self {
         Self { credentials: writing.basic_creds.clone(), ..self }
+    }
+
+    /// The same, for answers that take their time.
+    pub(super) fn patient(self) -> Self {
+        Self { client: self.client.patient(), ..self }
     }
 
     /// Asks for a change.

@@ -23,6 +23,9 @@ use url::{Host, Url};
 /// How long to wait for one answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The same where the agent waits for others: longer than it gives itself for any request.
+const LONG_TIMEOUT: Duration = Duration::from_secs(25);
+
 /// How long to wait for a connection: an address where nobody lives often answers nothing at all.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -106,6 +109,7 @@ pub(super) struct Client {
     host: String,
     port: u16,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+    patience: Duration,
 }
 
 impl Client {
@@ -124,7 +128,12 @@ impl Client {
             }
             _ => None,
         };
-        Ok(Self { host, port, tls })
+        Ok(Self { host, port, tls, patience: TIMEOUT })
+    }
+
+    /// The same, for answers that take their time.
+    pub(super) fn patient(self) -> Self {
+        Self { patience: LONG_TIMEOUT, ..self }
     }
 
     /// Sends a request, with the value of its `authorization` and its body in JSON if there are any.
@@ -146,7 +155,7 @@ impl Client {
                 request.header(header::CONTENT_TYPE, "application/json").body(Body::from(body.to_string()))?
             }
         };
-        timeout(TIMEOUT, self.exchange(request)).await.map_err(|_| Error::Late(TIMEOUT))?
+        timeout(self.patience, self.exchange(request)).await.map_err(|_| Error::Late(self.patience))?
     }
 
     async fn exchange(&self, request: Request<Body>) -> Result<Answer, Error> {

@@ -39,6 +39,7 @@ async fn run(line: &str, server: &str) -> Result<String, api::Error> {
         Command::Pause(pause) => pause.run().await,
         Command::Resume(resume) => resume.run().await,
         Command::Adopt(adopt) => adopt.run().await,
+        Command::Recover(recover) => recover.run().await,
         _ => unreachable!("the others ask no server"),
     }
 }
@@ -51,6 +52,20 @@ async fn check(name: &str, fake: Fake, line: &str) {
 fn the_arguments_are_consistent() {
     use clap::CommandFactory;
     Cli::command().debug_assert();
+}
+
+#[tokio::test]
+async fn recover() {
+    check("recover-dry-run", fake::source(), "recover --dry-run").await;
+    check("recover-done", fake::source(), "recover --accept-data-loss --yes").await;
+    let mut needless = fake::source();
+    needless.recover.as_mut().unwrap().refusal = Some("a majority answers".to_owned());
+    let refused = run_on(needless, "recover --accept-data-loss --yes").await.unwrap_err();
+    assert_eq!(refused.to_string(), "a majority answers");
+    for wrong in ["recover", "recover --yes", "recover --dry-run --accept-data-loss", "recover --dry-run --yes"] {
+        let words = ["kaa"].into_iter().chain(wrong.split(' '));
+        assert!(Cli::try_parse_from(words).is_err(), "{wrong}");
+    }
 }
 
 #[tokio::test]

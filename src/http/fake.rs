@@ -1,5 +1,6 @@
 //! A source for tests: a domain made by real commands, and peers made up.
 
+use super::recover::{RecoverAnswer, RecoverServer, SetAside};
 use super::source::{
     Awaits, Check, Health, LastPass, Membership, MembershipReport, NoQuorum, NotWritten, Peer, PlanReport, ReadAnchor,
     Source, Status, Written,
@@ -41,6 +42,7 @@ pub(crate) struct Fake {
     pub(crate) health: Health,
     pub(crate) membership: MembershipReport,
     pub(crate) anchor: Result<ReadAnchor, String>,
+    pub(crate) recover: Result<RecoverAnswer, String>,
 }
 
 impl Source for Fake {
@@ -75,6 +77,20 @@ impl Source for Fake {
     fn read_anchor(&self) -> BoxFuture<'_, Result<ReadAnchor, String>> {
         let read = self.anchor.clone();
         async { read }.boxed()
+    }
+
+    fn name(&self) -> String {
+        "nuodb".to_owned()
+    }
+
+    fn recover(&self, accepted_by: Option<String>) -> BoxFuture<'_, Result<RecoverAnswer, String>> {
+        let mut answer = self.recover.clone();
+        if let (Some(by), Ok(answer)) = (accepted_by, &mut answer)
+            && answer.refusal.is_none()
+        {
+            (answer.begun, answer.waits) = (Some(answer.epoch + 1), Some(format!("accepted by {by}")));
+        }
+        async { answer }.boxed()
     }
 
     fn plan(&self) -> PlanReport {
@@ -358,6 +374,53 @@ pub(crate) fn source() -> Fake {
         plan: plan(),
         anchor: Ok(anchor("d-1")),
         membership: membership(),
+        recover: Ok(recover()),
         health: Health { live: vec![check("loop")], ready: vec![check("raft"), check("disk")], notes: vec![] },
+    }
+}
+
+/// One of three is wanted and left.
+fn recover() -> RecoverAnswer {
+    let (id, wanted, votes) = ("admin-0".to_owned(), true, true);
+    let (raft_id, role) = ("100".to_owned(), Some("FOLLOWER".to_owned()));
+    let left = RecoverServer {
+        id,
+        wanted,
+        votes,
+        raft_id,
+        role,
+        epoch: 1,
+        last_term: 3,
+        last_index: 17,
+        ..Default::default()
+    };
+    let away = |id: &str| RecoverServer {
+        id: id.to_owned(),
+        votes: true,
+        silent: Some(format!("no answer from {id}.nuodb.default.svc.cluster.local:48005")),
+        ..RecoverServer::default()
+    };
+    let readable = SetAside {
+        name: "set-aside-2-77".to_owned(),
+        epoch: 2,
+        raft_id: "77".to_owned(),
+        last_index: Some(15),
+        unreadable: None,
+    };
+    let (name, unreadable) = ("set-aside-1-76".to_owned(), Some("it is damaged".to_owned()));
+    let damaged = SetAside { name, epoch: 1, raft_id: "76".to_owned(), last_index: None, unreadable };
+    RecoverAnswer {
+        name: "nuodb".to_owned(),
+        domain: "d-1".to_owned(),
+        epoch: 3,
+        anchor_epoch: 3,
+        server: "admin-0".to_owned(),
+        servers: vec![left, away("admin-1"), away("admin-2")],
+        founder: Some("admin-0".to_owned()),
+        last_index: 17,
+        lost: Some("entries after 17 that only admin-1, admin-2 may hold".to_owned()),
+        outside: vec!["admin-1".to_owned(), "admin-2".to_owned()],
+        set_aside: vec![readable, damaged],
+        ..RecoverAnswer::default()
     }
 }

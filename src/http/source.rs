@@ -1,5 +1,6 @@
 //! What the REST API is fed from: the door between `http` and the modules that know Raft, peers and Kubernetes.
 
+use super::recover::RecoverAnswer;
 use crate::proto::raft::StatusReply;
 use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
@@ -30,6 +31,11 @@ pub trait Source: Send + Sync + 'static {
     fn write(&self, actor: Actor, command: Command) -> BoxFuture<'_, Result<Written, NotWritten>>;
     /// Reads the anchor of the domain afresh; makes it, for this domain, if there is none. A failure is a sentence.
     fn read_anchor(&self) -> BoxFuture<'_, Result<ReadAnchor, String>>;
+    /// The domain's name, as this agent was told.
+    fn name(&self) -> String;
+    /// What may be lost if the group goes on without those that are away; done, if somebody accepts it. A failure is a
+    /// sentence.
+    fn recover(&self, accepted_by: Option<String>) -> BoxFuture<'_, Result<RecoverAnswer, String>>;
     /// What the next resync pass would propose.
     fn plan(&self) -> PlanReport;
     /// Who votes, and what is waited for.

@@ -6,9 +6,10 @@
 use super::{Kubernetes, asked};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kaa_core::domain::ids::{DomainId, MembershipEpoch, RaftId, ServerId, Uid};
+use kaa_core::domain::ids::{DomainId, MembershipEpoch, Millis, RaftId, ServerId, Uid};
 use kaa_core::membership::Anchor;
 use kube::api::PostParams;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The annotation with the domain's id.
@@ -18,8 +19,21 @@ const EPOCH: &str = "kaa.dev/epoch";
 /// The annotation with the id of the Raft log that founds the epoch.
 const FOUNDER: &str = "kaa.dev/founder";
 
-/// The annotation of an epoch for which a person gave up what only others had.
+/// The annotation of an epoch for which a person gave up what only others had: a [`Loss`] in JSON.
 const LOSSY: &str = "kaa.dev/accepted-data-loss";
+
+/// What a person gave up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// Who, as the audit trail names them.
+    pub by: String,
+    /// When.
+    pub at: Millis,
+    /// The server whose log founds the epoch.
+    pub founder: ServerId,
+    /// What was lost, as the person was told.
+    pub lost: String,
+}
 
 /// Why the anchor is not known.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +51,9 @@ pub enum Error {
         /// What it says, if it is there.
         value: Option<String>,
     },
+    /// What was given up cannot be written.
+    #[error("what was given up cannot be written")]
+    Loss(#[source] serde_json::Error),
     /// The API server answered with a Lease that has no UID.
     #[error("lease {0} has no uid")]
     NoUid(String),
@@ -63,6 +80,19 @@ pub fn name(domain: &str, cluster: &str) -> String {
 /// Reads the anchor afresh. `None` means that there is none, for certain.
 pub async fn read(kubernetes: &Kubernetes, name: &str) -> Result<Option<(Anchor, Uid)>, Error> {
     kubernetes.read::<Lease>(name).await?.map(|lease| parse(name, &lease)).transpose()
+}
+
+/// What a person gave up for the anchor's epoch, by a fresh read. An annotation that is not understood, written by hand
+/// perhaps, is kept as it is.
+pub async fn read_loss(kubernetes: &Kubernetes, name: &str) -> Result<Option<(MembershipEpoch, Loss)>, Error> {
+    let Some(lease) = kubernetes.read::<Lease>(name).await? else { return Ok(None) };
+    let (anchor, _) = parse(name, &lease)?;
+    let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
+    let said = lease.metadata.annotations.and_then(|mut all| all.remove(LOSSY)).filter(|said| !said.is_empty());
+    Ok(said.map(|said| {
+        let plain = |_| Loss { by: "somebody".to_owned(), at: Millis(0), founder: holder.into(), lost: said.clone() };
+        (anchor.epoch, serde_json::from_str(&said).unwrap_or_else(plain))
+    }))
 }
 
 /// Creates the anchor, unless there is one. `server` is shown to people.
@@ -94,8 +124,15 @@ pub enum Swap {
     Moved,
 }
 
-/// Swaps the anchor for that of the next epoch, if it is still of the domain and of the epoch before.
-pub async fn swap(kubernetes: &Kubernetes, name: &str, next: &Anchor, server: &ServerId) -> Result<Swap, Error> {
+/// Swaps the anchor for that of the next epoch, if it is still of the domain and of the epoch before; `loss` is what a
+/// person gave up for it.
+pub async fn swap(
+    kubernetes: &Kubernetes,
+    name: &str,
+    next: &Anchor,
+    server: &ServerId,
+    loss: Option<&Loss>,
+) -> Result<Swap, Error> {
     let Some(lease) = kubernetes.read::<Lease>(name).await? else { return Ok(Swap::Moved) };
     let (now, _) = parse(name, &lease)?;
     if now.domain != next.domain || now.epoch.0 + 1 != next.epoch.0 {
@@ -106,6 +143,9 @@ pub async fn swap(kubernetes: &Kubernetes, name: &str, next: &Anchor, server: &S
     let annotations = changed.metadata.annotations.get_or_insert_default();
     annotations.remove(LOSSY);
     annotations.extend(said(next));
+    if let Some(loss) = loss {
+        annotations.insert(LOSSY.to_owned(), serde_json::to_string(loss).map_err(Error::Loss)?);
+    }
     changed.spec.get_or_insert_default().holder_identity = Some(server.to_string());
     let asked = asked::<Lease>("update", Some(name));
     // With the resourceVersion that was read: whoever was faster has another one.
@@ -196,6 +236,45 @@ mod tests {
         let create = async |name| super::create(&kubernetes, name, &anchor(), &"admin-0".into()).await;
         assert_eq!(create("new").await.expect("an answer"), Creation::Created("u1".into()));
         assert_eq!(create("old").await.expect("an answer"), Creation::AlreadyThere);
+    }
+
+    #[tokio::test]
+    async fn what_was_given_up_is_read_as_it_was_written() {
+        use crate::kubernetes::fake;
+        use axum::routing::get;
+        let kept = std::sync::Arc::new(std::sync::Mutex::new(Lease {
+            metadata: ObjectMeta { annotations: Some(said(&Anchor { lossy: false, ..anchor() })), ..lease().metadata },
+            ..lease()
+        }));
+        let (read, write) = (kept.clone(), kept.clone());
+        let route = get(move || async move { axum::Json(read.lock().unwrap().clone()) }).put(
+            move |axum::Json(lease): axum::Json<Lease>| async move {
+                *write.lock().unwrap() = lease.clone();
+                axum::Json(lease)
+            },
+        );
+        let path = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/kaa-default-anchor";
+        let kubernetes = fake::kubernetes(axum::Router::new().route(path, route));
+        let lost = "entries after 17 that only admin-1 may hold".to_owned();
+        let loss = Loss { by: "user ann".to_owned(), at: Millis(5), founder: "admin-0".into(), lost };
+        let swap = async |epoch, loss| {
+            let next = Anchor { epoch: MembershipEpoch(epoch), lossy: Option::is_some(&loss), ..anchor() };
+            super::swap(&kubernetes, "kaa-default-anchor", &next, &"admin-0".into(), loss).await.expect("an answer")
+        };
+        let given_up = async || read_loss(&kubernetes, "kaa-default-anchor").await.expect("an answer");
+        assert_eq!(given_up().await, None);
+        assert_eq!(swap(3, Some(&loss)).await, Swap::Moved, "an epoch is left out");
+        assert_eq!(swap(2, Some(&loss)).await, Swap::Swapped);
+        assert_eq!(given_up().await, Some((MembershipEpoch(2), loss.clone())));
+        assert!(parse("x", &kept.lock().unwrap()).expect("an anchor").0.lossy);
+        // A later epoch without a loss does not inherit it.
+        assert_eq!(swap(3, None).await, Swap::Swapped);
+        assert_eq!(given_up().await, None);
+        let by_hand = |lease: &mut Lease| {
+            lease.metadata.annotations.get_or_insert_default().insert(LOSSY.to_owned(), "true".to_owned());
+        };
+        by_hand(&mut kept.lock().unwrap());
+        assert_eq!(given_up().await.expect("a loss").1.lost, "true");
     }
 
     #[test]

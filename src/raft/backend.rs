@@ -104,13 +104,22 @@ pub enum Engine {
 const FILES: [&str; 2] = ["raft.redb", "raft.sled"];
 
 impl Engine {
-    /// Opens the log in a directory, or creates it.
-    pub(super) fn open(self, disk: &dyn Disk, dir: &Path) -> Result<Box<dyn Backend>, Error> {
-        let own = match self {
+    fn file(self) -> &'static str {
+        match self {
             Self::Redb => FILES[0],
             #[cfg(feature = "sled")]
             Self::Sled => FILES[1],
-        };
+        }
+    }
+
+    /// Whether there is a log in a directory.
+    pub(super) fn exists(self, dir: &Path) -> bool {
+        dir.join(self.file()).exists()
+    }
+
+    /// Opens the log in a directory, or creates it.
+    pub(super) fn open(self, disk: &dyn Disk, dir: &Path) -> Result<Box<dyn Backend>, Error> {
+        let own = self.file();
         let other = FILES.iter().filter(|file| **file != own).map(|file| dir.join(file));
         if let Some(path) = other.into_iter().find(|path| path.try_exists().unwrap_or(true)) {
             return Err(Error::OtherEngine { path });

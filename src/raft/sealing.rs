@@ -46,6 +46,17 @@ impl Host {
         matches!(*self.sealing().borrow(), Sealing::Sealed(_))
     }
 
+    /// Has the log sealed, unless it is.
+    pub(super) fn ask_to_seal(&self, by: String) {
+        self.sealing().send_if_modified(|sealing| {
+            let open = matches!(sealing, Sealing::Open);
+            if open {
+                *sealing = Sealing::Asked(by);
+            }
+            open
+        });
+    }
+
     /// Has the log sealed for another agent of its domain and epoch, and says what it holds.
     pub(super) async fn seal_for(&self, request: SealRequest) -> SealReply {
         let refused = |reason: String| SealReply { reason, server: self.server().to_string(), ..SealReply::default() };
@@ -54,13 +65,7 @@ impl Host {
         if request.domain != domain || request.epoch != local.epoch.0 {
             return refused(format!("this is domain '{domain}', epoch {}", local.epoch));
         }
-        self.sealing().send_if_modified(|sealing| {
-            let open = matches!(sealing, Sealing::Open);
-            if open {
-                *sealing = Sealing::Asked(request.server);
-            }
-            open
-        });
+        self.ask_to_seal(request.server);
         let mut sealing = self.sealing().subscribe();
         let sealed = sealing.wait_for(|sealing| matches!(sealing, Sealing::Sealed(_)));
         match tokio::time::timeout(SEAL_TIMEOUT, sealed).await.map(|sealed| sealed.map(|sealed| sealed.clone())) {

@@ -2,17 +2,19 @@
 
 use super::admission::{Admission, Speaker};
 use super::handle::{Handle, sentence};
+use super::recovering::{Accepting, Questions};
 use super::sealing::Sealing;
 use super::snapshot::{self, Incoming};
 use super::status::{Role, Status};
 use super::transport::{MAX_MESSAGE_BYTES, MAX_PART_BYTES};
-use super::types::{Append, Node, Proposal, Snapshot, Transfer, Vote, VoteRequest};
+use super::types::{Append, Node, Proposal, Snapshot, Transfer, Vote, VoteRequest, bare_term};
+use super::volume::Extent;
 use super::wire::{self, SnapshotHead};
 use crate::clock;
 use crate::proto::raft::raft_server::{Raft, RaftServer};
 use crate::proto::raft::{
-    Fenced, JoinReply, JoinRequest, Message, Reply, SealReply, SealRequest, SnapshotPart, StatusReply, StatusRequest,
-    reply, snapshot_part,
+    Fenced, JoinReply, JoinRequest, Message, RecoverReply, RecoverRequest, Reply, SealReply, SealRequest, SnapshotPart,
+    StatusReply, StatusRequest, reply, snapshot_part,
 };
 use kaa_core::domain::Domain;
 use kaa_core::domain::command::{Actor, Command, Outcome, Request as Propose, Role as ActorRole};
@@ -25,7 +27,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::watch;
 use tonic::{Extensions, Request, Response, Status as Refusal, Streaming};
 
@@ -41,10 +43,13 @@ struct Shared {
     version: String,
     incarnation: String,
     local: RwLock<Option<LocalLog>>,
+    extent: RwLock<Option<Extent>>,
     handle: RwLock<Option<Handle>>,
     resync_leader: RwLock<String>,
     sealing: watch::Sender<Sealing>,
     leaving: AtomicBool,
+    questions: Mutex<Option<Questions>>,
+    accepting: watch::Sender<Accepting>,
 }
 
 impl Host {
@@ -57,10 +62,13 @@ impl Host {
             version,
             incarnation: format!("{:016x}", clock::random_u64()),
             local: RwLock::default(),
+            extent: RwLock::default(),
             handle: RwLock::default(),
             resync_leader: RwLock::default(),
             sealing: watch::Sender::default(),
             leaving: AtomicBool::default(),
+            questions: Mutex::default(),
+            accepting: watch::Sender::default(),
         }))
     }
 
@@ -72,8 +80,26 @@ impl Host {
         &self.0.sealing
     }
 
+    pub(super) fn questions(&self) -> &Mutex<Option<Questions>> {
+        &self.0.questions
+    }
+
+    pub(super) fn accepting(&self) -> &watch::Sender<Accepting> {
+        &self.0.accepting
+    }
+
+    /// How far the log on the volume went when it was shown last.
+    pub(super) fn shown_extent(&self) -> Option<Extent> {
+        self.0.extent.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Shows how far the log on the volume goes while Raft does not run.
+    pub fn set_extent(&self, extent: Extent) {
+        *self.0.extent.write().unwrap_or_else(PoisonError::into_inner) = Some(extent);
+    }
+
     /// Whose log lies on the volume, as it was shown last.
-    pub(super) fn local_log(&self) -> Option<LocalLog> {
+    pub fn local_log(&self) -> Option<LocalLog> {
         self.0.local.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -123,6 +149,10 @@ impl Host {
                     reply.domain = local.domain.as_ref().map(ToString::to_string).unwrap_or_default();
                     (reply.epoch, reply.raft_id) = (local.epoch.0, local.raft_id.0);
                 }
+                if let Some(extent) = self.shown_extent() {
+                    (reply.position_term, reply.last_log_index) = (extent.position.term, extent.position.index);
+                    reply.last_log_term = bare_term(extent.position.term);
+                }
             }
         }
         reply
@@ -139,6 +169,7 @@ fn tell(status: Status, reply: &mut StatusReply) {
     reply.term = status.term;
     reply.last_log_term = status.last_log_term;
     reply.last_log_index = status.last_log_index;
+    reply.position_term = status.position.term;
     reply.commit_index = status.commit_index;
     reply.applied_index = status.applied_index;
     reply.quorum = status.quorum;
@@ -419,6 +450,11 @@ impl Raft for Service {
     async fn seal(&self, request: Request<SealRequest>) -> Result<Response<SealReply>, Refusal> {
         self.admit(request.extensions())?;
         Ok(Response::new(self.host.seal_for(request.into_inner()).await))
+    }
+
+    async fn recover(&self, request: Request<RecoverRequest>) -> Result<Response<RecoverReply>, Refusal> {
+        self.admit(request.extensions())?;
+        Ok(Response::new(self.host.recover_for(request.into_inner()).await))
     }
 
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusReply>, Refusal> {

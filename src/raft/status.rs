@@ -2,6 +2,7 @@
 
 use super::types::{LogId, Node, TypeConfig, bare_term};
 use kaa_core::domain::ids::{DomainId, MembershipEpoch, RaftId, ServerId};
+use kaa_core::membership::overrule::Position;
 use kaa_core::membership::{LocalLog, Member, Membership};
 use openraft::metrics::{RaftMetrics, SerdeInstant};
 use openraft::{Instant as _, ServerState};
@@ -82,6 +83,8 @@ pub struct Status {
     pub last_log_term: u64,
     /// The index of its last entry.
     pub last_log_index: u64,
+    /// Its last entry, as logs are compared.
+    pub position: Position,
     /// How far the group has committed, as far as it knows.
     pub commit_index: u64,
     /// How far it has applied.
@@ -141,6 +144,10 @@ impl Status {
             term: bare_term(metrics.current_term),
             last_log_term: around.last_log.map_or(0, |last| bare_term(last.committed_leader_id().term)),
             last_log_index: index(around.last_log),
+            position: Position {
+                term: around.last_log.map_or(0, |last| last.committed_leader_id().term),
+                index: index(around.last_log),
+            },
             commit_index,
             applied_index: around.applied,
             voters: membership.voter_ids().map(node).collect(),

@@ -3,6 +3,7 @@
 //! Every message names domain, epoch and the log that is meant. A refusal of these makes the other one unreachable for
 //! Raft and nothing else: what it means is decided by whoever reads the anchor.
 
+use super::recovering::RECOVER_TIMEOUT;
 use super::snapshot::SnapshotData;
 use super::types::{LogId, Node, Snapshot, TypeConfig, Vote};
 use super::wire::{self, SnapshotHead};
@@ -10,8 +11,8 @@ use crate::clock;
 use crate::net::{self, Channel, Dial, Tls};
 use crate::proto::raft::raft_client::RaftClient;
 use crate::proto::raft::{
-    JoinReply, JoinRequest, Message, Reply, SealReply, SealRequest, SnapshotPart, StatusReply, StatusRequest, reply,
-    snapshot_part,
+    JoinReply, JoinRequest, Message, RecoverRequest, Reply, SealReply, SealRequest, SnapshotPart, StatusReply,
+    StatusRequest, reply, snapshot_part,
 };
 use futures::{Stream, StreamExt, stream};
 use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
@@ -175,6 +176,14 @@ impl Peers {
     pub async fn seal(&self, address: &str, request: &SealRequest) -> Result<SealReply, Error> {
         let mut client = self.client(address)?;
         within(address, SEAL_TIMEOUT, client.seal(request.clone())).await
+    }
+
+    /// Passes a person's question on to an agent whose log goes further: the answer in JSON, or why there is none.
+    pub async fn recover(&self, address: &str, request: RecoverRequest) -> Result<String, String> {
+        let mut client = self.client(address).map_err(|error| error.to_string())?;
+        let reply = within(address, RECOVER_TIMEOUT, client.recover(request)).await;
+        let reply = reply.map_err(|error| error.to_string())?;
+        if reply.refusal.is_empty() { Ok(reply.answer) } else { Err(reply.refusal) }
     }
 
     /// Asks to be replicated to, beginning with the given agents and following their hints.

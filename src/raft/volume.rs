@@ -215,10 +215,7 @@ impl Volume {
 
     /// How far the log goes, and the last membership in it: what counts in an override.
     pub fn extent(&self) -> Extent {
-        let position = self.log.last().map_or_else(Position::default, |last| Position {
-            term: last.committed_leader_id().term,
-            index: last.index,
-        });
+        let position = position(&self.log);
         let Some(membership) = self.log.membership() else {
             return Extent { position, halves: Vec::new(), nodes: BTreeMap::new() };
         };
@@ -343,6 +340,50 @@ impl Backend for Closed {
     fn commit(&mut self, _: &[Op]) -> Result<(), backend::Error> {
         Err(backend::Error::Failed(redb::Error::DatabaseClosed.into()))
     }
+}
+
+/// A log that was set aside.
+#[derive(Clone, Debug)]
+pub struct SetAside {
+    /// Its directory on the volume.
+    pub name: String,
+    /// Its epoch.
+    pub epoch: MembershipEpoch,
+    /// Its id.
+    pub raft_id: RaftId,
+    /// How far it goes, or why that cannot be read.
+    pub last: Result<Position, String>,
+}
+
+/// The logs that were set aside on a volume, the latest epoch first.
+pub fn set_aside_logs(dir: &Path, engine: Engine) -> std::io::Result<Vec<SetAside>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let numbers = name.strip_prefix("set-aside-").and_then(|rest| rest.split_once('-'));
+        let numbers = numbers.and_then(|(epoch, log)| epoch.parse().ok().zip(log.parse().ok()));
+        if let Some((epoch, log)) = numbers {
+            let last = last_of(&dir.join(&name), engine);
+            found.push(SetAside { name, epoch: MembershipEpoch(epoch), raft_id: RaftId(log), last });
+        }
+    }
+    found.sort_by_key(|log| (std::cmp::Reverse(log.epoch), log.raft_id));
+    Ok(found)
+}
+
+fn last_of(dir: &Path, engine: Engine) -> Result<Position, String> {
+    if !engine.exists(dir) {
+        return Err("it holds no file of this kind of store".to_owned());
+    }
+    let mut backend = engine.open(&Local, dir).map_err(|error| error.to_string())?;
+    let loaded = backend.load().map_err(|error| error.to_string())?;
+    let (_, log) = decode(&loaded).map_err(|error| error.to_string())?;
+    Ok(position(&log))
+}
+
+fn position(log: &Log) -> Position {
+    log.last()
+        .map_or_else(Position::default, |last| Position { term: last.committed_leader_id().term, index: last.index })
 }
 
 fn lock(dir: &Path) -> Result<File, Error> {

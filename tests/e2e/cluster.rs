@@ -314,6 +314,18 @@ impl Cluster {
         output(command.args(arguments.split_whitespace()).args(["--api-server", &address]))
     }
 
+    /// `kaa ARGUMENTS` as from within the pod of an admin server, ready or not: what changes the domain is asked over
+    /// loopback, and in one process every pod's address is one.
+    pub fn kaa_within(&self, pod: &str, address: &str, arguments: &str) -> Result<String, String> {
+        let arguments = arguments.split_whitespace();
+        if self.stage.is_some() {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_kaa"));
+            return output(command.args(arguments).args(["--api-server", &format!("http://{address}:8888")]));
+        }
+        let mut command = Command::new("kubectl");
+        output(command.args(["-n", self.namespace(), "exec", pod, "--", "kaa"]).args(arguments))
+    }
+
     /// `kaa ARGUMENTS` against an admin server that is ready.
     pub fn kaa(&self, arguments: &str) -> String {
         self.wait("a ready admin server", |c| !c.addresses().is_empty());

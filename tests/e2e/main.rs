@@ -105,6 +105,7 @@ mod membership {
         scaled_down_and_up from 3;
         half_of_two_lost from 2;
         too_many_lost from 3;
+        too_many_given_up from 3;
     }
 
     #[test]

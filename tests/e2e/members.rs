@@ -170,3 +170,46 @@ pub fn too_many_lost(cluster: &mut Cluster) {
     assert_eq!(group.logs(), logs, "all came back on their volumes");
     group.judge();
 }
+
+/// The same, and a person gives up what only the others have: those that are left go on in a new epoch, not before the old
+/// pods are gone; the others come back without their logs, which never commit again.
+pub fn too_many_given_up(cluster: &mut Cluster) {
+    let mut group = Group::watched(cluster, 3);
+    let first = server(0);
+    // What it has acknowledged is in its own log: so it is seen whether more is lost than has to be.
+    group.lead_by(0);
+    let refused = group.recover(&first, "--accept-data-loss --yes").expect_err("a leader is there");
+    assert!(refused.contains("nothing has to be given up"), "{refused}");
+    let change = group.begin("3 -> 1, both others lost, recover");
+    let lost = [server(1), server(2)];
+    let late = cluster.pod_uid(&lost[1]);
+    group.stop(&lost);
+    // One of them stays where it is: its node is away, and Kubernetes does not know whether it runs.
+    group.ask_for(1);
+    cluster.force_delete_pod(&lost[0]);
+    group.until("it to be told what may be lost", || {
+        let shown = group.recover(&first, "--dry-run")?;
+        let told =
+            ["May be lost: entries after ", "that only kaa-admin-1, kaa-admin-2 may hold", "Would go on: kaa-admin-0"];
+        if told.iter().all(|told| shown.contains(told)) { Ok(()) } else { Err(shown) }
+    });
+    assert_eq!(group.epoch(), change.epoch(), "it was only shown");
+    let begun = group.recover(&first, "--accept-data-loss --yes").expect("done");
+    assert!(begun.contains(&format!("Epoch {} begins with the log of kaa-admin-0", change.epoch() + 1)), "{begun}");
+    assert_eq!(group.epoch(), change.epoch() + 1);
+    // Counterexample 7: a pod of the old epoch holds the founder back, also one that begins anew.
+    cluster.agent_of(&first).signal("KILL");
+    let writes = group.acknowledged();
+    group.until("the founder to say for whom it waits", || {
+        let ready = group.readiness(&first).unwrap_or_default();
+        if ready.contains(&format!("kaa-admin-2: its pod (uid {late}) is still there")) { Ok(()) } else { Err(ready) }
+    });
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(group.acknowledged(), writes, "nobody commits while an old pod may");
+    cluster.force_delete_pod(&lost[1]);
+    change.overridden(&group);
+    group.back_from_the_past(3);
+    let noted = cluster.kaa("explain domain");
+    assert!(noted.contains("given up at") && noted.contains("loopback"), "{noted}");
+    group.judge();
+}

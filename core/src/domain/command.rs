@@ -9,8 +9,8 @@
 use super::archive::Ordinal;
 use super::evidence::Evidence;
 use super::ids::{
-    ArchiveId, ClusterName, ContainerId, DatabaseName, DomainId, Millis, NodeId, RaftId, ResyncEpoch, ServerId,
-    SessionNumber, StartId, Uid,
+    ArchiveId, ClusterName, ContainerId, DatabaseName, DomainId, MembershipEpoch, Millis, NodeId, RaftId, ResyncEpoch,
+    ServerId, SessionNumber, StartId, Uid,
 };
 use super::process::{EngineState, ExitReason, Registration, Stop};
 use super::server::Server;
@@ -266,6 +266,17 @@ pub enum Command {
         why: String,
         /// The anchor as it was read.
         evidence: Evidence,
+    },
+    /// Notes that a person gave up what only others may have held, so that this epoch was founded.
+    AcceptLoss {
+        /// The epoch.
+        epoch: MembershipEpoch,
+        /// The server whose log founded it.
+        founder: ServerId,
+        /// When the person said so.
+        at: Millis,
+        /// What the person was told would be lost.
+        lost: String,
     },
     /// Sets or deletes a value.
     SetValue {

@@ -1,11 +1,32 @@
 //! What people ask of the domain, by way of the API. It rests on their word, which the audit trail keeps.
 
 use super::command::{Actor, Expected, Outcome, Refusal, Role};
-use super::ids::StartId;
+use super::ids::{MembershipEpoch, Millis, ServerId, StartId};
 use super::process::{DurableState, ExitReason, Stop};
 use super::{Applied, Domain, Subject};
 
 impl Domain {
+    /// Once for each epoch, whoever leads it when.
+    pub(super) fn accept_loss(
+        &mut self,
+        actor: &Actor,
+        epoch: MembershipEpoch,
+        founder: ServerId,
+        at: Millis,
+        lost: &str,
+    ) -> Applied {
+        if actor.role != Role::Person {
+            return Err(Refusal::OnlyAPerson);
+        }
+        if epoch <= self.lossy_epoch {
+            return Ok(Outcome::Unchanged);
+        }
+        self.lossy_epoch = epoch;
+        let what = format!("epoch {epoch} begins with the log of {founder}; given up at {at}: {lost}");
+        self.note(actor, [Subject::Domain, Subject::Server(founder)], what, None);
+        Ok(Outcome::Changed)
+    }
+
     pub(super) fn set_value(
         &mut self,
         actor: &Actor,

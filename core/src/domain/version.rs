@@ -65,7 +65,8 @@ impl Command {
             | Self::RemoveServer { .. }
             | Self::PauseResync { .. }
             | Self::ResumeResync
-            | Self::AdoptAnchor { .. } => Version(0, 1, 0),
+            | Self::AdoptAnchor { .. }
+            | Self::AcceptLoss { .. } => Version(0, 1, 0),
         }
     }
 }

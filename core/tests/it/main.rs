@@ -6,6 +6,7 @@
 mod faults;
 mod membership;
 mod overrule;
+mod recover;
 mod script;
 mod sequences;
 mod stating;

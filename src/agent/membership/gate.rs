@@ -1,12 +1,13 @@
 //! Passes the gate: before Raft starts, what the volume holds is compared with the anchor.
 
-use super::overrule;
+use super::{gone, overrule};
 use crate::agent::{Stay, Storage};
 use crate::config::{BACKOFF, Config};
 use crate::kubernetes::anchor::{self, Creation};
 use crate::kubernetes::{Kubernetes, lease};
 use crate::raft::{self, Host, Node, Volume};
 use kaa_core::domain::ids::{DomainId, MembershipEpoch, ServerId};
+use kaa_core::membership::recover::Old;
 use kaa_core::membership::{Anchor, Gate, Seen, Traces, gate, seen};
 use std::time::Duration;
 use tracing::{info, warn};
@@ -37,6 +38,7 @@ impl Pass<'_> {
     fn show(&self, volume: &Volume) {
         let local = volume.local_log();
         self.host.set_sealed(local.sealed.then(|| volume.extent()));
+        self.host.set_extent(volume.extent());
         self.host.set_local_log(local);
     }
 
@@ -85,25 +87,15 @@ pub async fn pass_gate(pass: &Pass<'_>, volume: &mut Volume, stay: Stay) -> anyh
         return Ok(());
     }
     let mut said = String::new();
+    let mut old = Old::default();
     loop {
-        let read = match anchor::read(kubernetes, &config.anchor_name()).await {
-            Ok(read) => read.map(|(anchor, _)| anchor),
-            Err(error) => {
-                pass.say(&mut said, format!("the anchor could not be read: {error}"));
+        let (read, traces) = match read(pass, volume).await {
+            Ok(read) => read,
+            Err(why) => {
+                pass.say(&mut said, why);
                 pass.pause(volume, BACKOFF).await?;
                 continue;
             }
-        };
-        let traces = match (&read, &volume.local_log().domain) {
-            (None, None) => match traces(pass).await {
-                Ok(traces) => traces,
-                Err(why) => {
-                    pass.say(&mut said, why);
-                    pass.pause(volume, BACKOFF).await?;
-                    continue;
-                }
-            },
-            _ => Traces::default(),
         };
         match gate(read.as_ref(), &volume.local_log(), &traces) {
             Gate::CreateAnchor => {
@@ -114,9 +106,10 @@ pub async fn pass_gate(pass: &Pass<'_>, volume: &mut Volume, stay: Stay) -> anyh
                 }
             }
             Gate::Found(anchor) => {
-                info!("founding epoch {} of domain {} with log {}", anchor.epoch, anchor.domain, anchor.founder);
-                volume.found(&anchor, &pass.node())?;
-                pass.show(volume);
+                if let Err(why) = found(pass, volume, &anchor, &mut old).await? {
+                    pass.say(&mut said, why);
+                    pass.pause(volume, BACKOFF / 2).await?;
+                }
             }
             Gate::Start => {
                 volume.set_gate_passed(config.pod_uid.as_str())?;
@@ -143,6 +136,33 @@ pub async fn pass_gate(pass: &Pass<'_>, volume: &mut Volume, stay: Stay) -> anyh
             }
         }
     }
+}
+
+/// Reads what the gate is passed by: the anchor, and where there is none what speaks for a domain that was here.
+async fn read(pass: &Pass<'_>, volume: &Volume) -> Result<(Option<Anchor>, Traces), String> {
+    let read = anchor::read(pass.kubernetes, &pass.config.anchor_name()).await;
+    let read = read.map_err(|error| format!("the anchor could not be read: {error}"))?.map(|(anchor, _)| anchor);
+    let empty = read.is_none() && volume.local_log().domain.is_none();
+    Ok((read, if empty { traces(pass).await? } else { Traces::default() }))
+}
+
+/// Founds the anchor's epoch, where a person gave something up once nobody can commit any more in the one before. The inner
+/// `Err` says what is waited for.
+async fn found(
+    pass: &Pass<'_>,
+    volume: &mut Volume,
+    anchor: &Anchor,
+    old: &mut Old,
+) -> Result<Result<(), String>, raft::volume::Error> {
+    if anchor.lossy
+        && let Err(why) = gone::all_gone(pass, volume, anchor, old).await
+    {
+        return Ok(Err(why));
+    }
+    info!("founding epoch {} of domain {} with log {}", anchor.epoch, anchor.domain, anchor.founder);
+    volume.found(anchor, &pass.node())?;
+    pass.show(volume);
+    Ok(Ok(()))
 }
 
 /// Looks for what speaks for a domain that was here, where there is no anchor; and whether this is the first server.

@@ -3,16 +3,19 @@
 
 use super::gate::Pass;
 use crate::config::{Config, ordinal_of};
-use crate::kubernetes::anchor::{self, Swap};
+use crate::kubernetes::anchor::{self, Loss, Swap};
 use crate::kubernetes::{Kubernetes, evidence};
-use crate::proto::raft::SealRequest;
+use crate::proto::raft::{SealReply, SealRequest};
+use crate::raft::recovering::{Acceptance, Accepting};
+use crate::raft::volume::Extent;
 use crate::raft::{Volume, sealing};
 use kaa_core::domain::evidence::Fact;
-use kaa_core::domain::ids::{MembershipEpoch, ServerId};
+use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
 use kaa_core::membership::Anchor;
 use kaa_core::membership::overrule::{Sealed, Verdict, may_found};
+use kaa_core::membership::recover::{self, Answer, Survey};
 use kaa_core::resync::plan::Need;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use tracing::{info, warn};
 
@@ -34,54 +37,122 @@ pub async fn go_on(pass: &Pass<'_>, volume: &Volume) -> Result<(), String> {
     let (local, extent) = (volume.local_log(), volume.extent());
     let Some(domain) = local.domain else { return Err("the log is sealed, but belongs to no domain".to_owned()) };
     let wanted = wanted(pass.kubernetes, pass.config).await?;
-    let is_wanted = |server: &str| {
-        let ordinal = ordinal_of(&ServerId::from(server), &pass.config.stateful_set);
-        ordinal.is_some_and(|ordinal| wanted.contains(&ordinal))
-    };
     let me = Sealed {
         id: BTreeSet::from([local.raft_id]),
         last: extent.position,
         halves: extent.halves.clone(),
         wanted: wanted.contains(&pass.config.ordinal),
     };
-    let own = pass.node().address;
-    let mut addresses: BTreeSet<String> = extent.nodes.values().map(|node| node.address.clone()).collect();
-    addresses.extend(wanted.clone().map(|ordinal| pass.config.peer_address(pass.kubernetes.namespace(), ordinal)));
-    addresses.remove(&own);
     let request =
         SealRequest { domain: domain.to_string(), epoch: local.epoch.0, server: pass.config.server.to_string() };
-    let asked = addresses.iter().map(|address| pass.links.seal(address, &request));
-    let mut sealed = Vec::new();
-    let mut silent = Vec::new();
-    for (address, answer) in addresses.iter().zip(futures::future::join_all(asked).await) {
-        match answer.map(|reply| (sealing::sealed(&reply, is_wanted(&reply.server)), reply.reason)) {
-            Ok((Some(other), _)) => sealed.push(other),
-            Ok((None, why)) => silent.push(format!("{address}: {why}")),
-            Err(error) => silent.push(error.to_string()),
-        }
-    }
+    let Gathered { sealed, silent } = gather(pass, &extent, &wanted, &request).await;
     let others = |why: &str| match silent.is_empty() {
         true => why.to_owned(),
         false => format!("{why} ({})", silent.join("; ")),
     };
-    match may_found(&me, &sealed) {
-        Verdict::Found => {}
-        Verdict::Yield => {
-            return Err(others("the log is sealed: another server has a better one, and goes on with it"));
+    let loss = match may_found(&me, &sealed.values().cloned().collect::<Vec<_>>()) {
+        Verdict::Found => None,
+        verdict => match pass.host.accepted(local.epoch) {
+            Some(accepted) => Some(given_up(pass, accepted, &me, &extent, &sealed)?),
+            None => return Err(others(reason(verdict))),
+        },
+    };
+    let (epoch, founder) = (MembershipEpoch(local.epoch.0 + 1), local.raft_id);
+    let next = Anchor { domain, epoch, founder, lossy: loss.is_some() };
+    let name = pass.config.anchor_name();
+    match anchor::swap(pass.kubernetes, &name, &next, &pass.config.server, loss.as_ref()).await {
+        Ok(Swap::Swapped) => {
+            let (lost, last) = (loss.map_or_else(|| "nothing".to_owned(), |loss| loss.lost), extent.position.index);
+            warn!(
+                "override: the anchor is of epoch {epoch} now: this log, up to entry {last}, founds it; lost: {lost}"
+            );
+            pass.host.recovered(Accepting::Swapped(epoch, lost));
         }
-        Verdict::Unwanted => return Err(others("the log is sealed: a server that is wanted goes on")),
-        Verdict::TooFew => return Err(others("the log is sealed, and so many more voters have to seal theirs")),
-    }
-    let next = Anchor { domain, epoch: MembershipEpoch(local.epoch.0 + 1), founder: local.raft_id, lossy: false };
-    let swapped = anchor::swap(pass.kubernetes, &pass.config.anchor_name(), &next, &pass.config.server).await;
-    match swapped {
-        Ok(Swap::Swapped) => warn!(
-            "override: enough of the voters are sealed, and the anchor is of epoch {} now: this log, up to entry {}, founds it",
-            next.epoch, extent.position.index
-        ),
-        Ok(Swap::Moved) => info!("another one moved the anchor"),
+        Ok(Swap::Moved) => {
+            info!("another one moved the anchor");
+            pass.host.recovered(Accepting::Failed("another one moved the anchor".to_owned()));
+        }
         // Whether it was done shows when it is read again.
         Err(error) => return Err(format!("the anchor could not be swapped: {error}")),
     }
     Ok(())
+}
+
+fn reason(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Found => "the log is sealed, and goes on",
+        Verdict::Yield => "the log is sealed: another server has a better one, and goes on with it",
+        Verdict::Unwanted => "the log is sealed: a server that is wanted goes on",
+        Verdict::TooFew => {
+            "the log is sealed, and so many more voters have to seal theirs, or what only they may hold has to be given up: \
+             kaa recover --dry-run"
+        }
+    }
+}
+
+/// What the other agents answered that were asked to seal their logs.
+struct Gathered {
+    sealed: BTreeMap<ServerId, Sealed<BTreeSet<RaftId>>>,
+    /// Why the others did not.
+    silent: Vec<String>,
+}
+
+/// Has everybody seal their logs who is wanted, or is a member by this one.
+async fn gather(pass: &Pass<'_>, extent: &Extent, wanted: &Range<u32>, request: &SealRequest) -> Gathered {
+    let is_wanted = |server: &str| {
+        let ordinal = ordinal_of(&ServerId::from(server), &pass.config.stateful_set);
+        ordinal.is_some_and(|ordinal| wanted.contains(&ordinal))
+    };
+    let mut addresses: BTreeSet<String> = extent.nodes.values().map(|node| node.address.clone()).collect();
+    addresses.extend(wanted.clone().map(|ordinal| pass.config.peer_address(pass.kubernetes.namespace(), ordinal)));
+    addresses.remove(&pass.node().address);
+    let asked = addresses.iter().map(|address| pass.links.seal(address, request));
+    let mut gathered = Gathered { sealed: BTreeMap::new(), silent: Vec::new() };
+    for (address, answer) in addresses.iter().zip(futures::future::join_all(asked).await) {
+        let server = |reply: &SealReply| ServerId::from(reply.server.as_str());
+        match answer.map(|reply| (server(&reply), sealing::sealed(&reply, is_wanted(&reply.server)), reply.reason)) {
+            Ok((server, Some(other), _)) => drop(gathered.sealed.insert(server, other)),
+            Ok((_, None, why)) => gathered.silent.push(format!("{address}: {why}")),
+            Err(error) => gathered.silent.push(error.to_string()),
+        }
+    }
+    gathered
+}
+
+/// What a person has given up, once all are sealed that answer. `Err` if another log goes further, or nobody is wanted.
+fn given_up(
+    pass: &Pass<'_>,
+    accepted: Acceptance,
+    me: &Sealed<BTreeSet<RaftId>>,
+    extent: &Extent,
+    others: &BTreeMap<ServerId, Sealed<BTreeSet<RaftId>>>,
+) -> Result<Loss, String> {
+    let own = &pass.config.server;
+    let all = others.iter().chain([(own, me)]).filter_map(|(server, sealed)| {
+        let Sealed { id, last, wanted, .. } = sealed;
+        let ordinal = ordinal_of(server, &pass.config.stateful_set)?;
+        let log = *id.first()?;
+        Some((server.clone(), Answer { ordinal, wanted: *wanted, log, last: *last, sealed: true, quorum: false }))
+    });
+    let survey = Survey {
+        halves: extent.halves.clone(),
+        holders: extent.nodes.iter().map(|(log, node)| (*log, ServerId::from(node.server.as_str()))).collect(),
+        answers: all.collect(),
+        wanted: BTreeSet::new(),
+    };
+    let founder = recover::founder(&survey.answers).cloned();
+    match founder.as_ref().and_then(|founder| recover::loss(founder, &survey)) {
+        Some(loss) if loss.founder == *own => {
+            let Acceptance { by, at, .. } = accepted;
+            Ok(Loss { by, at, founder: loss.founder.clone(), lost: loss.to_string() })
+        }
+        other => {
+            let why = match other {
+                Some(loss) => format!("the log is sealed, and that of {} goes further", loss.founder),
+                None => "the log is sealed, and no server that is wanted has one that anything is in".to_owned(),
+            };
+            pass.host.recovered(Accepting::Failed(why.clone()));
+            Err(why)
+        }
+    }
 }

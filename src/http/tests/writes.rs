@@ -302,3 +302,34 @@ async fn it_is_the_socket_that_says_where_a_request_comes_from() {
     assert_eq!(domain.last("value/a/b"), "loopback: set");
     server.abort();
 }
+
+#[tokio::test]
+async fn a_loss_is_accepted_by_whom_and_for_which_domain_it_is_meant() {
+    let domain = Domain::new(fake::source());
+    let ask = |method: &str, body: Value| {
+        let request =
+            Request::builder().method(method).uri("/api/1/kaa/recover").header("content-type", "application/json");
+        request.body(Body::from(body.to_string())).unwrap()
+    };
+    let word = || json!({"acceptDataLoss": true, "domain": "nuodb"});
+    for method in ["GET", "POST"] {
+        assert_eq!(domain.send(ELSEWHERE, ask(method, word())).await.0, StatusCode::FORBIDDEN, "{method}");
+    }
+    for wrong in
+        [json!({"acceptDataLoss": true, "domain": "other"}), json!({"acceptDataLoss": false, "domain": "nuodb"})]
+    {
+        let (status, answer) = domain.send(POD, ask("POST", wrong.clone())).await;
+        assert_eq!((status, &answer["begun"]), (StatusCode::BAD_REQUEST, &Value::Null), "{wrong}");
+    }
+    let (status, answer) = domain.send(POD, ask("GET", Value::Null)).await;
+    assert_eq!((status, &answer["begun"], &answer["founder"]), (StatusCode::OK, &Value::Null, &json!("admin-0")));
+    let (status, answer) = domain.send(POD, ask("POST", word())).await;
+    assert_eq!(
+        (status, &answer["begun"], &answer["waits"]),
+        (StatusCode::OK, &json!(4), &json!("accepted by loopback"))
+    );
+    let mut fake = fake::source();
+    fake.recover.as_mut().unwrap().refusal = Some("a majority answers".to_owned());
+    let (status, answer) = Domain::new(fake).send(POD, ask("POST", word())).await;
+    assert_eq!((status, &answer["messages"][0]), (StatusCode::CONFLICT, &json!("a majority answers")));
+}

@@ -8,7 +8,7 @@ use crate::raft::{Node, snapshot};
 use kaa_core::domain::archive::{Claim, Marker, Ordinal, RemovalReason};
 use kaa_core::domain::command::{Actor, Command, Expected, Fence, Request, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
-use kaa_core::domain::ids::{ArchiveId, Millis, RaftId, ResyncEpoch, SessionNumber, StartId};
+use kaa_core::domain::ids::{ArchiveId, MembershipEpoch, Millis, RaftId, ResyncEpoch, SessionNumber, StartId};
 use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration, Stop};
 use kaa_core::domain::server::Server;
 use openraft::EntryPayload;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Every command by name: a new one fails to compile in `name`, and then the test until it has its line.
-const NAMES: [&str; 21] = [
+const NAMES: [&str; 22] = [
     "FoundDomain",
     "AdmitServer",
     "BeginResync",
@@ -39,6 +39,7 @@ const NAMES: [&str; 21] = [
     "AdoptAnchor",
     "ReportHistory",
     "RemoveServer",
+    "AcceptLoss",
 ];
 
 fn name(command: &Command) -> &'static str {
@@ -64,6 +65,7 @@ fn name(command: &Command) -> &'static str {
         Command::AdoptAnchor { .. } => 18,
         Command::ReportHistory { .. } => 19,
         Command::RemoveServer { .. } => 20,
+        Command::AcceptLoss { .. } => 21,
     }]
 }
 
@@ -199,6 +201,12 @@ fn commands() -> Vec<Command> {
             raft_id: RaftId(0xfeed_beef_0000_0003),
             owner: Ordinal { stateful_set: "admin".to_owned(), uid: "uid-set".into(), ordinal: 2 },
             evidence: Evidence::default(),
+        },
+        Command::AcceptLoss {
+            epoch: MembershipEpoch(2),
+            founder: "admin-0".into(),
+            at: Millis(1_795_278_622_045),
+            lost: "entries after 17 that only admin-1 may hold".to_owned(),
         },
     ]
 }

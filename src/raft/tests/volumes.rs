@@ -3,11 +3,11 @@
 use super::recorder::Recorder;
 use super::seed::{Chance, number};
 use super::{Agent, anchor, found, free_address, node, start};
-use crate::raft::backend::{Backend, Op, Redb};
+use crate::raft::backend::{Backend, Engine, Op, Redb};
 use crate::raft::disk::Local;
 use crate::raft::snapshot::Pointer;
 use crate::raft::types::{Entry, LogId, SnapshotMeta};
-use crate::raft::volume::{Error, Parts, Volume, names};
+use crate::raft::volume::{Error, Parts, Volume, names, set_aside_logs};
 use crate::raft::{Role, wire};
 use kaa_core::domain::Domain;
 use kaa_core::domain::ids::{MembershipEpoch, RaftId};
@@ -239,13 +239,23 @@ async fn a_survivor_of_two_founds_the_next_epoch_with_all_it_holds() {
     founder.stop().await;
 
     let mut volume = Volume::open(dirs[1].path()).unwrap();
-    let old = volume.local_log();
+    let (old, extent) = (volume.local_log(), volume.extent());
     volume.set_aside(&anchor(2, id)).unwrap();
     let new = volume.local_log();
     assert_ne!(old.raft_id, new.raft_id);
     assert_eq!((new.epoch, new.domain), (MembershipEpoch(2), Some("d1".into())));
     let kept = dirs[1].path().join(format!("set-aside-1-{}", old.raft_id));
     assert!(kept.join("raft.redb").exists());
+    // A person can see what it holds, and one that is damaged is listed all the same.
+    std::fs::create_dir(dirs[1].path().join("set-aside-9-7")).unwrap();
+    std::fs::write(dirs[1].path().join("set-aside-9-7/raft.redb"), "not a database").unwrap();
+    let listed = set_aside_logs(dirs[1].path(), Engine::Redb).unwrap();
+    assert_eq!(
+        listed.iter().map(|log| (log.epoch.0, log.raft_id)).collect::<Vec<_>>(),
+        [(9, RaftId(7)), (1, old.raft_id)]
+    );
+    assert!(listed[0].last.is_err() && extent.position.index >= 20, "{listed:?}");
+    assert_eq!(listed[1].last, Ok(extent.position));
     // Once more, as after a crash, an empty log of an epoch gives way to another.
     drop(volume);
     assert_eq!(Volume::open(dirs[1].path()).unwrap().local_log().raft_id, new.raft_id);

@@ -183,6 +183,10 @@ impl<'a> Group<'a> {
     }
 
     /// How many writes were acknowledged so far.
+    pub fn acknowledged(&self) -> u64 {
+        self.writes()
+    }
+
     fn writes(&self) -> u64 {
         self.clients.counts().acknowledged
     }
@@ -205,6 +209,23 @@ impl<'a> Group<'a> {
             self.whole(change, self.replicas);
         }
         panic!("none beyond the first {first} comes to lead");
+    }
+
+    /// Deletes the pod of whoever leads until it is this one.
+    pub fn lead_by(&self, ordinal: u32) {
+        while self.cluster.raft_leader() != server(ordinal) {
+            let leader = self.cluster.raft_leader();
+            let change = self.begin(&format!("{leader} restarts, which leads"));
+            self.restart(&leader);
+            self.whole(change, self.replicas);
+        }
+    }
+
+    /// `kaa recover ARGUMENTS` on a server, ready or not, from within its pod.
+    pub fn recover(&self, server: &str, arguments: &str) -> Result<String, String> {
+        let address = self.cluster.run(admin_pods(self.cluster)).and_then(|mut pods| pods.remove(server)?);
+        let address = address.ok_or_else(|| format!("{server} has no address"))?;
+        self.cluster.kaa_within(server, &address, &format!("recover {arguments}"))
     }
 
     fn restart(&self, pod: &str) {

@@ -1,0 +1,150 @@
+//! `kaa recover`: a person's word that the group may go on without what only others hold.
+
+use super::api::{Api, Error};
+use super::{Agent, Format, Writing};
+use crate::http::{RecoverAnswer, RecoverServer, SetAside};
+use axum::http::Method;
+use clap::Args;
+use serde_json::json;
+use std::fmt::Write as _;
+use std::io::{BufRead, Write as _};
+
+/// `kaa recover`.
+#[derive(Debug, Args)]
+pub(super) struct Recover {
+    /// Shows who would go on, what may be lost, which pods have to be gone and which logs were set aside here; changes nothing
+    #[arg(long, required_unless_present = "accept_data_loss", conflicts_with_all = ["accept_data_loss", "yes"])]
+    dry_run: bool,
+    /// Shows the same, asks for the domain's name, and does it: entries that only the servers that are away hold are lost for
+    /// ever
+    #[arg(long)]
+    accept_data_loss: bool,
+    /// Does not ask
+    #[arg(long, requires = "accept_data_loss")]
+    yes: bool,
+    #[command(flatten)]
+    writing: Writing,
+    #[command(flatten)]
+    agent: Agent,
+}
+
+impl Recover {
+    pub(super) async fn run(self) -> Result<String, Error> {
+        let api = Api::new(&self.agent)?.by(&self.writing).patient();
+        let shown: RecoverAnswer = api.get(&["kaa", "recover"], &[]).await?;
+        if self.dry_run {
+            return Ok(self.agent.print(&shown, text));
+        }
+        if let Some(why) = &shown.refusal {
+            return Err(Error::Refused(why.clone()));
+        }
+        if !self.yes {
+            confirm(&shown)?;
+        } else if self.agent.output == Format::Text {
+            tell(&text(&shown))?;
+        }
+        let word = json!({"acceptDataLoss": true, "domain": shown.name});
+        let done: RecoverAnswer = api.change(Method::POST, &["kaa", "recover"], Some(word)).await?;
+        Ok(self.agent.print(&done, begun))
+    }
+}
+
+/// Shows what would be lost, where it does not mix with the answer.
+fn tell(text: &str) -> Result<(), Error> {
+    std::io::stderr().lock().write_all(text.as_bytes()).map_err(Error::Terminal)
+}
+
+/// Has the domain's name typed.
+fn confirm(shown: &RecoverAnswer) -> Result<(), Error> {
+    tell(&text(shown))?;
+    tell(&format!("\nTo give that up for ever, type the name of the domain ({}): ", shown.name))?;
+    let mut typed = String::new();
+    std::io::stdin().lock().read_line(&mut typed).map_err(Error::Terminal)?;
+    if typed.trim() == shown.name {
+        return Ok(());
+    }
+    Err(Error::Refused(format!("'{}' is not the name of the domain: nothing was changed", typed.trim())))
+}
+
+/// What would be done.
+pub(super) fn text(answer: &RecoverAnswer) -> String {
+    let RecoverAnswer { name, domain, epoch, anchor_epoch, server, .. } = answer;
+    let mut text = format!("Domain {name} ({domain}), epoch {epoch}, as {server} sees it:\n");
+    let width = answer.servers.iter().map(|server| server.id.len()).max().unwrap_or_default();
+    for server in &answer.servers {
+        line(&mut text, &format!("  {:width$}  {}", server.id, log(server)));
+    }
+    if anchor_epoch != epoch {
+        line(&mut text, &format!("The anchor is of epoch {anchor_epoch}."));
+    }
+    if let Some(waits) = &answer.waits {
+        line(&mut text, &format!("Raft does not run on {server}: {waits}"));
+    }
+    if let Some(why) = &answer.refusal {
+        line(&mut text, &format!("Would be refused: {why}"));
+    }
+    if let (Some(founder), Some(lost)) = (&answer.founder, &answer.lost) {
+        line(&mut text, &format!("Would go on: {founder}, with its log up to entry {}", answer.last_index));
+        line(&mut text, &format!("May be lost: {lost}"));
+        if !answer.outside.is_empty() {
+            let outside = answer.outside.join(", ");
+            line(&mut text, &format!("Have to be gone first, or follow the new epoch: the pods of {outside}"));
+        }
+    }
+    if !answer.set_aside.is_empty() {
+        line(&mut text, "Logs that were set aside on the volume of the agent that was asked:");
+        answer.set_aside.iter().for_each(|log| line(&mut text, &format!("  {}", aside(log))));
+    }
+    text
+}
+
+fn line(text: &mut String, line: &str) {
+    // Writing to a String does not fail.
+    let _ = writeln!(text, "{line}");
+}
+
+fn log(server: &RecoverServer) -> String {
+    let place = match (server.wanted, server.votes) {
+        (true, true) => "wanted, votes",
+        (true, false) => "wanted",
+        (false, true) => "not wanted, votes",
+        (false, false) => "not wanted",
+    };
+    if let Some(why) = &server.silent {
+        return format!("{place}; {why}");
+    }
+    let RecoverServer { raft_id, epoch, last_term, last_index, .. } = server;
+    let role = server.role.as_deref().unwrap_or(if server.sealed { "SEALED" } else { "not started" });
+    format!("{place}; {role}, log {raft_id} of epoch {epoch} up to entry {last_index} of term {last_term}")
+}
+
+fn aside(log: &SetAside) -> String {
+    let SetAside { name, epoch, raft_id, .. } = log;
+    let extent = match (log.last_index, &log.unreadable) {
+        (Some(last), _) => format!("up to entry {last}"),
+        (None, Some(why)) => format!("cannot be read: {why}"),
+        (None, None) => "it is not known how far it goes".to_owned(),
+    };
+    format!("{name}: log {raft_id} of epoch {epoch}, {extent}")
+}
+
+/// What was done.
+fn begun(answer: &RecoverAnswer) -> String {
+    let Some(epoch) = answer.begun else {
+        // An older agent, or one that found nothing to do.
+        return text(answer);
+    };
+    let (founder, lost) = (answer.founder.as_deref().unwrap_or(&answer.server), answer.lost.as_deref());
+    let mut text = format!("Epoch {epoch} begins with the log of {founder}, up to entry {}.\n", answer.last_index);
+    line(&mut text, &format!("Lost: {}", lost.unwrap_or("it is not known what")));
+    if !answer.outside.is_empty() {
+        line(
+            &mut text,
+            &format!(
+                "It is founded as soon as the old pods of {} are gone or follow it: kaa recover --dry-run says which are not.",
+                answer.outside.join(", ")
+            ),
+        );
+    }
+    text
+}

@@ -1,0 +1,124 @@
+//! Going on without what only others may hold: what would be done, and a person's word for it. Both work while there is no
+//! leader and while Raft does not run; both ask the other agents and read this one's volume, so both ask who calls.
+
+use super::error::Error;
+use super::writer::Writer;
+use super::{Answer, Face};
+use axum::Json;
+use axum::extract::State;
+use axum::extract::rejection::JsonRejection;
+use serde::{Deserialize, Serialize};
+
+/// What a person is told who asks for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RecoverAnswer {
+    /// The domain's name.
+    pub name: String,
+    /// Its id.
+    pub domain: String,
+    /// The epoch of the log of whoever judges.
+    pub epoch: u64,
+    /// The anchor's epoch: another one while an epoch is being founded.
+    pub anchor_epoch: u64,
+    /// Who judges: the agent whose log goes furthest, or the one that was asked.
+    pub server: String,
+    /// Each server that is wanted or is a member by that log.
+    pub servers: Vec<RecoverServer>,
+    /// Who would go on, or has.
+    pub founder: Option<String>,
+    /// The index of the last entry in the founder's log.
+    pub last_index: u64,
+    /// What may be lost: the end of "what may be lost: ".
+    pub lost: Option<String>,
+    /// The servers whose pods have to be gone, or follow, before the new epoch is founded.
+    pub outside: Vec<String>,
+    /// Why it would not be done.
+    pub refusal: Option<String>,
+    /// What the agent that judges waits for.
+    pub waits: Option<String>,
+    /// The epoch that this request has begun.
+    pub begun: Option<u64>,
+    /// The logs set aside on the volume of the agent that was asked.
+    pub set_aside: Vec<SetAside>,
+}
+
+/// One server's log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RecoverServer {
+    /// Its name.
+    pub id: String,
+    /// Whether the StatefulSet wants it.
+    pub wanted: bool,
+    /// Why it is not known what it holds; nothing else is known then.
+    pub silent: Option<String>,
+    /// The log's id, as text: it is too large for a number in JSON.
+    pub raft_id: String,
+    /// Its epoch.
+    pub epoch: u64,
+    /// LEADER, FOLLOWER, CANDIDATE, LEARNER; `None` while Raft does not run.
+    pub role: Option<String>,
+    /// Whether it is sealed.
+    pub sealed: bool,
+    /// Whether it votes, by the log of whoever judges.
+    pub votes: bool,
+    /// The term of its last entry.
+    pub last_term: u64,
+    /// The index of its last entry.
+    pub last_index: u64,
+}
+
+/// A log of an earlier epoch, kept on a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SetAside {
+    /// The directory on the volume.
+    pub name: String,
+    /// Its epoch.
+    pub epoch: u64,
+    /// The log's id, as text.
+    pub raft_id: String,
+    /// The index of its last entry, if it can be read.
+    pub last_index: Option<u64>,
+    /// Why it cannot.
+    pub unreadable: Option<String>,
+}
+
+/// A person's word.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Word {
+    accept_data_loss: bool,
+    /// The domain's name: a request that went to another domain than was meant gives nothing up.
+    domain: String,
+}
+
+async fn ask(face: &Face, accepted_by: Option<String>) -> Result<Answer<RecoverAnswer>, Error> {
+    let body = face.source.recover(accepted_by).await.map_err(Error::CannotTell)?;
+    Ok(Answer { index: face.source.read(|domain| domain.index), body })
+}
+
+pub(super) async fn shown(State(face): State<Face>, _: Writer) -> Result<Answer<RecoverAnswer>, Error> {
+    ask(&face, None).await
+}
+
+pub(super) async fn recover(
+    State(face): State<Face>,
+    Writer(actor): Writer,
+    body: Result<Json<Word>, JsonRejection>,
+) -> Result<Answer<RecoverAnswer>, Error> {
+    let Json(Word { accept_data_loss, domain }) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
+    if !accept_data_loss {
+        return Err(Error::bad("acceptDataLoss", "has to be true: to see only what would be done, GET this"));
+    }
+    let name = face.source.name();
+    if domain != name {
+        return Err(Error::bad("domain", format!("names '{domain}', and this is domain '{name}'")));
+    }
+    let answer = ask(&face, Some(actor.to_string())).await?;
+    match (&answer.body.begun, &answer.body.refusal) {
+        (None, Some(why)) => Err(Error::Conflict(why.clone())),
+        _ => Ok(answer),
+    }
+}

@@ -1,0 +1,141 @@
+//! What a person asks of an agent whose group cannot go on: carried to whoever has the volume, whether its Raft runs or not.
+
+use super::server::Host;
+use super::volume::Extent;
+use crate::proto::raft::{RecoverReply, RecoverRequest};
+use kaa_core::domain::ids::{MembershipEpoch, Millis};
+use std::sync::PoisonError;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+/// How long one question may take: the API gives no request longer than 20 s.
+pub const RECOVER_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How many may be asked at a time.
+const QUESTIONS: usize = 4;
+
+/// A question, and where its answer goes.
+#[derive(Debug)]
+pub struct Question {
+    /// Who accepts that something is lost; `None` to be shown it only.
+    pub accepted_by: Option<String>,
+    /// Whether another agent passed it on, since this one's log goes further.
+    pub passed_on: bool,
+    /// The answer, in JSON, or why there is none.
+    pub answer: oneshot::Sender<Result<String, String>>,
+}
+
+/// Where questions go.
+pub type Questions = mpsc::Sender<Question>;
+
+/// Makes a way for questions.
+pub fn questions() -> (Questions, mpsc::Receiver<Question>) {
+    mpsc::channel(QUESTIONS)
+}
+
+/// Asks, and waits for the answer for as long as is sensible.
+pub async fn ask(questions: &Questions, accepted_by: Option<String>, passed_on: bool) -> Result<String, String> {
+    let (answer, answered) = oneshot::channel();
+    let busy = |_| "this agent is busy with such questions, or ends".to_owned();
+    questions.try_send(Question { accepted_by, passed_on, answer }).map_err(busy)?;
+    match tokio::time::timeout(RECOVER_TIMEOUT, answered).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) => Err("this agent ends".to_owned()),
+        Err(_) => Err(format!("there was no answer within {} s", RECOVER_TIMEOUT.as_secs())),
+    }
+}
+
+/// That a person gives up what only others may hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acceptance {
+    /// In which epoch.
+    pub epoch: MembershipEpoch,
+    /// Who, as the audit trail names them.
+    pub by: String,
+    /// When.
+    pub at: Millis,
+    /// It does not hold for ever: the others may come back, and commit.
+    pub until: Instant,
+}
+
+/// How it stands with it.
+#[derive(Clone, Debug, Default)]
+pub enum Accepting {
+    /// Nobody has asked.
+    #[default]
+    No,
+    /// It shall be done.
+    Asked(Acceptance),
+    /// The anchor is of this epoch now, and what is given up.
+    Swapped(MembershipEpoch, String),
+    /// It was not done, and why.
+    Failed(String),
+}
+
+impl Host {
+    /// Has other agents' questions go there from now on.
+    pub fn set_questions(&self, questions: Questions) {
+        *self.questions().lock().unwrap_or_else(PoisonError::into_inner) = Some(questions);
+    }
+
+    /// Has the log sealed on a person's word, and the override go on without what others may hold.
+    pub fn accept_loss(&self, acceptance: Acceptance) {
+        self.accepting().send_replace(Accepting::Asked(acceptance));
+        let by = format!("a person at {}", self.server());
+        self.ask_to_seal(by);
+    }
+
+    /// What a person has accepted for this epoch, while it holds.
+    pub fn accepted(&self, epoch: MembershipEpoch) -> Option<Acceptance> {
+        match &*self.accepting().borrow() {
+            Accepting::Asked(acceptance) if acceptance.epoch == epoch && Instant::now() < acceptance.until => {
+                Some(acceptance.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// Says what became of what a person has accepted.
+    pub fn recovered(&self, outcome: Accepting) {
+        self.accepting().send_replace(outcome);
+    }
+
+    /// Waits until it is said.
+    pub async fn recovery(&self) -> Result<(MembershipEpoch, String), String> {
+        let mut accepting = self.accepting().subscribe();
+        let over = accepting.wait_for(|accepting| !matches!(accepting, Accepting::Asked(_))).await;
+        match over.map(|over| over.clone()) {
+            Ok(Accepting::Swapped(epoch, lost)) => Ok((epoch, lost)),
+            Ok(Accepting::Failed(why)) => Err(why),
+            // The sender lives in `self`.
+            Ok(Accepting::No | Accepting::Asked(_)) | Err(_) => Err("nobody has asked".to_owned()),
+        }
+    }
+
+    /// How far the log goes and who votes by it, whether Raft runs or not.
+    pub fn extent(&self) -> Option<Extent> {
+        let Some(handle) = self.handle() else { return self.shown_extent() };
+        let status = handle.status();
+        let nodes = status.voters.into_iter().chain(status.learners).collect();
+        Some(Extent { position: status.position, halves: handle.membership().halves, nodes })
+    }
+
+    /// Answers another agent's question: a person's, which it passes on.
+    pub(super) async fn recover_for(&self, request: RecoverRequest) -> RecoverReply {
+        let answered = async {
+            let local = self.local_log().ok_or("no log lies here")?;
+            let domain = local.domain.as_ref().map_or("", |domain| domain.as_str());
+            if request.domain != domain || request.epoch != local.epoch.0 {
+                return Err(format!("this is domain '{domain}', epoch {}", local.epoch));
+            }
+            let questions = self.questions().lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let questions = questions.ok_or("this agent starts")?;
+            ask(&questions, (!request.accepted_by.is_empty()).then_some(request.accepted_by), true).await
+        };
+        match answered.await {
+            Ok(answer) => RecoverReply { answer, refusal: String::new() },
+            Err(refusal) => RecoverReply { answer: String::new(), refusal },
+        }
+    }
+}
