@@ -8,6 +8,6 @@ RUN RUSTFLAGS="-C target-feature=+crt-static" \
     && cp target/*/release/kaa /kaa
 
 FROM scratch
-COPY --from=build /kaa /kaa
+COPY --from=build /kaa /usr/local/bin/kaa
 USER 1000:1000
-ENTRYPOINT ["/kaa"]
+ENTRYPOINT ["/usr/local/bin/kaa"]

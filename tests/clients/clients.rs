@@ -18,6 +18,12 @@ use tokio::task::JoinSet;
 /// The keys; each has a history of its own.
 pub const KEYS: [&str; 3] = ["values/a", "values/b", "values/c"];
 
+/// Who they are to agents that have a credentials file; the others know them by where they call from.
+pub const PERSON: (&str, &str) = ("writer", "written in a test");
+
+/// How long a connection may take: on one machine a thousandth of that.
+const CONNECT: Duration = Duration::from_millis(150);
+
 /// How long an agent may take to answer when nothing is wrong any more.
 const AFTERWARDS: Duration = Duration::from_secs(10);
 
@@ -107,7 +113,8 @@ pub struct Counts {
 impl Clients {
     /// Starts them, in a runtime.
     pub fn start(agents: Agents, pace: Pace) -> Self {
-        let http = reqwest::Client::new();
+        // The address of a pod that is gone may answer nothing at all: that is no time of the group.
+        let http = reqwest::Client::builder().connect_timeout(CONNECT).build().expect("a client");
         let clients = Self {
             agents,
             pace,
@@ -271,7 +278,8 @@ impl Clients {
             Some(value) => body["expectedValue"] = json!(value),
             None => body["expectedAbsent"] = json!(true),
         }
-        let request = self.http.put(format!("{address}/kvstore/{key}")).timeout(self.pace.patience).json(&body);
+        let request = self.http.put(format!("{address}/kvstore/{key}"));
+        let request = request.basic_auth(PERSON.0, Some(PERSON.1)).timeout(self.pace.patience).json(&body);
         let answer = match request.send().await {
             Ok(answer) => answer,
             Err(error) if error.is_connect() => return Told::Nothing,

@@ -1,5 +1,6 @@
 //! A namespace with admin servers and the example database in it, on the embedded Kubernetes or on a cluster.
 
+use super::clients::PERSON;
 use super::masks::mask;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
@@ -56,6 +57,10 @@ impl Process {
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn push(list: &mut Value, value: Value) {
+    list.as_array_mut().expect("a list").push(value);
 }
 
 /// Runs a program and returns what it wrote, or how it failed.
@@ -126,12 +131,25 @@ impl Cluster {
         let made = certificates::make(&install::names(&name), 30).unwrap();
         std::fs::write(self.files.join("ca.crt"), &made.ca_certificate).unwrap();
         objects.extend(install::certificates(&name, &made));
+        let line = format!("{}:{}", PERSON.0, PERSON.1);
+        objects.push(json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "people", "namespace": name},
+            "stringData": {"people": line},
+        }));
         self.run(install::apply(&self.client, &objects)).unwrap_or_else(|error| panic!("{error:?}"));
     }
 
     /// Applies the project's own manifests with this build's image. The test cluster's volumes belong to root.
     fn apply(&self, part: Part, replicas: &[(&str, &str, u32)]) {
         let mut objects = manifests::objects(part, &self.namespace).unwrap();
+        // The tests' clients are not in the agents' pods.
+        change(&mut objects, "StatefulSet", "kaa-admin", |workload| {
+            let pod = &mut workload["spec"]["template"]["spec"];
+            push(&mut pod["volumes"], json!({"name": "people", "secret": {"secretName": "people"}}));
+            let agent = &mut pod["containers"][0];
+            push(&mut agent["volumeMounts"], json!({"name": "people", "mountPath": "/etc/kaa/people"}));
+            push(&mut agent["env"], json!({"name": "KAA_CREDENTIALS_FILE", "value": "/etc/kaa/people/people"}));
+        });
         for (kind, name, replicas) in replicas {
             change(&mut objects, kind, name, |workload| {
                 workload["spec"]["replicas"] = json!(replicas);
@@ -144,8 +162,7 @@ impl Cluster {
                 }
                 // What is logged here is logged there.
                 if let Ok(filter) = std::env::var("KAA_LOG") {
-                    let env = pod["containers"][0]["env"].as_array_mut().unwrap();
-                    env.push(json!({"name": "KAA_LOG", "value": filter}));
+                    push(&mut pod["containers"][0]["env"], json!({"name": "KAA_LOG", "value": filter}));
                 }
             });
         }
