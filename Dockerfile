@@ -9,5 +9,6 @@ RUN RUSTFLAGS="-C target-feature=+crt-static" \
 
 FROM scratch
 COPY --from=build /kaa /usr/local/bin/kaa
+ENV PATH=/usr/local/bin
 USER 1000:1000
 ENTRYPOINT ["/usr/local/bin/kaa"]

@@ -89,11 +89,13 @@ fn seen(shared: &Shared) -> Seen {
     let membership = shared.raft.membership();
     let settled = membership.halves.len() == 1 && status.quorum;
     let voters = status.voters.values().map(|node| node.server.as_str().into());
+    // That a new server is not let in yet is no news: it has heard from nobody who would miss a leader.
+    let new = status.voters.is_empty();
     let said = |place: &std::sync::Mutex<Option<String>>| place.lock().unwrap_or_else(PoisonError::into_inner).clone();
     Seen {
         voters: settled.then(|| voters.collect()),
         leads: status.role == Role::Leader,
-        no_leader: said(&shared.stranded),
+        no_leader: said(&shared.stranded).filter(|_| !new),
         anchor: said(&shared.anchor_alarm),
     }
 }

@@ -140,6 +140,14 @@ fn an_agent_without_a_leader_says_what_it_waits_for() {
 }
 
 #[test]
+fn an_empty_log_knows_no_voters_that_could_be_too_few() {
+    for voters in [&[][..], &[&[][..]]] {
+        let words = told(voters, &[], &[("admin-1", 2)], &["admin-0", "admin-1"]);
+        assert_eq!(words, "the log is empty: it is waited for the voters of the domain to let this server in");
+    }
+}
+
+#[test]
 fn a_server_counts_by_the_log_that_it_says_it_holds() {
     let lost = &[("admin-0", 1), ("admin-1", 9)];
     let both = &["admin-0", "admin-1"];
