@@ -18,9 +18,6 @@ use tokio::task::JoinSet;
 /// The keys; each has a history of its own.
 pub const KEYS: [&str; 3] = ["values/a", "values/b", "values/c"];
 
-/// Who they are to agents that have a credentials file; the others know them by where they call from.
-pub const PERSON: (&str, &str) = ("writer", "written in a test");
-
 /// How long a connection may take: on one machine a thousandth of that.
 const CONNECT: Duration = Duration::from_millis(150);
 
@@ -38,6 +35,8 @@ pub struct Pace {
     pub patience: Duration,
     /// A pause between two requests of a client, at most; the audit trail of a domain holds some thousand writes.
     pub most_pause_ms: u64,
+    /// Their name and password, where agents do not know them by where they call from.
+    pub person: Option<(&'static str, &'static str)>,
 }
 
 /// Where agents are.
@@ -278,8 +277,10 @@ impl Clients {
             Some(value) => body["expectedValue"] = json!(value),
             None => body["expectedAbsent"] = json!(true),
         }
-        let request = self.http.put(format!("{address}/kvstore/{key}"));
-        let request = request.basic_auth(PERSON.0, Some(PERSON.1)).timeout(self.pace.patience).json(&body);
+        let mut request = self.http.put(format!("{address}/kvstore/{key}")).timeout(self.pace.patience).json(&body);
+        if let Some((name, password)) = self.pace.person {
+            request = request.basic_auth(name, Some(password));
+        }
         let answer = match request.send().await {
             Ok(answer) => answer,
             Err(error) if error.is_connect() => return Told::Nothing,

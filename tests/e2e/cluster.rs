@@ -1,6 +1,5 @@
 //! A namespace with admin servers and the example database in it, on the embedded Kubernetes or on a cluster.
 
-use super::clients::PERSON;
 use super::masks::mask;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
@@ -18,6 +17,9 @@ use tokio::runtime::Runtime;
 
 /// How long anything may take to show. Far more than it takes, so that a busy machine does not fail a test.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Name and password of whoever changes the domain from outside the agents' pods.
+pub const PERSON: (&str, &str) = ("writer", "written in a test");
 
 /// Whose pod is deleted in the middle of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const COLLECT: Duration = Duration::from_secs(5);
 
 /// The clients of a minute under each fault.
-const PACE: Pace = Pace { writers: 4, readers: 2, patience: Duration::from_secs(3), most_pause_ms: 600 };
+const PACE: Pace = Pace { writers: 4, readers: 2, patience: Duration::from_secs(3), most_pause_ms: 600, person: None };
 
 /// How often it is looked whether something has happened.
 const LOOK: Duration = Duration::from_millis(20);

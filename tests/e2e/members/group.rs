@@ -2,7 +2,7 @@
 //! of the members, and what is on their volumes.
 
 use super::super::clients::{Agents, Clients, Pace};
-use super::super::cluster::{Cluster, rows};
+use super::super::cluster::{Cluster, PERSON, rows};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Enough writes that a time without one means something, and no client that waits long for an agent that is gone.
-const PACE: Pace = Pace { writers: 4, readers: 1, patience: Duration::from_millis(700), most_pause_ms: 60 };
+const PACE: Pace =
+    Pace { writers: 4, readers: 1, patience: Duration::from_millis(700), most_pause_ms: 60, person: Some(PERSON) };
 
 /// How long an agent may take to say what it knows.
 const ANSWER: Duration = Duration::from_secs(2);
