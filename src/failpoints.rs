@@ -119,7 +119,11 @@ mod script {
             return Ok(false);
         }
         let passed = file.with_extension("passed");
-        std::fs::OpenOptions::new().create(true).append(true).open(passed)?.write_all(format!("{first}\n").as_bytes())?;
+        std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(passed)?
+            .write_all(format!("{first}\n").as_bytes())?;
         let next = file.with_extension("next");
         std::fs::write(&next, rest)?;
         std::fs::rename(next, file)?;

@@ -34,8 +34,15 @@ const SURVIVING: [Script; 14] = [
 ];
 
 /// What one writes that comes back with a log of an earlier epoch.
-const COMING_BACK: [Script; 7] =
-    [&[SetAside], &[SetAside, Identity], &[Joined], &[Joined, GatePassed], &[Joined, Vote], &[Joined, Entry], &[Joined, Snapshot]];
+const COMING_BACK: [Script; 7] = [
+    &[SetAside],
+    &[SetAside, Identity],
+    &[Joined],
+    &[Joined, GatePassed],
+    &[Joined, Vote],
+    &[Joined, Entry],
+    &[Joined, Snapshot],
+];
 
 /// What one writes that goes on with its log because a person gave up what the others have.
 const RECOVERING: [Script; 6] =
@@ -103,7 +110,7 @@ pub fn overriding(cluster: &mut Cluster) {
     one_of_those_left(cluster, &SURVIVING[..7]);
 }
 
-/// The other points.
+/// The same at the points of whoever does not found.
 pub fn setting_aside(cluster: &mut Cluster) {
     one_of_those_left(cluster, &SURVIVING[7..]);
 }
