@@ -101,9 +101,9 @@ impl Store {
         Ok(())
     }
 
-    /// The last entry of the log.
-    pub(super) fn last(&self) -> Option<Entry> {
-        self.log().entries.values().next_back().cloned()
+    /// The first entry of the log that is so.
+    pub(super) fn find(&self, is_so: impl Fn(&Entry) -> bool) -> Option<Entry> {
+        self.log().entries.values().find(|entry| is_so(entry)).cloned()
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {

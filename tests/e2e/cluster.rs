@@ -113,7 +113,7 @@ impl Cluster {
         self.wait("all servers", |c| c.connected() == servers as usize);
     }
 
-    /// Where each agent's script of fail points is, by its name.
+    /// Where each agent has a directory of scripts of its fail points.
     pub fn scripts(&self) -> PathBuf {
         self.files.join("failpoints")
     }

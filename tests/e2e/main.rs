@@ -201,9 +201,10 @@ corners! {
     two_sets_of_agents from 1;
     two_processes_on_one_volume from 1;
     given_up_and_continued from 3;
+    given_up_and_brought_back from 3;
 }
 
-killed! { founding overriding setting_aside recovering pairs }
+killed! { founding overriding following_the_founder recovering pairs }
 
 /// One test for each thing that befalls a node or the API server.
 macro_rules! on_nodes {

@@ -13,7 +13,8 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 /// How soon an agent that cannot have its volume has to say so and end.
@@ -233,6 +234,16 @@ pub fn two_sets_of_agents(cluster: &mut Cluster) {
     group.judge();
 }
 
+/// Asks the first server to go on without the others, until it does.
+pub(super) fn recovered(group: &Group<'_>, from: u64) {
+    group.until("the next epoch, however often a person has to ask", || {
+        if group.epoch() == from {
+            group.recover(&server(0), "--accept-data-loss --yes").map(drop)?;
+        }
+        if group.epoch() > from { Ok(()) } else { Err("it is said to be done".to_owned()) }
+    });
+}
+
 /// Those whose logs a person gave up were only stopped, and go on while the founder waits for their end: they set their
 /// logs aside, which is as good.
 pub fn given_up_and_continued(cluster: &mut Cluster) {
@@ -244,12 +255,7 @@ pub fn given_up_and_continued(cluster: &mut Cluster) {
     let lost = [server(1), server(2)];
     let processes: Vec<_> = lost.iter().map(|lost| cluster.agent_of(lost)).collect();
     group.stop(&lost);
-    group.until("it to be done", || {
-        if group.epoch() == change.epoch() {
-            group.recover(&server(0), "--accept-data-loss --yes").map(drop)?;
-        }
-        if group.epoch() > change.epoch() { Ok(()) } else { Err("it is said to be done".to_owned()) }
-    });
+    recovered(&group, change.epoch());
     says(&group, &server(0), "is still there");
     let writes = group.acknowledged();
     std::thread::sleep(Duration::from_secs(3));
@@ -262,5 +268,70 @@ pub fn given_up_and_continued(cluster: &mut Cluster) {
         let kept = group.set_aside(server);
         assert!(kept.iter().any(|kept| kept.ends_with(&format!("-{}", before[server]))), "{server}: {kept:?}");
     }
+    group.judge();
+}
+
+/// A process that Kubernetes knows nothing of.
+struct Unseen(Child);
+
+impl Unseen {
+    fn start(environment: BTreeMap<String, String>) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kaa"));
+        Self(command.arg("agent").env_clear().envs(environment).spawn().unwrap())
+    }
+}
+
+impl Drop for Unseen {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        self.0.wait().unwrap();
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() {
+            copy(&from, &to);
+        } else {
+            std::fs::copy(from, to).unwrap();
+        }
+    }
+}
+
+/// The process of a pod that is gone by every word of Kubernetes comes back on its old volume, after a person gave up what
+/// was on it. It has passed the gate as that pod, so it starts at once: it hears of the later epoch and sets its log aside.
+pub fn given_up_and_brought_back(cluster: &mut Cluster) {
+    let mut group = Group::watched(cluster, 3);
+    // What it has acknowledged is in its own log: so nothing acknowledged is lost, and that can be judged.
+    group.lead_by(0);
+    let (old, log) = (server(2), group.logs()[&server(2)].clone());
+    let mut environment: BTreeMap<String, String> = cluster.environment_of(&old).into_iter().collect();
+    // The files of its pod go with it.
+    for (name, value) in cluster.environment_of(&server(0)) {
+        if ["HOME", "KAA_TLS_DIR", "KUBECONFIG"].contains(&name.as_str()) {
+            environment.insert(name, value);
+        }
+    }
+    environment.remove("EMBEDDED_CONTAINER");
+    let volume = cluster.files().join("old-volume");
+    group.stop(&[server(1), server(2)]);
+    copy(&group.volume(&old), &volume);
+    environment.insert("KAA_DATA_DIR".to_owned(), volume.display().to_string());
+    let change = group.lose(1);
+    recovered(&group, change.epoch());
+    change.overridden(&group);
+    let began = group.begin("a process of the past");
+    let unseen = Unseen::start(environment);
+    let kept = volume.join(format!("set-aside-{}-{log}", began.epoch() - 1));
+    group.until("its log to be set aside", || if kept.is_dir() { Ok(()) } else { Err("it is not".to_owned()) });
+    writes_go_on(&group);
+    group.whole(began, 1);
+    drop(unseen);
+    group.scale(3);
+    let kept = group.set_aside(&old);
+    assert!(kept.iter().any(|kept| kept.ends_with(&format!("-{log}"))), "{old}: {kept:?}");
     group.judge();
 }

@@ -339,7 +339,7 @@ impl<'a> Group<'a> {
     }
 
     /// Where the volume of a server is on this machine.
-    fn volume(&self, server: &str) -> PathBuf {
+    pub fn volume(&self, server: &str) -> PathBuf {
         let cluster = self.cluster;
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client(), cluster.namespace());
         let claim = cluster.run(claims.get(&format!("raftlog-{server}"))).expect("the claim");

@@ -3,10 +3,11 @@
 //! wanted votes, and nothing acknowledged is lost.
 //!
 //! On the embedded Kubernetes only: fail points are no part of an image. `KAA_MEMBERS=full cargo test --test e2e
-//! killed::pairs -- --nocapture` takes every two points of an override together, which takes an hour; else a few, by a
-//! seed that is printed and that `KAA_SEED` replays.
+//! killed::pairs -- --nocapture` takes every two points of an override together, which takes half an hour; else a few, by
+//! a seed that is printed and that `KAA_SEED` replays.
 
 use super::super::cluster::Cluster;
+use super::corners::recovered;
 use super::group::{Group, server};
 use kaa::clock;
 use kaa::failpoints::Point::{self, *};
@@ -15,9 +16,11 @@ use std::collections::BTreeSet;
 /// The points that a life passes, and the one at which it ends.
 type Script = &'static [Point];
 
-/// What one that is left writes in an override: it seals, and founds, or sets its log aside and joins.
-const SURVIVING: [Script; 14] = [
-    &[Sealed],
+/// What one of those that are left writes in an override: first both seal.
+const SEALING: Script = &[Sealed];
+
+/// Then one founds.
+const OVERRIDING: [Script; 7] = [
     &[AnchorSwapped],
     &[Founded],
     &[Founded, Vote],
@@ -25,13 +28,11 @@ const SURVIVING: [Script; 14] = [
     &[Founded, Entry, Entry],
     &[Founded, Snapshot],
     &[Founded, Purged],
-    &[SetAside],
-    &[SetAside, Identity],
-    &[Joined],
-    &[Joined, GatePassed],
-    &[Joined, Vote],
-    &[Joined, Entry],
 ];
+
+/// And the other one sets its log aside, and joins.
+const FOLLOWING: [Script; 6] =
+    [&[SetAside], &[SetAside, Identity], &[Joined], &[Joined, GatePassed], &[Joined, Vote], &[Joined, Entry]];
 
 /// What one writes that comes back with a log of an earlier epoch.
 const COMING_BACK: [Script; 7] = [
@@ -60,14 +61,14 @@ const FEW: usize = 2;
 /// How many servers there are, of which half is lost.
 const SERVERS: u32 = 4;
 
-/// Tells a server at which points its lives end, one after the other; those with a `~` it passes.
-fn arm(cluster: &Cluster, ordinal: u32, lines: &str) {
-    let script = cluster.scripts().join(server(ordinal));
-    let _ = std::fs::remove_file(script.with_extension("passed"));
+/// Tells a server at which points its lives end, one after the other; those with a `~` it passes. A script has a name.
+fn arm(cluster: &Cluster, ordinal: u32, name: &str, lines: &str) {
+    let scripts = cluster.scripts().join(server(ordinal));
+    std::fs::create_dir_all(&scripts).unwrap();
     // At once for whoever reads it.
-    let next = script.with_extension("armed");
-    std::fs::write(&next, lines).unwrap();
-    std::fs::rename(next, script).unwrap();
+    let whole = cluster.scripts().join("armed");
+    std::fs::write(&whole, lines).unwrap();
+    std::fs::rename(whole, scripts.join(name)).unwrap();
 }
 
 /// The script of one that dies once.
@@ -81,63 +82,67 @@ fn each(points: &[Point]) -> String {
     points.iter().map(|point| format!("{}\n", point.name())).collect()
 }
 
-/// Takes the script of a server away, and says what is left of it.
-fn left(cluster: &Cluster, ordinal: u32) -> String {
-    let script = cluster.scripts().join(server(ordinal));
+/// Takes a script away, and says whether the server has come to its end.
+fn came_to_the_end(cluster: &Cluster, ordinal: u32, name: &str) -> bool {
+    let script = cluster.scripts().join(server(ordinal)).join(name);
     let lines = std::fs::read_to_string(&script).unwrap();
     std::fs::remove_file(script).unwrap();
-    lines
+    lines.is_empty()
 }
 
 /// The first domain, and the first two that join it.
 pub fn founding(cluster: &mut Cluster) {
-    arm(cluster, 0, &each(&FOUNDING));
+    arm(cluster, 0, "founding", &each(&FOUNDING));
     cluster.admins(1);
-    assert_eq!(left(cluster, 0), "", "it died at each point");
+    assert!(came_to_the_end(cluster, 0, "founding"), "it died at each point");
     let mut group = Group::watched(cluster, 1);
     for ordinal in 1..3 {
-        arm(cluster, ordinal, &each(&JOINING));
+        arm(cluster, ordinal, "joining", &each(&JOINING));
     }
     group.scale(3);
     for ordinal in 1..3 {
-        assert_eq!(left(cluster, ordinal), "", "{} died at each point", server(ordinal));
+        assert!(came_to_the_end(cluster, ordinal, "joining"), "{} died at each point", server(ordinal));
     }
     group.judge();
 }
 
-/// Half is lost, and one of those that are left dies at the point; then the others come back, and one of these dies.
+/// Half is lost, and whoever founds dies at the point; then the others come back, and they die too.
 pub fn overriding(cluster: &mut Cluster) {
-    one_of_those_left(cluster, &SURVIVING[..7]);
+    halved(cluster, &[&[SEALING], &OVERRIDING[..]].concat().iter().map(|script| vec![*script]).collect::<Vec<_>>());
 }
 
 /// The same at the points of whoever does not found.
-pub fn setting_aside(cluster: &mut Cluster) {
-    one_of_those_left(cluster, &SURVIVING[7..]);
+pub fn following_the_founder(cluster: &mut Cluster) {
+    halved(cluster, &FOLLOWING.iter().map(|script| vec![*script]).collect::<Vec<_>>());
 }
 
-fn one_of_those_left(cluster: &mut Cluster, scripts: &'static [Script]) {
+/// Half is lost, again and again, and those that are left come to the end of each script.
+fn halved(cluster: &Cluster, rounds: &[Vec<Script>]) {
     cluster.admins(SERVERS);
     let mut group = Group::watched(cluster, SERVERS);
-    for (round, script) in scripts.iter().enumerate() {
-        let back = COMING_BACK[round % COMING_BACK.len()];
-        println!("members: killed: at {script:?} while half is lost, at {back:?} when it comes back");
-        // Which of them founds shows only then.
-        (0..SERVERS / 2).for_each(|ordinal| arm(cluster, ordinal, &once(script)));
-        override_and_back(&mut group, cluster, [back, back]);
-        let died = (0..SERVERS / 2).filter(|ordinal| left(cluster, *ordinal).is_empty()).count();
-        assert!(died > 0, "nobody came to {script:?}");
+    let (left_over, coming) = (0..SERVERS / 2, SERVERS / 2..SERVERS);
+    for (round, scripts) in rounds.iter().enumerate() {
+        let back = [0, 1].map(|of| COMING_BACK[(round + of) % COMING_BACK.len()]);
+        println!("members: killed: at {scripts:?} while half is lost, at {back:?} when it comes back");
+        let names: Vec<String> = (0..scripts.len()).map(|number| format!("script-{number}")).collect();
+        for (name, script) in names.iter().zip(scripts) {
+            // All seal; which of them founds shows only then.
+            let armed = if *script == SEALING { 0..1 } else { left_over.clone() };
+            armed.for_each(|ordinal| arm(cluster, ordinal, name, &once(script)));
+        }
+        group.lose(SERVERS / 2).overridden(&group);
+        for (name, script) in names.iter().zip(scripts) {
+            let armed = if *script == SEALING { 0..1 } else { left_over.clone() };
+            let died = armed.filter(|ordinal| came_to_the_end(cluster, *ordinal, name)).count();
+            assert_eq!(died, 1, "one came to {script:?}");
+        }
+        coming.clone().zip(back).for_each(|(ordinal, script)| arm(cluster, ordinal, "back", &once(script)));
+        group.back_from_the_past(SERVERS);
+        for (ordinal, script) in coming.clone().zip(back) {
+            assert!(came_to_the_end(cluster, ordinal, "back"), "{} came to {script:?}", server(ordinal));
+        }
     }
     group.judge();
-}
-
-fn override_and_back(group: &mut Group<'_>, cluster: &Cluster, back: [Script; 2]) {
-    group.lose(SERVERS / 2).overridden(group);
-    let coming = SERVERS / 2..SERVERS;
-    coming.clone().zip(back).for_each(|(ordinal, script)| arm(cluster, ordinal, &once(script)));
-    group.back_from_the_past(SERVERS);
-    for (ordinal, script) in coming.zip(back) {
-        assert_eq!(left(cluster, ordinal), "", "{} came to {script:?}", server(ordinal));
-    }
 }
 
 /// Two of three are lost, a person gives up what they have, and the one that is left dies at each point.
@@ -148,45 +153,29 @@ pub fn recovering(cluster: &mut Cluster) {
         println!("members: killed: at {script:?} while a person gives up what the others have");
         // What it has acknowledged is in its own log: so nothing acknowledged is lost, and that can be judged.
         group.lead_by(0);
-        arm(cluster, 0, &once(script));
+        arm(cluster, 0, "recovering", &once(script));
         let change = group.lose(1);
-        group.until("the next epoch, however often a person has to ask", || {
-            if group.epoch() > change.epoch() {
-                return Ok(());
-            }
-            group.recover(&server(0), "--accept-data-loss --yes").map(drop)?;
-            if group.epoch() > change.epoch() { Ok(()) } else { Err("it is said to be done".to_owned()) }
-        });
+        recovered(&group, change.epoch());
         change.overridden(&group);
-        assert_eq!(left(cluster, 0), "", "it came to {script:?}");
+        assert!(came_to_the_end(cluster, 0, "recovering"), "it came to {script:?}");
         group.back_from_the_past(3);
     }
     group.judge();
 }
 
-/// Both of those that are left die, each at a point of its own.
+/// Those that are left die twice: each at a point of its own, or one of them at both.
 pub fn pairs(cluster: &mut Cluster) {
-    let all = SURVIVING.iter().flat_map(|first| SURVIVING.iter().map(move |second| [*first, *second]));
-    let mut pairs: Vec<[Script; 2]> = all.collect();
-    if std::env::var("KAA_MEMBERS").is_ok_and(|members| members == "full") {
-        println!("members: killed: all {} pairs", pairs.len());
-    } else {
-        let seed = std::env::var("KAA_SEED").map_or_else(|_| clock::random_u64(), |seed| seed.parse().unwrap());
-        println!("KAA_SEED={seed}: {FEW} of {} pairs", pairs.len());
-        let mut chosen = seed;
-        pairs = (0..FEW).map(|_| pairs.swap_remove(next(&mut chosen) as usize % pairs.len())).collect();
-    }
-    cluster.admins(SERVERS);
-    let mut group = Group::watched(cluster, SERVERS);
-    for (round, pair) in pairs.iter().enumerate() {
-        let back = [0, 1].map(|of| COMING_BACK[(round + of) % COMING_BACK.len()]);
-        println!("members: killed: at {pair:?} while half is lost, at {back:?} when it comes back");
-        (0..).zip(pair).for_each(|(ordinal, script)| arm(cluster, ordinal, &once(script)));
-        override_and_back(&mut group, cluster, back);
-        let died: Vec<bool> = (0..SERVERS / 2).map(|ordinal| left(cluster, ordinal).is_empty()).collect();
-        println!("members: killed: {pair:?}: died {died:?}");
-    }
-    group.judge();
+    let all = [&[SEALING], &OVERRIDING[..], &FOLLOWING].concat();
+    let with_later = |(first, script): (usize, &Script)| {
+        all[first + 1..].iter().map(|later| vec![*script, *later]).collect::<Vec<_>>()
+    };
+    let mut pairs: Vec<Vec<Script>> = all.iter().enumerate().flat_map(with_later).collect();
+    let seed = std::env::var("KAA_SEED").map_or_else(|_| clock::random_u64(), |seed| seed.parse().unwrap());
+    let full = std::env::var("KAA_MEMBERS").is_ok_and(|members| members == "full");
+    let (tried, mut chosen) = (if full { pairs.len() } else { FEW }, seed);
+    println!("KAA_SEED={seed}: {tried} of {} pairs", pairs.len());
+    let pairs: Vec<_> = (0..tried).map(|_| pairs.swap_remove(next(&mut chosen) as usize % pairs.len())).collect();
+    halved(cluster, &pairs);
 }
 
 /// The next of a sequence of numbers (splitmix64).
@@ -200,7 +189,7 @@ fn next(state: &mut u64) -> u64 {
 /// A point that nobody dies at is not tested.
 #[test]
 fn somebody_dies_at_every_point() {
-    let ends = [&SURVIVING[..], &COMING_BACK, &RECOVERING].concat();
+    let ends = [&[SEALING], &OVERRIDING[..], &FOLLOWING, &COMING_BACK, &RECOVERING].concat();
     let ends = ends.into_iter().filter_map(<[Point]>::last).chain(&FOUNDING).chain(&JOINING);
     assert_eq!(ends.copied().collect::<BTreeSet<_>>(), BTreeSet::from(Point::ALL));
 }
