@@ -9,6 +9,7 @@ pub mod config;
 #[cfg(feature = "demo")]
 pub mod demo;
 pub mod engine;
+pub mod failpoints;
 pub mod http;
 pub mod kubernetes;
 pub mod metrics;

@@ -182,12 +182,14 @@ pub async fn start_among(volume: Volume, options: Options, peers: Peers) -> Resu
     Ok(handle)
 }
 
-/// Finds where a founding ends the log, with entries of earlier epochs before it.
+/// Finds the founding of this epoch by this log, with entries of earlier epochs before it. It is found as long as it is not
+/// purged: the process may have ended before it was.
 fn founding(store: &Store, me: u64, epoch: u64) -> Option<u64> {
-    let last = store.last().filter(|last| matches!(last.payload, EntryPayload::Membership(_)))?;
-    let leader = last.log_id.committed_leader_id();
-    let founded = leader.term == types::first_term(epoch) && leader.node_id == me && last.log_id.index > 0;
-    founded.then_some(last.log_id.index)
+    let founded = store.find(|entry| {
+        let leader = entry.log_id.committed_leader_id();
+        leader.term == types::first_term(epoch) && leader.node_id == me
+    })?;
+    (matches!(founded.payload, EntryPayload::Membership(_)) && founded.log_id.index > 0).then_some(founded.log_id.index)
 }
 
 /// Makes a snapshot after a founding and purges what came before, so that nobody replays memberships of earlier epochs.

@@ -145,6 +145,8 @@ mod tests {
         assert_eq!(base[2]["subjects"][0]["namespace"], "here");
         assert!(base[0].get("subjects").is_none(), "nothing is added that a real API server would not know");
         assert_eq!(base[5]["spec"]["template"]["spec"]["containers"][0]["image"], image().unwrap());
+        // Two agents on one log would be two of the same voter.
+        assert_eq!(base[5]["spec"]["volumeClaimTemplates"][0]["spec"]["accessModes"], json!(["ReadWriteOncePod"]));
         let example = objects(Part::Example, "here").unwrap();
         let sm = &example[1]["spec"]["template"]["spec"];
         assert_eq!(sm["initContainers"][0]["image"], sm["containers"][0]["image"], "the stand-in is in our own image");

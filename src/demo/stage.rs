@@ -76,12 +76,17 @@ pub struct Stage {
 impl Stage {
     /// Starts one, with all of its files in a directory. The image of the manifests is the executable `kaa`.
     pub async fn open(dir: &Path, kaa: &Path) -> Result<Self, Error> {
+        Self::open_restarting(dir, kaa, BACKOFF).await
+    }
+
+    /// The same, where a container waits so long before it starts anew for the second time.
+    pub async fn open_restarting(dir: &Path, kaa: &Path, backoff: Duration) -> Result<Self, Error> {
         std::fs::create_dir_all(dir).map_err(|source| Error::Directory { path: dir.to_owned(), source })?;
         let store = Store::new(crate::clock::random_u64(), Timestamp::now());
         let instance = Arc::new(Instance::new(store, Timestamp::now));
         let tokens = Arc::new(Tokens::new()?);
         let server = Server::start(instance.clone(), tokens.clone(), dir).await?;
-        let kubelet = Arc::new(Kubelet::start(instance.clone(), tokens, config(dir, kaa, &server)?)?);
+        let kubelet = Arc::new(Kubelet::start(instance.clone(), tokens, config(dir, kaa, &server, backoff)?)?);
         server.set_runtime(kubelet.clone());
         let kubeconfig = Kubeconfig::read_from(server.kubeconfig())?;
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
@@ -127,7 +132,7 @@ impl Stage {
     }
 }
 
-fn config(dir: &Path, kaa: &Path, server: &Server) -> Result<kubelet::Config, Error> {
+fn config(dir: &Path, kaa: &Path, server: &Server, backoff: Duration) -> Result<kubelet::Config, Error> {
     let kaa = kaa.display().to_string();
     // All pods share this machine's addresses and have no DNS: each is told which address is its own, and where the names
     // of the others are.
@@ -146,7 +151,7 @@ fn config(dir: &Path, kaa: &Path, server: &Server) -> Result<kubelet::Config, Er
         shim: vec![kaa, "container-shim".to_owned()],
         api_server: server.url(),
         api_ca_pem: server.ca_pem().to_owned(),
-        backoff: BACKOFF,
+        backoff,
         stop_grace: STOP_GRACE,
     })
 }

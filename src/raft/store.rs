@@ -10,6 +10,7 @@ use super::snapshot::Pointer;
 use super::types::{Entry, LogId, TypeConfig, Vote};
 use super::volume::{Log, names};
 use super::wire;
+use crate::failpoints::{self, Point};
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
 use serde::Serialize;
@@ -100,9 +101,9 @@ impl Store {
         Ok(())
     }
 
-    /// The last entry of the log.
-    pub(super) fn last(&self) -> Option<Entry> {
-        self.log().entries.values().next_back().cloned()
+    /// The first entry of the log that is so.
+    pub(super) fn find(&self, is_so: impl Fn(&Entry) -> bool) -> Option<Entry> {
+        self.log().entries.values().find(|entry| is_so(entry)).cloned()
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {
@@ -221,11 +222,24 @@ impl Commits {
         // After a failure nobody can say what is on disk: nothing is written any more.
         if self.failed.is_none() {
             self.failed = self.backend.commit(&self.ops).err().map(Arc::new);
+            // Nobody who waits for it has heard of it yet.
+            self.ops.iter().filter_map(point).for_each(failpoints::pass);
         }
         self.ops.clear();
         for waiter in self.waiters.drain(..) {
             waiter.wake(self.failed.clone().map_or(Ok(()), |error| Err(io::Error::other(error))));
         }
+    }
+}
+
+/// What is durable once a change is written, where a test may want it to be the last thing.
+fn point(op: &Op) -> Option<Point> {
+    match op {
+        Op::Put(..) => Some(Point::Entry),
+        Op::Set(names::VOTE, _) => Some(Point::Vote),
+        Op::Set(names::SNAPSHOT, _) => Some(Point::Snapshot),
+        Op::Purge(_) => Some(Point::Purged),
+        Op::Set(..) | Op::Truncate(_) | Op::Clear(_) => None,
     }
 }
 

@@ -15,6 +15,7 @@ use super::snapshot::{self, Pointer, Shelf};
 use super::types::{Entry, LogId, Node, TypeConfig, Vote, first_term};
 use super::wire;
 use crate::clock;
+use crate::failpoints::{self, Point};
 use kaa_core::domain::ids::{DomainId, MembershipEpoch, RaftId};
 use kaa_core::membership::overrule::Position;
 use kaa_core::membership::{Anchor, LocalLog};
@@ -227,6 +228,7 @@ impl Volume {
     /// Seals the log: from here on nothing is appended to it and it votes for nobody, until it founds or is set aside.
     pub fn seal(&mut self) -> Result<(), Error> {
         self.backend.commit(&[set(names::SEALED, &true)?])?;
+        failpoints::pass(Point::Sealed);
         self.identity.sealed = true;
         Ok(())
     }
@@ -239,6 +241,7 @@ impl Volume {
     /// Notes that the gate was passed for a pod.
     pub fn set_gate_passed(&mut self, pod_uid: &str) -> Result<(), Error> {
         self.backend.commit(&[set(names::GATE_PASSED, &pod_uid)?])?;
+        failpoints::pass(Point::GatePassed);
         self.identity.gate_passed = Some(pod_uid.to_owned());
         Ok(())
     }
@@ -273,6 +276,7 @@ impl Volume {
             Op::Put(id.index, wire::encode(&entry).map_err(Error::Encode)?),
         ]);
         self.backend.commit(&ops)?;
+        failpoints::pass(Point::Founded);
         (self.identity.epoch, self.identity.domain) = (anchor.epoch, Some(anchor.domain.clone()));
         self.identity.sealed = false;
         self.log.vote = Some(vote);
@@ -303,6 +307,7 @@ impl Volume {
             let failed = |source| Error::File { path: kept.clone(), source };
             self.disk.rename(&self.dir.join("log"), &kept).map_err(failed)?;
             self.disk.sync_dir(&self.dir).map_err(failed)?;
+            failpoints::pass(Point::SetAside);
             (self.backend, self.shelf, self.identity, self.log) = open_log(&self.disk, &self.dir, &mut self.opener)?;
         }
         self.backend.commit(&[
@@ -310,6 +315,7 @@ impl Volume {
             set(names::DOMAIN, &anchor.domain)?,
             set(names::SEALED, &false)?,
         ])?;
+        failpoints::pass(Point::Joined);
         (self.identity.epoch, self.identity.domain) = (anchor.epoch, Some(anchor.domain.clone()));
         self.identity.sealed = false;
         Ok(())
@@ -417,6 +423,7 @@ fn open_log(disk: &Arc<dyn Disk>, dir: &Path, opener: &mut Opener) -> Result<Ope
         None => {
             let raft_id = new_raft_id();
             backend.commit(&[set(names::RAFT_ID, &raft_id)?])?;
+            failpoints::pass(Point::Identity);
             Identity { domain: None, epoch: MembershipEpoch(0), raft_id, sealed: false, gate_passed: None }
         }
     };

@@ -40,6 +40,8 @@ pub struct Cluster {
     /// The Kubernetes of this case alone, unless it is played on a cluster.
     stage: Option<Stage>,
     files: PathBuf,
+    /// Whether its agents can be told to end at their fail points.
+    mortal: bool,
     passed: bool,
 }
 
@@ -85,31 +87,9 @@ impl Cluster {
 
     /// The same with so many admin servers.
     pub fn up_with(case: &str, disturb: Disturb, servers: u32) -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let runtime = Runtime::new().unwrap();
-        let short: String = case.split('_').filter_map(|word| word.chars().next()).collect();
-        let namespace = format!("kaa-e2e-{short}-{:?}", disturb).to_lowercase();
-        let files = root().join("target/e2e").join(&namespace);
-        let _ = std::fs::remove_dir_all(&files);
-        std::fs::create_dir_all(&files).unwrap();
-        // A cluster is played on only if somebody put this build's image there: a KUBECONFIG that happens to be set is
-        // no wish to have tests run on what it names.
-        let (client, stage, image) = match std::env::var("KAA_IMAGE") {
-            Ok(image) => (runtime.block_on(Client::try_default()).expect("KUBECONFIG names a cluster"), None, image),
-            Err(_) => {
-                let dir = files.join("kubernetes");
-                let opened = runtime.block_on(Stage::open(&dir, Path::new(env!("CARGO_BIN_EXE_kaa"))));
-                let stage = opened.unwrap_or_else(|error| panic!("{error:?}"));
-                (stage.client(), Some(stage), manifests::image().unwrap())
-            }
-        };
-        let case = case.to_owned();
-        let cluster = Self { case, disturb, namespace, runtime, client, image, stage, files, passed: false };
         let began = Instant::now();
-        cluster.prepare();
-        cluster.apply(Part::Base, &[("StatefulSet", "kaa-admin", servers)]);
-        cluster.wait("the admin servers to be ready", |c| c.addresses().len() == servers as usize);
-        cluster.wait("all servers", |c| c.connected() == servers as usize);
+        let cluster = Self::empty(case, disturb, false);
+        cluster.admins(servers);
         cluster.apply(Part::Example, &[("StatefulSet", "sm-demo", 1), ("Deployment", "te-demo", 0)]);
         cluster.wait("the first storage manager", |c| c.running() == 1);
         cluster.scale("statefulsets", "sm-demo", 2);
@@ -117,6 +97,63 @@ impl Cluster {
         cluster.scale("deployments", "te-demo", 2);
         cluster.wait("the transaction engines", |c| c.running() == 4);
         eprintln!("{}: up in {:.1} s", cluster.namespace, began.elapsed().as_secs_f64());
+        cluster
+    }
+
+    /// Nobody yet, on a Kubernetes that starts what has ended again at once. `admins` brings the first agents, without a
+    /// database; they can be told to end at their fail points, by the files in `scripts`.
+    pub fn mortal(case: &str) -> Self {
+        Self::empty(case, Disturb::Nobody, true)
+    }
+
+    /// So many admin servers, and no database.
+    pub fn without_database(case: &str, servers: u32) -> Self {
+        let cluster = Self::empty(case, Disturb::Nobody, false);
+        cluster.admins(servers);
+        cluster
+    }
+
+    /// So many admin servers, and nobody else.
+    pub fn admins(&self, servers: u32) {
+        self.apply(Part::Base, &[("StatefulSet", "kaa-admin", servers)]);
+        self.wait("the admin servers to be ready", |c| c.addresses().len() == servers as usize);
+        self.wait("all servers", |c| c.connected() == servers as usize);
+    }
+
+    /// Where each agent has a directory of scripts of its fail points.
+    pub fn scripts(&self) -> PathBuf {
+        self.files.join("failpoints")
+    }
+
+    fn empty(case: &str, disturb: Disturb, mortal: bool) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let runtime = Runtime::new().unwrap();
+        let short: String = case.split('_').filter_map(|word| word.chars().next()).collect();
+        let namespace = format!("kaa-e2e-{short}-{:?}", disturb).to_lowercase();
+        let files = root().join("target/e2e").join(&namespace);
+        let _ = std::fs::remove_dir_all(&files);
+        std::fs::create_dir_all(files.join("failpoints")).unwrap();
+        // A cluster is played on only if somebody put this build's image there: a KUBECONFIG that happens to be set is
+        // no wish to have tests run on what it names.
+        let (client, stage, image) = match std::env::var("KAA_IMAGE") {
+            Ok(image) if !mortal => {
+                (runtime.block_on(Client::try_default()).expect("KUBECONFIG names a cluster"), None, image)
+            }
+            _ => {
+                let (dir, kaa) = (files.join("kubernetes"), Path::new(env!("CARGO_BIN_EXE_kaa")));
+                let opened = runtime.block_on(async {
+                    match mortal {
+                        true => Stage::open_restarting(&dir, kaa, Duration::ZERO).await,
+                        false => Stage::open(&dir, kaa).await,
+                    }
+                });
+                let stage = opened.unwrap_or_else(|error| panic!("{error:?}"));
+                (stage.client(), Some(stage), manifests::image().unwrap())
+            }
+        };
+        let case = case.to_owned();
+        let cluster = Self { case, disturb, namespace, runtime, client, image, stage, files, mortal, passed: false };
+        cluster.prepare();
         cluster
     }
 
@@ -130,7 +167,9 @@ impl Cluster {
                 .is_ok_and(|list| list.items.is_empty())
         });
         let mut objects = vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})];
-        let made = certificates::make(&install::names(&name), 30).unwrap();
+        // Also for a second set of agents.
+        let other = ["kaa-other".to_owned(), format!("*.kaa-other.{name}.svc")];
+        let made = certificates::make(&[install::names(&name), other.into()].concat(), 30).unwrap();
         std::fs::write(self.files.join("ca.crt"), &made.ca_certificate).unwrap();
         objects.extend(install::certificates(&name, &made));
         let line = format!("{}:{}", PERSON.0, PERSON.1);
@@ -161,6 +200,11 @@ impl Cluster {
                     for container in pod.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
                         container["image"] = json!(self.image);
                     }
+                }
+                if self.mortal {
+                    let script = format!("{}/$(KAA_SERVER)", self.scripts().display());
+                    let env = pod["containers"][0]["env"].as_array_mut().unwrap();
+                    env.push(json!({"name": "KAA_FAILPOINTS", "value": script}));
                 }
                 // What is logged here is logged there.
                 if let Ok(filter) = std::env::var("KAA_LOG") {
@@ -315,6 +359,11 @@ impl Cluster {
     /// The Kubernetes of this case alone.
     pub fn stage(&self) -> &Stage {
         self.stage.as_ref().expect("faults are made on the embedded Kubernetes only: unset KAA_IMAGE")
+    }
+
+    /// The image of this build.
+    pub fn image(&self) -> &str {
+        &self.image
     }
 
     /// Its namespace.
@@ -481,6 +530,22 @@ impl Cluster {
         };
         command.args(["-c", &script, "sh"]);
         Process { pod: pod.to_owned(), command }
+    }
+
+    /// The environment of an admin server's process, on the embedded Kubernetes.
+    pub fn environment_of(&self, pod: &str) -> Vec<(String, String)> {
+        let uid = self.pod_uid(pod);
+        let of = |process: std::path::PathBuf| {
+            let command = std::fs::read(process.join("cmdline")).ok()?;
+            let environment = std::fs::read(process.join("environ")).ok()?;
+            let is_agent = command.split(|byte| *byte == 0).any(|word| word == b"agent");
+            let text = String::from_utf8(environment).ok().filter(|_| is_agent)?;
+            let pairs = text.split('\0').filter_map(|pair| pair.split_once('='));
+            let pairs: Vec<_> = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+            pairs.contains(&("KAA_POD_UID".to_owned(), uid.clone())).then_some(pairs)
+        };
+        let processes = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
+        processes.filter_map(of).next().expect("its process")
     }
 
     /// The holder of the resync Lease, once there is one.

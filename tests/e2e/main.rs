@@ -160,6 +160,52 @@ mod membership {
     }
 }
 
+/// One test for each change of the group in which agents are killed at their fail points.
+macro_rules! killed {
+    ($($case:ident)*) => {
+        mod killed {
+            use super::*;
+            $(
+                #[test]
+                fn $case() {
+                    let mut cluster = Cluster::mortal(concat!("killed_", stringify!($case)));
+                    members::killed::$case(&mut cluster);
+                    cluster.passed();
+                }
+            )*
+        }
+    };
+}
+
+/// One test for each corner, which begins with so many servers and no database.
+macro_rules! corners {
+    ($($case:ident from $servers:literal;)*) => {
+        mod corner {
+            use super::*;
+            $(
+                #[test]
+                fn $case() {
+                    let mut cluster = Cluster::without_database(concat!("corner_", stringify!($case)), $servers);
+                    members::corners::$case(&mut cluster);
+                    cluster.passed();
+                }
+            )*
+        }
+    };
+}
+
+corners! {
+    first_wiped from 3;
+    anchor_deleted from 3;
+    anchor_turned_back from 2;
+    two_sets_of_agents from 1;
+    two_processes_on_one_volume from 1;
+    given_up_and_continued from 3;
+    given_up_and_brought_back from 3;
+}
+
+killed! { founding overriding following_the_founder recovering pairs }
+
 /// One test for each thing that befalls a node or the API server.
 macro_rules! on_nodes {
     ($($name:ident: $case:expr;)*) => {

@@ -4,8 +4,10 @@
 //! What is printed (`-- --nocapture`) are the figures: how long until the group was whole, and the longest time without
 //! a commit.
 
+pub mod corners;
 pub mod full;
 mod group;
+pub mod killed;
 
 use super::cluster::Cluster;
 use group::{Group, server};

@@ -3,6 +3,7 @@
 use super::{gone, overrule};
 use crate::agent::{Stay, Storage};
 use crate::config::{BACKOFF, Config};
+use crate::failpoints::{self, Point};
 use crate::kubernetes::anchor::{self, Creation};
 use crate::kubernetes::{Kubernetes, lease};
 use crate::raft::{self, Host, Node, Volume};
@@ -189,7 +190,10 @@ async fn create_anchor(config: &Config, kubernetes: &Kubernetes, volume: &Volume
     let founder = volume.local_log().raft_id;
     let anchor = Anchor { domain: new_domain_id(), epoch: MembershipEpoch(1), founder, lossy: false };
     match anchor::create(kubernetes, &config.anchor_name(), &anchor, &config.server).await {
-        Ok(Creation::Created(_)) => info!("anchor {} made for the new domain {}", config.anchor_name(), anchor.domain),
+        Ok(Creation::Created(_)) => {
+            failpoints::pass(Point::AnchorCreated);
+            info!("anchor {} made for the new domain {}", config.anchor_name(), anchor.domain);
+        }
         Ok(Creation::AlreadyThere) => {}
         Err(error) => return Err(format!("the anchor could not be made: {error}")),
     }

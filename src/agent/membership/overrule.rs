@@ -3,6 +3,7 @@
 
 use super::gate::Pass;
 use crate::config::{Config, ordinal_of};
+use crate::failpoints::{self, Point};
 use crate::kubernetes::anchor::{self, Loss, Swap};
 use crate::kubernetes::{Kubernetes, evidence};
 use crate::proto::raft::{SealReply, SealRequest};
@@ -62,6 +63,7 @@ pub async fn go_on(pass: &Pass<'_>, volume: &Volume) -> Result<(), String> {
     let name = pass.config.anchor_name();
     match anchor::swap(pass.kubernetes, &name, &next, &pass.config.server, loss.as_ref()).await {
         Ok(Swap::Swapped) => {
+            failpoints::pass(Point::AnchorSwapped);
             let (lost, last) = (loss.map_or_else(|| "nothing".to_owned(), |loss| loss.lost), extent.position.index);
             warn!(
                 "override: the anchor is of epoch {epoch} now: this log, up to entry {last}, founds it; lost: {lost}"

@@ -270,3 +270,23 @@ async fn a_log_whose_setting_aside_is_cut_off_anywhere_is_in_place_or_kept_whole
         assert!(kept > 0 && moved > 0 && done > 0);
     }
 }
+
+#[tokio::test]
+async fn what_came_before_a_founding_is_purged_also_after_a_kill_in_its_midst() {
+    let dir = Before::Log.make().await;
+    let mut volume = open(dir.path());
+    let local = volume.local_log();
+    volume.found(&anchor(local.epoch.0 + 1, local.raft_id), &me()).unwrap();
+    let Parts { lock, mut backend, log, .. } = volume.into_parts();
+    let founding = log.last().unwrap();
+    // It led, and died before there was a snapshot.
+    let entry = Entry::new_blank(LogId { index: founding.index + 1, ..founding });
+    backend.commit(&[Op::Put(entry.log_id.index, wire::encode(&entry).unwrap())]).unwrap();
+    drop((lock, backend));
+    let agent = start(Volume::open(dir.path()).unwrap(), "admin-0", &free_address(), None).await;
+    until("the epochs before are purged", || {
+        agent.handle.metrics().purged.is_some_and(|purged| purged.index == founding.index)
+    })
+    .await;
+    agent.stop().await;
+}

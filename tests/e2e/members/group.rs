@@ -224,9 +224,28 @@ impl<'a> Group<'a> {
 
     /// `kaa recover ARGUMENTS` on a server, ready or not, from within its pod.
     pub fn recover(&self, server: &str, arguments: &str) -> Result<String, String> {
-        let address = self.cluster.run(admin_pods(self.cluster)).and_then(|mut pods| pods.remove(server)?);
-        let address = address.ok_or_else(|| format!("{server} has no address"))?;
-        self.cluster.kaa_within(server, &address, &format!("recover {arguments}"))
+        self.within(server, &format!("recover {arguments}"))
+    }
+
+    /// `kaa ARGUMENTS`, likewise.
+    pub fn within(&self, server: &str, arguments: &str) -> Result<String, String> {
+        let address = self.address(server).ok_or_else(|| format!("{server} has no address"))?;
+        self.cluster.kaa_within(server, &address, arguments)
+    }
+
+    /// The address of a pod.
+    fn address(&self, pod: &str) -> Option<String> {
+        let pods: Api<Pod> = Api::namespaced(self.cluster.client(), self.cluster.namespace());
+        self.cluster.run(pods.get(pod)).ok()?.status?.pod_ip
+    }
+
+    /// The servers that one of them knows, ready or not.
+    pub fn known_to(&self, server: &str) -> Vec<String> {
+        let address = self.address(server).expect("an address");
+        let peers = self.ask(&format!("http://{address}:8888"), "/api/1/peers").expect("an answer");
+        let mut known: Vec<_> = rows(peers).iter().filter_map(|row| Some(row["id"].as_str()?.to_owned())).collect();
+        known.sort();
+        known
     }
 
     fn restart(&self, pod: &str) {
@@ -307,7 +326,7 @@ impl<'a> Group<'a> {
 
     /// What `/readyz?verbose` of a server says, ready or not.
     pub fn readiness(&self, server: &str) -> Option<String> {
-        let address = self.cluster.run(admin_pods(self.cluster))?.remove(server)??;
+        let address = self.address(server)?;
         let asked = async { reqwest::get(format!("http://{address}:8888/readyz?verbose")).await?.text().await };
         self.cluster.run(async { tokio::time::timeout(ANSWER, asked).await.ok()?.ok() })
     }
@@ -321,7 +340,7 @@ impl<'a> Group<'a> {
     }
 
     /// Where the volume of a server is on this machine.
-    fn volume(&self, server: &str) -> PathBuf {
+    pub fn volume(&self, server: &str) -> PathBuf {
         let cluster = self.cluster;
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client(), cluster.namespace());
         let claim = cluster.run(claims.get(&format!("raftlog-{server}"))).expect("the claim");

@@ -1,0 +1,156 @@
+//! The moments right after something became durable, at which a test ends the agent as `kill -9` does.
+//!
+//! They are compiled in with the feature `failpoints` only, which tests turn on for themselves; else [`pass`] is empty. An
+//! agent whose environment names a directory in `KAA_FAILPOINTS` has a script in each file of it. It ends itself at the
+//! point that the first line of a script names, and takes that line away, so that its next life goes on to the next one.
+//! A line `~POINT` is taken away without ending.
+//!
+//! It is SIGKILL itself, to the whole process, and not `abort`: that raises SIGABRT, which can be handled, runs the
+//! handler and may write a core, while other threads go on writing. A process that gets SIGKILL does not return from the
+//! call.
+
+/// What has just become durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Point {
+    /// The id of an empty log.
+    Identity,
+    /// The anchor of a new domain: the API server has said so.
+    AnchorCreated,
+    /// The anchor of the next epoch, likewise.
+    AnchorSwapped,
+    /// The epoch and membership of a founder.
+    Founded,
+    /// That the gate was passed for this pod.
+    GatePassed,
+    /// The seal of a log.
+    Sealed,
+    /// The new name of a log that is set aside.
+    SetAside,
+    /// The domain and epoch of an empty log.
+    Joined,
+    /// A vote.
+    Vote,
+    /// One entry of the log or more.
+    Entry,
+    /// The pointer to a snapshot.
+    Snapshot,
+    /// How far the log was purged.
+    Purged,
+}
+
+impl Point {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::Identity,
+        Self::AnchorCreated,
+        Self::AnchorSwapped,
+        Self::Founded,
+        Self::GatePassed,
+        Self::Sealed,
+        Self::SetAside,
+        Self::Joined,
+        Self::Vote,
+        Self::Entry,
+        Self::Snapshot,
+        Self::Purged,
+    ];
+
+    /// As a script names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Identity => "identity",
+            Self::AnchorCreated => "anchor-created",
+            Self::AnchorSwapped => "anchor-swapped",
+            Self::Founded => "founded",
+            Self::GatePassed => "gate-passed",
+            Self::Sealed => "sealed",
+            Self::SetAside => "set-aside",
+            Self::Joined => "joined",
+            Self::Vote => "vote",
+            Self::Entry => "entry",
+            Self::Snapshot => "snapshot",
+            Self::Purged => "purged",
+        }
+    }
+}
+
+/// Passes a point, unless the script of this process says that it ends here.
+#[cfg(feature = "failpoints")]
+pub fn pass(point: Point) {
+    script::pass(point);
+}
+
+/// Nothing is compiled in.
+#[cfg(not(feature = "failpoints"))]
+pub fn pass(_: Point) {}
+
+#[cfg(feature = "failpoints")]
+mod script {
+    use super::Point;
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+    use std::io::ErrorKind;
+    use std::path::{Path, PathBuf};
+    use std::sync::{LazyLock, Mutex, PoisonError};
+
+    /// The directory that the environment names. Held while scripts are read and changed: the log has a thread of its own.
+    static SCRIPTS: LazyLock<Mutex<Option<PathBuf>>> =
+        LazyLock::new(|| Mutex::new(std::env::var_os("KAA_FAILPOINTS").map(PathBuf::from)));
+
+    pub(super) fn pass(point: Point) {
+        let scripts = SCRIPTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(directory) = scripts.as_deref() else { return };
+        let ends = take(directory, point).unwrap_or_else(|error| panic!("scripts in {}: {error}", directory.display()));
+        if ends {
+            kill(Pid::this(), Signal::SIGKILL).expect("a process may kill itself");
+            unreachable!("a process that was killed does not go on");
+        }
+    }
+
+    /// Takes the first line of each script away that names the point. Tells whether the process is to end there.
+    fn take(directory: &Path, point: Point) -> std::io::Result<bool> {
+        let scripts = match std::fs::read_dir(directory) {
+            Ok(scripts) => scripts,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let mut ends = false;
+        for script in scripts {
+            let script = script?.path();
+            let lines = match std::fs::read_to_string(&script) {
+                Ok(lines) => lines,
+                // It was taken away meanwhile.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            let (first, rest) = lines.split_once('\n').unwrap_or((&lines, ""));
+            if first.trim_start_matches('~') == point.name() {
+                std::fs::write(&script, rest)?;
+                ends |= !first.starts_with('~');
+            }
+        }
+        Ok(ends)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn each_script_goes_on_and_one_that_names_the_point_ends_the_process() {
+            let dir = tempfile::tempdir().unwrap();
+            let scripts = dir.path().join("scripts");
+            assert!(!take(&scripts, Point::Vote).unwrap(), "no scripts");
+            std::fs::create_dir(&scripts).unwrap();
+            std::fs::write(scripts.join("a"), "~founded\nvote\nentry\n").unwrap();
+            std::fs::write(scripts.join("b"), "founded").unwrap();
+            let left = || ["a", "b"].map(|name| std::fs::read_to_string(scripts.join(name)).unwrap());
+            assert!(!take(&scripts, Point::Vote).unwrap(), "it is not the turn of it");
+            assert!(take(&scripts, Point::Founded).unwrap());
+            assert_eq!(left(), ["vote\nentry\n", ""]);
+            assert!(take(&scripts, Point::Vote).unwrap());
+            assert!(!take(&scripts, Point::Founded).unwrap());
+            assert_eq!(left(), ["entry\n", ""]);
+        }
+    }
+}
