@@ -78,6 +78,20 @@ impl Cluster {
 
     /// The same with so many admin servers.
     pub fn up_with(case: &str, disturb: Disturb, servers: u32) -> Self {
+        let began = Instant::now();
+        let cluster = Self::founded(case, disturb, servers);
+        cluster.example(1, 0);
+        cluster.wait("the first storage manager", |c| c.running() == 1);
+        cluster.scale("statefulsets", "sm-demo", 2);
+        cluster.wait("the second storage manager", |c| c.running() == 2);
+        cluster.scale("deployments", "te-demo", 2);
+        cluster.wait("the transaction engines", |c| c.running() == 4);
+        eprintln!("{}: up in {:.1} s", cluster.namespace, began.elapsed().as_secs_f64());
+        cluster
+    }
+
+    /// So many admin servers, and nothing else.
+    pub fn founded(case: &str, disturb: Disturb, servers: u32) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = Runtime::new().unwrap();
         let short: String = case.split('_').filter_map(|word| word.chars().next()).collect();
@@ -98,19 +112,17 @@ impl Cluster {
         };
         let case = case.to_owned();
         let cluster = Self { case, disturb, namespace, runtime, client, image, stage, files, passed: false };
-        let began = Instant::now();
         cluster.prepare();
         cluster.apply(Part::Base, &[("StatefulSet", "kaa-admin", servers)]);
         cluster.wait("the admin servers to be ready", |c| c.addresses().len() == servers as usize);
         cluster.wait("all servers", |c| c.connected() == servers as usize);
-        cluster.apply(Part::Example, &[("StatefulSet", "sm-demo", 1), ("Deployment", "te-demo", 0)]);
-        cluster.wait("the first storage manager", |c| c.running() == 1);
-        cluster.scale("statefulsets", "sm-demo", 2);
-        cluster.wait("the second storage manager", |c| c.running() == 2);
-        cluster.scale("deployments", "te-demo", 2);
-        cluster.wait("the transaction engines", |c| c.running() == 4);
-        eprintln!("{}: up in {:.1} s", cluster.namespace, began.elapsed().as_secs_f64());
         cluster
+    }
+
+    /// The example database, with so many engines.
+    pub fn example(&self, storage_managers: u32, transaction_engines: u32) {
+        let replicas = [("StatefulSet", "sm-demo", storage_managers), ("Deployment", "te-demo", transaction_engines)];
+        self.apply(Part::Example, &replicas);
     }
 
     /// A fresh namespace with certificates.
@@ -409,6 +421,14 @@ impl Cluster {
         let pods = self.pods();
         let pod = pods.iter().find(|known| known.metadata.name.as_deref() == Some(pod)).expect("the pod is there");
         pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten()).map(|c| c.restart_count).sum()
+    }
+
+    /// Whether a pod that may not be there yet has been started anew.
+    pub fn has_restarted(&self, pod: &str) -> bool {
+        let pods = self.pods();
+        let pods = pods.iter().filter(|known| known.metadata.name.as_deref() == Some(pod));
+        let statuses = pods.filter_map(|pod| pod.status.as_ref()?.container_statuses.as_ref());
+        statuses.flatten().any(|container| container.restart_count > 0)
     }
 
     /// Waits until the kubelet, too, says that a pod's container was started anew.

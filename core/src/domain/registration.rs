@@ -291,8 +291,8 @@ impl Domain {
                 what.push(format!("bound to claim {} ({})", claim.name, claim.uid));
             }
             if archive.claim.is_none() {
-                // Until now nobody knew in which it is.
-                archive.cluster = asked.cluster.clone();
+                // Until now nobody knew where it is.
+                (archive.cluster, archive.path) = (asked.cluster.clone(), asked.path.clone());
             }
             archive.claim = Some(claim.clone());
         }

@@ -199,6 +199,13 @@ impl World {
             "force" => self.force(&line),
             "pass" => self.pass(line.number("epoch", self.epoch())),
             "archives" => self.archives(),
+            // In which cluster each archive is taken to be, and where its engine finds it.
+            "places" => {
+                let archives = self.domain.archives.values();
+                archives
+                    .map(|archive| format!("archive {} {} {}\n", archive.id, archive.cluster, archive.path))
+                    .collect()
+            }
             "processes" => self.processes(),
             "databases" => self.databases(),
             "explain" => self.explain(line.words[1]),
@@ -329,7 +336,7 @@ impl World {
         self.propose(Role::ResyncLeader, command)
     }
 
-    /// `register sm|te POD [nonce=] [connection=] [on=] [known-as=] [marker=ID | marker=DOMAIN/ID] [unread]`
+    /// `register sm|te POD [nonce=] [connection=] [on=] [known-as=] [marker=ID | marker=DOMAIN/ID] [path=] [unread]`
     fn register(&mut self, line: &Line) -> String {
         let pod = self.api.pods.get(line.words[2]).unwrap_or_else(|| panic!("no pod {}", line.words[2])).clone();
         let kind = if line.words[1] == "sm" { EngineKind::Sm } else { EngineKind::Te };
@@ -363,7 +370,7 @@ impl World {
             known_as: line.values.get("known-as").map(|id| id.parse().unwrap()),
             claim,
             marker,
-            path: "/archive".to_owned(),
+            path: line.values.get("path").copied().unwrap_or("/archive").to_owned(),
             server: line.values.get("on").copied().unwrap_or("admin-0").into(),
             connection: line.number("connection", line.number("nonce", 1)),
             about: About::default(),
