@@ -9,6 +9,7 @@ mod client;
 mod daemon;
 #[cfg(feature = "demo")]
 mod demo;
+mod domain;
 mod explain;
 mod pause;
 mod plan;
@@ -53,6 +54,9 @@ enum Command {
     /// Has the group of admin servers go on without those that are away, and without what only they hold: the last resort, after
     /// more of them were lost at once than the rest can do without
     Recover(recover::Recover),
+    /// Saves the domain to a file, and founds another from it in another cluster
+    #[command(subcommand)]
+    Domain(domain::Domain),
     /// Makes a CA and certificates, for clusters without cert-manager
     #[command(subcommand)]
     Certificates(certificates::Certificates),
@@ -105,6 +109,9 @@ enum Error {
     /// The agent did not answer, or refused.
     #[error(transparent)]
     Api(#[from] api::Error),
+    /// There is no snapshot, or it was not restored.
+    #[error(transparent)]
+    Domain(#[from] domain::Error),
     /// The certificates were not made.
     #[error(transparent)]
     Certificates(#[from] certificates::Error),
@@ -128,6 +135,7 @@ impl Cli {
             Command::Resume(resume) => ("resume", asking(resume.run())),
             Command::Adopt(adopt) => ("adopt", asking(adopt.run())),
             Command::Recover(recover) => ("recover", asking(recover.run())),
+            Command::Domain(domain) => (domain.name(), asking(domain.run())),
             Command::Certificates(certificates) => ("certificates", certificates.run().map_err(Error::from)),
             #[cfg(feature = "demo")]
             Command::Demo(demo) => return demo::main(demo),
@@ -165,7 +173,10 @@ impl Cli {
 }
 
 /// Runs a command that asks an agent, on a runtime of its own: one thread is plenty.
-fn asking(command: impl Future<Output = Result<String, api::Error>>) -> Result<String, Error> {
+fn asking<E>(command: impl Future<Output = Result<String, E>>) -> Result<String, Error>
+where
+    Error: From<E>,
+{
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(command)?)
 }

@@ -16,6 +16,7 @@ mod pause;
 mod recover;
 pub mod rows;
 mod serve;
+mod snapshot;
 pub mod source;
 mod whatif;
 mod writer;
@@ -29,6 +30,7 @@ pub use page::{MAX_LIMIT, Page};
 pub use pause::{AdoptAnswer, PauseAnswer};
 pub use recover::{RecoverAnswer, RecoverServer, SetAside};
 pub use serve::serve;
+pub use snapshot::{BroughtArchive, Document, MAX_DOCUMENT_BYTES, RestoreAnswer, TakenFrom, Unreadable};
 pub use whatif::{StepRow, WhatIfAnswer};
 pub use writer::From;
 
@@ -120,6 +122,8 @@ pub fn router(face: Face) -> Router {
         .route("/api/1/kaa/pause", get(pause::shown).put(pause::pause).delete(pause::resume))
         .route("/api/1/kaa/adopt", post(pause::adopt))
         .route("/api/1/kaa/recover", get(recover::shown).post(recover::recover))
+        .route("/api/1/kaa/snapshot", post(snapshot::restore).layer(DefaultBodyLimit::max(snapshot::MAX_BODY_BYTES)))
+        .route("/api/1/kaa/snapshot", get(snapshot::save))
         .route("/api/1/kaa/explain/{*subject}", get(explain::explain))
         .fallback(unknown)
         .method_not_allowed_fallback(unknown)

@@ -33,7 +33,7 @@ pub mod wire;
 mod tests;
 
 pub use admission::{Admission, Agents};
-pub use handle::Handle;
+pub use handle::{Handle, MAX_PROPOSAL_BYTES};
 pub use refused::{ChangeError, ProposeError, ReadError};
 pub use server::{Host, Service};
 pub use status::{Lifecycle, Role, Status};

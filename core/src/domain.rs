@@ -17,6 +17,7 @@ mod person;
 pub mod process;
 mod registration;
 pub mod server;
+pub mod snapshot;
 mod takeaway;
 pub mod version;
 
@@ -33,6 +34,7 @@ pub use pause::Pause;
 use process::{DurableState, EngineKind, EngineState, ExitReason, Process, SessionState, Stop, Tombstone};
 use serde::{Deserialize, Serialize};
 use server::Server;
+use snapshot::Restored;
 use std::collections::BTreeMap;
 
 /// How many tombstones are kept beside the latest of each archive.
@@ -74,6 +76,9 @@ pub struct Domain {
     /// The last epoch for which it was noted that a person gave up what only others had.
     #[serde(default)]
     pub lossy_epoch: MembershipEpoch,
+    /// The snapshot of another domain that it was founded from, if it was.
+    #[serde(default)]
+    pub restored: Option<Restored>,
     /// Who changed what, why, and on what evidence.
     pub audit: Audit,
     /// The archive id given last.
@@ -153,6 +158,7 @@ impl Domain {
                 self.adopt_anchor(&actor, &known, anchor, &why, evidence)
             }
             Command::AcceptLoss { epoch, founder, at, lost } => self.accept_loss(&actor, epoch, founder, at, &lost),
+            Command::RestoreDomain(restore) => self.restore(&actor, *restore),
             Command::SetValue { key, value, expected } => self.set_value(&actor, key, value, &expected),
             Command::StopProcess { process, how } => self.stop_process(&actor, process, how),
             Command::EvictProcess { process } => self.evict_process(&actor, process),

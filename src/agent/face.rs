@@ -21,7 +21,7 @@ use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
 use kaa_core::domain::command::{Actor, Command};
 use kaa_core::domain::evidence::{Evidence, Fact};
-use kaa_core::domain::ids::{Millis, RaftId, ServerId, StartId};
+use kaa_core::domain::ids::{ClusterName, Millis, RaftId, ServerId, StartId};
 use kaa_core::domain::process::SessionState;
 use kaa_core::membership::Anchor;
 use kaa_core::observed::Unknown;
@@ -36,6 +36,7 @@ use std::time::Duration;
 pub struct Door {
     server: ServerId,
     domain: String,
+    cluster: ClusterName,
     tls: Tls,
     rights: Rights,
     waits: Mutex<String>,
@@ -48,7 +49,8 @@ impl Door {
     pub fn new(config: &Config, tls: Tls, rights: Rights) -> Self {
         let waits = Mutex::new("starting".to_owned());
         let (server, domain) = (config.server.clone(), config.domain.clone());
-        Self { server, domain, tls, rights, waits, shared: RwLock::default(), questions: OnceLock::new() }
+        let cluster = config.cluster.clone();
+        Self { server, domain, cluster, tls, rights, waits, shared: RwLock::default(), questions: OnceLock::new() }
     }
 
     /// Notes why Raft does not run yet.
@@ -136,6 +138,10 @@ impl Source for Door {
 
     fn name(&self) -> String {
         self.domain.clone()
+    }
+
+    fn cluster(&self) -> ClusterName {
+        self.cluster.clone()
     }
 
     fn recover(&self, accepted_by: Option<String>) -> BoxFuture<'_, Result<RecoverAnswer, String>> {

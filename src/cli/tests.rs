@@ -1,5 +1,6 @@
 //! Every command against a server in this process; the texts are in `tests/data/cli`.
 
+mod domain;
 mod https;
 
 use super::*;

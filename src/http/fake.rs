@@ -13,7 +13,7 @@ use kaa_core::domain::audit::Subject;
 use kaa_core::domain::command::{Actor, Command, Entry, Expected, Fence, Outcome, Request, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{
-    ArchiveId, MembershipEpoch, Millis, RaftId, ResyncEpoch, ServerId, SessionNumber, StartId,
+    ArchiveId, ClusterName, MembershipEpoch, Millis, RaftId, ResyncEpoch, ServerId, SessionNumber, StartId,
 };
 use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration};
 use kaa_core::domain::server::Server;
@@ -81,6 +81,10 @@ impl Source for Fake {
 
     fn name(&self) -> String {
         "nuodb".to_owned()
+    }
+
+    fn cluster(&self) -> ClusterName {
+        "main".into()
     }
 
     fn recover(&self, accepted_by: Option<String>) -> BoxFuture<'_, Result<RecoverAnswer, String>> {
@@ -185,6 +189,15 @@ impl Log {
         let (process, session) = (StartId(process), SessionNumber(1));
         self.apply(Role::Agent, "admin-0", Command::ReportState { process, session, engine, pid: 42 });
     }
+}
+
+/// A domain that was founded elsewhere and not used yet.
+pub(crate) fn founded_anew() -> Fake {
+    let mut log = Log::default();
+    let founding = Command::FoundDomain { domain: "d-2".into(), name: "nuodb".to_owned(), anchor: "anchor-2".into() };
+    log.apply(Role::RaftLeader, "admin-0", founding);
+    log.admit(0);
+    Fake { domain: Mutex::new(log.domain), ..source() }
 }
 
 /// Three servers, one of them evicted and gone; two storage managers, one of them scaled down; two transaction

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
 use kaa_core::domain::command::{Actor, Command, Outcome};
 use kaa_core::domain::evidence::Evidence;
-use kaa_core::domain::ids::{DomainId, MembershipEpoch, Millis, ResyncEpoch, ServerId, StartId, Uid};
+use kaa_core::domain::ids::{ClusterName, DomainId, MembershipEpoch, Millis, ResyncEpoch, ServerId, StartId, Uid};
 use kaa_core::membership::findings::Finding;
 use kaa_core::resync::plan::Plan;
 use kaa_core::resync::whatif;
@@ -33,6 +33,8 @@ pub trait Source: Send + Sync + 'static {
     fn read_anchor(&self) -> BoxFuture<'_, Result<ReadAnchor, String>>;
     /// The domain's name, as this agent was told.
     fn name(&self) -> String;
+    /// The cluster that this agent lives in.
+    fn cluster(&self) -> ClusterName;
     /// What may be lost if the group goes on without those that are away; done, if somebody accepts it. A failure is a
     /// sentence.
     fn recover(&self, accepted_by: Option<String>) -> BoxFuture<'_, Result<RecoverAnswer, String>>;

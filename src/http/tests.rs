@@ -9,6 +9,7 @@ use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 
 mod https;
+mod snapshot;
 mod writes;
 
 async fn answer(fake: Fake, request: Request) -> Response<Body> {

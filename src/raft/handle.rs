@@ -7,7 +7,7 @@ use super::space::Space;
 use super::state_machine::SharedDomain;
 use super::status::{self, Metrics, Status, Surroundings};
 use super::store::Store;
-use super::transport::{Connector, MAX_PART_BYTES, Method, Peers};
+use super::transport::{Connector, Method, Peers};
 use super::types::{Applied, Node, Proposal, Raft, TypeConfig};
 use super::wire::{self, Leader, ProposeReply, ReadReply};
 use super::{Options, server};
@@ -40,8 +40,8 @@ const OWN_APPLY_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long it is waited until another leads.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
-/// The greatest proposal: an append of one must fit into a message with room to spare.
-pub const MAX_PROPOSAL_BYTES: usize = MAX_PART_BYTES;
+/// The greatest proposal, which is a domain that is restored: an append of one must fit into a message with room to spare.
+pub const MAX_PROPOSAL_BYTES: usize = 4 << 20;
 
 /// A running Raft; clones share it.
 #[derive(Clone)]

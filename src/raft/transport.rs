@@ -35,7 +35,7 @@ use std::time::Duration;
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 /// The greatest part of a snapshot.
 pub const MAX_PART_BYTES: usize = 1 << 20;
-/// Appends that are greater are cut; well below the limit, for no proposal is greater than a part.
+/// Appends that are greater are cut; well below the limit, for no proposal is greater than half of it.
 const MAX_APPEND_BYTES: usize = 8 << 20;
 /// How long an append with entries may take at least: openraft allows a heartbeat's time, which one slow fsync exceeds.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(1);

@@ -90,7 +90,7 @@ impl Cluster {
         let began = Instant::now();
         let cluster = Self::empty(case, disturb, false);
         cluster.admins(servers);
-        cluster.apply(Part::Example, &[("StatefulSet", "sm-demo", 1), ("Deployment", "te-demo", 0)]);
+        cluster.example(1, 0);
         cluster.wait("the first storage manager", |c| c.running() == 1);
         cluster.scale("statefulsets", "sm-demo", 2);
         cluster.wait("the second storage manager", |c| c.running() == 2);
@@ -155,6 +155,12 @@ impl Cluster {
         let cluster = Self { case, disturb, namespace, runtime, client, image, stage, files, mortal, passed: false };
         cluster.prepare();
         cluster
+    }
+
+    /// The example database, with so many engines.
+    pub fn example(&self, storage_managers: u32, transaction_engines: u32) {
+        let replicas = [("StatefulSet", "sm-demo", storage_managers), ("Deployment", "te-demo", transaction_engines)];
+        self.apply(Part::Example, &replicas);
     }
 
     /// A fresh namespace with certificates.
@@ -477,6 +483,14 @@ impl Cluster {
         let pods = self.pods();
         let pod = pods.iter().find(|known| known.metadata.name.as_deref() == Some(pod)).expect("the pod is there");
         pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten()).map(|c| c.restart_count).sum()
+    }
+
+    /// Whether a pod that may not be there yet has been started anew.
+    pub fn has_restarted(&self, pod: &str) -> bool {
+        let pods = self.pods();
+        let pods = pods.iter().filter(|known| known.metadata.name.as_deref() == Some(pod));
+        let statuses = pods.filter_map(|pod| pod.status.as_ref()?.container_statuses.as_ref());
+        statuses.flatten().any(|container| container.restart_count > 0)
     }
 
     /// Waits until the kubelet, too, says that a pod's container was started anew.

@@ -16,6 +16,7 @@ mod cases;
 mod clients;
 #[allow(dead_code, reason = "benches/latency.rs uses the rest")]
 mod cluster;
+mod elsewhere;
 mod masks;
 mod members;
 mod nodes;
@@ -72,6 +73,11 @@ mod missing_rights {
 #[test]
 fn claim_recreated_unseen() {
     run("claim_recreated_unseen", Disturb::Nobody, nodes::claim_recreated_unseen);
+}
+
+#[test]
+fn restored_in_another_cluster() {
+    elsewhere::restored_in_another_cluster();
 }
 
 /// One test for each case of the group of admin servers, which begins with so many.

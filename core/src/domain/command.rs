@@ -14,6 +14,7 @@ use super::ids::{
 };
 use super::process::{EngineState, ExitReason, Registration, Stop};
 use super::server::Server;
+use super::snapshot::Restore;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -278,6 +279,8 @@ pub enum Command {
         /// What the person was told would be lost.
         lost: String,
     },
+    /// Brings the databases, archives and values of another domain into one in which nothing has happened yet.
+    RestoreDomain(Box<Restore>),
     /// Sets or deletes a value.
     SetValue {
         /// Its key.
@@ -485,6 +488,20 @@ pub enum Refusal {
     /// What rests on nothing but a person's word needs a person.
     #[error("only a person may ask for this")]
     OnlyAPerson,
+    /// Something is there already.
+    #[error("the domain is not empty, it has {0}: a snapshot is restored into one that was founded and not used yet")]
+    NotEmpty(String),
+    /// The snapshot is of another format.
+    #[error("the snapshot is of format {found}, and this version knows format {known}")]
+    UnknownFormat {
+        /// Its format.
+        found: u32,
+        /// The known one.
+        known: u32,
+    },
+    /// The snapshot contradicts itself.
+    #[error("the snapshot contradicts itself: {0}")]
+    Unsound(String),
     /// The value is another one.
     #[error("the value is another one")]
     AnotherValue(Option<String>),

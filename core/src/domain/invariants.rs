@@ -55,6 +55,11 @@ pub fn violations(domain: &Domain) -> Vec<String> {
             check(claims.insert(&claim.uid), &|| format!("two archives are on claim {}", claim.uid));
         }
     }
+    for (from, archives) in domain.restored.iter().flat_map(|restored| &restored.origins) {
+        check(archives.iter().all(|id| *id <= domain.last_archive), &|| {
+            format!("an archive that came from domain {from} has an id that was never given")
+        });
+    }
     for (name, database) in &domain.databases {
         let runs = domain.processes.values().any(|process| {
             process.database == *name && process.kind == EngineKind::Sm && process.durable != DurableState::Requested

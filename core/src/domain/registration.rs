@@ -158,7 +158,7 @@ impl Domain {
 
     fn find_archive(&self, asked: &Registration, before: Option<StartId>) -> Result<Found, Refusal> {
         if let Some(marker) = &asked.marker {
-            if Some(&marker.domain) != self.id.as_ref() {
+            if Some(&marker.domain) != self.id.as_ref() && !self.came_from(&marker.domain, marker.archive) {
                 return Err(Refusal::ForeignVolume(marker.domain.clone()));
             }
             if let Some(archive) = self.archives.get(&marker.archive) {
@@ -242,7 +242,7 @@ impl Domain {
     fn settle_archive(&mut self, actor: &Actor, found: Found, asked: &Registration) -> ArchiveId {
         let id = match found {
             Found::Known(id) => {
-                self.resurrect(actor, id, asked.claim.as_ref());
+                self.resurrect(actor, id, asked);
                 id
             }
             Found::New { superseded } => self.create_archive(actor, &superseded, asked),
@@ -269,10 +269,13 @@ impl Domain {
         }
     }
 
-    fn resurrect(&mut self, actor: &Actor, id: ArchiveId, claim: Option<&Claim>) {
+    fn resurrect(&mut self, actor: &Actor, id: ArchiveId, asked: &Registration) {
+        let claim = asked.claim.as_ref();
         self.displace(actor, id, claim);
         let Some(archive) = self.archives.get(&id) else { return };
-        if let (None, Some(claim)) = (&archive.claim, claim) {
+        if let (None, Some(claim)) = (&archive.claim, claim)
+            && !self.came_along(id)
+        {
             // Its volume was empty when it was made, only that its claim could not be read then.
             self.supersede(actor, &self.replaced_by(&archive.cluster, claim), id);
         }
@@ -286,6 +289,10 @@ impl Domain {
         {
             if archive.claim.as_ref().is_none_or(|known| known.uid != claim.uid) {
                 what.push(format!("bound to claim {} ({})", claim.name, claim.uid));
+            }
+            if archive.claim.is_none() {
+                // Until now nobody knew where it is.
+                (archive.cluster, archive.path) = (asked.cluster.clone(), asked.path.clone());
             }
             archive.claim = Some(claim.clone());
         }

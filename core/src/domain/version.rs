@@ -66,7 +66,8 @@ impl Command {
             | Self::PauseResync { .. }
             | Self::ResumeResync
             | Self::AdoptAnchor { .. }
-            | Self::AcceptLoss { .. } => Version(0, 1, 0),
+            | Self::AcceptLoss { .. }
+            | Self::RestoreDomain(_) => Version(0, 1, 0),
         }
     }
 }

@@ -15,6 +15,7 @@ use kaa_core::domain::process::{
     About, EngineKind, EngineState, ExitReason, Identity, Registration, SessionState, Stop,
 };
 use kaa_core::domain::server::Server;
+use kaa_core::domain::snapshot::{FORMAT, Restore, Snapshot};
 use kaa_core::observed::Observed;
 use kaa_core::observed::objects::{self, Container, Deployment, Ended, Owner, Pod, Running, StatefulSet};
 use kaa_core::resync::databases::wanted_by;
@@ -64,6 +65,7 @@ pub struct World {
     policy: Policy,
     /// How much later it is than the entries alone would make it.
     later_ms: u64,
+    saved: Option<Snapshot>,
 }
 
 #[derive(Clone, Default)]
@@ -87,6 +89,7 @@ impl Default for World {
             unreadable: None,
             policy: Policy::new("c1".into(), "default".to_owned()),
             later_ms: 0,
+            saved: None,
         }
     }
 }
@@ -159,8 +162,16 @@ impl World {
             "adopt" => self.adopt(&line),
             "found" => {
                 let anchor = self.anchor.as_str().into();
-                self.propose(Role::RaftLeader, Command::FoundDomain { domain: "D1".into(), name: "kaa".into(), anchor })
+                let domain = line.words.get(1).copied().unwrap_or("D1").into();
+                self.propose(Role::RaftLeader, Command::FoundDomain { domain, name: "kaa".into(), anchor })
             }
+            "save" => self.save(),
+            // Another cluster, where nothing is yet; what was saved comes along.
+            "elsewhere" => {
+                *self = Self { saved: self.saved.take(), anchor: "A2".to_owned(), ..Self::default() };
+                String::new()
+            }
+            "restore" => self.restore(&line),
             "admit" => self.admit(&line),
             "lead" => self.lead(&line),
             "register" => self.register(&line),
@@ -188,6 +199,13 @@ impl World {
             "force" => self.force(&line),
             "pass" => self.pass(line.number("epoch", self.epoch())),
             "archives" => self.archives(),
+            // In which cluster each archive is taken to be, and where its engine finds it.
+            "places" => {
+                let archives = self.domain.archives.values();
+                archives
+                    .map(|archive| format!("archive {} {} {}\n", archive.id, archive.cluster, archive.path))
+                    .collect()
+            }
             "processes" => self.processes(),
             "databases" => self.databases(),
             "explain" => self.explain(line.words[1]),
@@ -244,6 +262,53 @@ impl World {
         self.propose(person(line), Command::AdoptAnchor { known, anchor, why, evidence })
     }
 
+    fn save(&mut self) -> String {
+        let saved = self.domain.snapshot().expect("a domain");
+        let Snapshot { domain, index, last_archive, last_start, .. } = &saved;
+        let mut text =
+            format!("domain {domain} up to entry {index}, last archive {last_archive}, last start {last_start}\n");
+        for database in &saved.databases {
+            let (name, next, deleted) =
+                (&database.name, database.next_node, if database.deleted { " deleted" } else { "" });
+            text +=
+                &format!("database {name} incarnation {}.{} node {next}{deleted}\n", database.major, database.minor);
+        }
+        for archive in &saved.archives {
+            let removed = archive.removed.as_ref().map_or(String::new(), |kept| format!(" removed: {}", kept.because));
+            let was = archive.was.as_ref().map_or("nobody knows", |was| &was.claim);
+            text += &format!("archive {} of {} on {was}{removed}\n", archive.id, archive.database);
+        }
+        saved.values.iter().for_each(|(key, value)| text += &format!("value {key}={value}\n"));
+        saved.origins.iter().for_each(|(from, archives)| text += &format!("from {from}: archives {archives:?}\n"));
+        self.saved = Some(saved);
+        text
+    }
+
+    /// `restore [format=] [checksum=] [without=ID] [last-archive=] [next-node=] [twice] [by-agent]`: what was saved, changed
+    /// by that.
+    fn restore(&mut self, line: &Line) -> String {
+        let mut snapshot = self.saved.clone().expect("something that was saved");
+        snapshot.last_archive = ArchiveId(line.number("last-archive", snapshot.last_archive.0));
+        if let Some(database) = snapshot.databases.first_mut() {
+            database.next_node.0 = line.number("next-node", database.next_node.0);
+        }
+        if line.has("twice") {
+            snapshot.archives.extend(snapshot.archives.first().cloned());
+        }
+        if line.has("without-databases") {
+            snapshot.databases.clear();
+        }
+        let without = line.values.get("without").map(|id| id.parse().unwrap());
+        let restore = Restore {
+            format: line.number("format", FORMAT.into()) as u32,
+            checksum: line.values.get("checksum").copied().unwrap_or("c0ffee").to_owned(),
+            cluster: "c1".into(),
+            without: without.into_iter().collect(),
+            snapshot,
+        };
+        self.propose(person(line), Command::RestoreDomain(Box::new(restore)))
+    }
+
     fn admit(&mut self, line: &Line) -> String {
         let server = Server {
             id: line.words[1].into(),
@@ -271,7 +336,7 @@ impl World {
         self.propose(Role::ResyncLeader, command)
     }
 
-    /// `register sm|te POD [nonce=] [connection=] [on=] [known-as=] [marker=ID | marker=DOMAIN/ID] [unread]`
+    /// `register sm|te POD [nonce=] [connection=] [on=] [known-as=] [marker=ID | marker=DOMAIN/ID] [path=] [unread]`
     fn register(&mut self, line: &Line) -> String {
         let pod = self.api.pods.get(line.words[2]).unwrap_or_else(|| panic!("no pod {}", line.words[2])).clone();
         let kind = if line.words[1] == "sm" { EngineKind::Sm } else { EngineKind::Te };
@@ -305,7 +370,7 @@ impl World {
             known_as: line.values.get("known-as").map(|id| id.parse().unwrap()),
             claim,
             marker,
-            path: "/archive".to_owned(),
+            path: line.values.get("path").copied().unwrap_or("/archive").to_owned(),
             server: line.values.get("on").copied().unwrap_or("admin-0").into(),
             connection: line.number("connection", line.number("nonce", 1)),
             about: About::default(),

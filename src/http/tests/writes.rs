@@ -6,13 +6,13 @@ use kaa_core::domain::audit::Subject;
 use serde_json::json;
 use std::net::SocketAddr;
 
-const POD: &str = "127.0.0.1:4711";
-const ELSEWHERE: &str = "10.0.0.9:4711";
+pub(super) const POD: &str = "127.0.0.1:4711";
+pub(super) const ELSEWHERE: &str = "10.0.0.9:4711";
 
 /// A face whose source is kept, so that what was written can be read.
 pub(super) struct Domain {
     pub(super) face: Face,
-    source: Arc<Fake>,
+    pub(super) source: Arc<Fake>,
 }
 
 impl Domain {
@@ -21,7 +21,7 @@ impl Domain {
         Self { face: Face::new(source.clone(), Arc::new(Metrics::new())), source }
     }
 
-    async fn send(&self, from: &str, mut request: Request) -> (StatusCode, Value) {
+    pub(super) async fn send(&self, from: &str, mut request: Request) -> (StatusCode, Value) {
         let from: SocketAddr = from.parse().unwrap();
         request.extensions_mut().insert(From(from));
         let answer = answer_by(self.face.clone(), request).await;

@@ -7,7 +7,9 @@ use crate::raft::backend::{Backend, Op, Redb};
 use crate::raft::disk::Local;
 use crate::raft::transport::{Connector, Method};
 use crate::raft::volume::Parts;
-use crate::raft::{Admission, ChangeError, Handle, Host, Peers, ProposeError, ReadError, Role, Service, Volume};
+use crate::raft::{
+    Admission, ChangeError, Handle, Host, MAX_PROPOSAL_BYTES, Peers, ProposeError, ReadError, Role, Service, Volume,
+};
 use kaa_core::domain::command::Outcome;
 use kaa_core::domain::ids::{RaftId, ServerId};
 use kaa_core::membership::change::Step;
@@ -241,6 +243,20 @@ async fn a_domain_of_50_megabytes_reaches_a_new_member() {
     second.set("k").await;
     assert_eq!(second.handle.read(|domain| domain.values.clone()), first.handle.read(|domain| domain.values.clone()));
     stop(vec![second, first]).await;
+}
+
+/// As a domain that is restored may be, asked of a follower.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_greatest_proposal_reaches_every_member() {
+    let (_dirs, agents) = three(None).await;
+    let asked = &agents[2].handle;
+    asked.propose(value("large", &"x".repeat(MAX_PROPOSAL_BYTES - 1024))).await.unwrap();
+    for agent in &agents {
+        until("all have it", || agent.has("large")).await;
+    }
+    let refused = asked.propose(value("larger", &"x".repeat(MAX_PROPOSAL_BYTES))).await.unwrap_err();
+    assert!(matches!(refused, ProposeError::TooLarge { .. }), "{refused:?}");
+    stop(agents).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,16 +8,17 @@ use crate::raft::{Node, snapshot};
 use kaa_core::domain::archive::{Claim, Marker, Ordinal, RemovalReason};
 use kaa_core::domain::command::{Actor, Command, Expected, Fence, Request, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
-use kaa_core::domain::ids::{ArchiveId, MembershipEpoch, Millis, RaftId, ResyncEpoch, SessionNumber, StartId};
+use kaa_core::domain::ids::{ArchiveId, MembershipEpoch, Millis, NodeId, RaftId, ResyncEpoch, SessionNumber, StartId};
 use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration, Stop};
 use kaa_core::domain::server::Server;
+use kaa_core::domain::snapshot::{FORMAT, KeptArchive, KeptDatabase, KeptRemoval, Place, Restore, Snapshot};
 use openraft::EntryPayload;
 use openraft::vote::RaftLeaderId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Every command by name: a new one fails to compile in `name`, and then the test until it has its line.
-const NAMES: [&str; 22] = [
+const NAMES: [&str; 23] = [
     "FoundDomain",
     "AdmitServer",
     "BeginResync",
@@ -40,6 +41,7 @@ const NAMES: [&str; 22] = [
     "ReportHistory",
     "RemoveServer",
     "AcceptLoss",
+    "RestoreDomain",
 ];
 
 fn name(command: &Command) -> &'static str {
@@ -66,6 +68,7 @@ fn name(command: &Command) -> &'static str {
         Command::ReportHistory { .. } => 19,
         Command::RemoveServer { .. } => 20,
         Command::AcceptLoss { .. } => 21,
+        Command::RestoreDomain(_) => 22,
     }]
 }
 
@@ -147,6 +150,36 @@ fn server() -> Server {
     }
 }
 
+fn restore() -> Restore {
+    let was = Place { cluster: "c0".into(), namespace: "db".to_owned(), claim: "archive-volume-sm-1".to_owned() };
+    let archive = |id, removed, was| KeptArchive {
+        id: ArchiveId(id),
+        database: "demo".into(),
+        path: "/archive".to_owned(),
+        ever_ran: true,
+        removed,
+        created: Millis(7),
+        was,
+    };
+    let removed = KeptRemoval { at: Millis(9), because: RemovalReason::ClaimDeleted };
+    let (major, minor, next_node, created) = (3, 1, NodeId(300), Millis(5));
+    let database = KeptDatabase { name: "demo".into(), deleted: false, major, minor, next_node, created };
+    let snapshot = Snapshot {
+        domain: "d0".into(),
+        name: "nuo".to_owned(),
+        index: 70_000,
+        time: Millis(1_795_278_622_045),
+        databases: vec![database],
+        archives: vec![archive(1, None, Some(was)), archive(2, Some(removed), None)],
+        values: labels(),
+        last_archive: ArchiveId(2),
+        last_start: StartId(300),
+        origins: BTreeMap::from([("d".into(), BTreeSet::from([ArchiveId(1)]))]),
+    };
+    let without = BTreeSet::from([ArchiveId(2)]);
+    Restore { format: FORMAT, checksum: "c0ffee".to_owned(), cluster: "c1".into(), without, snapshot }
+}
+
 fn commands() -> Vec<Command> {
     let (process, session) = (StartId(300), SessionNumber(2));
     let fence = || Fence { cluster: "c1".into(), epoch: ResyncEpoch(17) };
@@ -208,6 +241,7 @@ fn commands() -> Vec<Command> {
             at: Millis(1_795_278_622_045),
             lost: "entries after 17 that only admin-1 may hold".to_owned(),
         },
+        Command::RestoreDomain(Box::new(restore())),
     ]
 }
 

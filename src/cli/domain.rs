@@ -1,0 +1,246 @@
+//! `kaa domain`: what concerns the domain as a whole.
+
+mod file;
+
+use super::api::{self, Api};
+use super::{Agent, Format, Writing};
+use crate::http::{BroughtArchive, Document, MAX_DOCUMENT_BYTES, RestoreAnswer};
+use axum::http::Method;
+use clap::{Args, Subcommand};
+use file::Target;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::io::{BufRead, Write as _};
+use std::path::PathBuf;
+
+/// `kaa domain`.
+#[derive(Debug, Subcommand)]
+pub(super) enum Domain {
+    /// Writes the domain to a file, and founds another one from it
+    #[command(subcommand)]
+    Snapshot(Snapshot),
+}
+
+/// `kaa domain snapshot`.
+#[derive(Debug, Subcommand)]
+pub(super) enum Snapshot {
+    /// Writes the domain's databases, archives and values to a file, as one JSON document
+    Save(Save),
+    /// Brings what a file holds into a domain that was founded in another cluster and not used yet: its archives are bound
+    /// again by the markers on their volumes
+    Restore(Restore),
+}
+
+/// `kaa domain snapshot save`.
+#[derive(Debug, Args)]
+pub(super) struct Save {
+    /// The file; standard output if there is none
+    #[arg(value_name = "FILE", default_value = "-")]
+    file: PathBuf,
+    /// Replaces the file if there is one
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    writing: Writing,
+    #[command(flatten)]
+    agent: Agent,
+}
+
+/// `kaa domain snapshot restore`.
+#[derive(Debug, Args)]
+pub(super) struct Restore {
+    /// The file; `-` is standard input, which takes --dry-run or --yes since there is nobody to ask then
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Shows what the file would bring, what it does not, and whether it would be accepted; changes nothing
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
+    /// Does not ask
+    #[arg(long)]
+    yes: bool,
+    /// Leaves an archive behind whose volume does not come along: a cold start would wait for it for ever
+    #[arg(long, value_name = "ARCHIVE")]
+    without: Vec<u64>,
+    #[command(flatten)]
+    writing: Writing,
+    #[command(flatten)]
+    agent: Agent,
+}
+
+/// Why there is no snapshot, or nothing was restored.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error(transparent)]
+    Api(#[from] api::Error),
+    #[error(transparent)]
+    File(#[from] file::Error),
+    #[error("standard input is the file, so there is nobody to ask: say --yes or --dry-run")]
+    NobodyToAsk,
+    #[error("'{0}' is not the name of the domain: nothing was changed")]
+    NotConfirmed(String),
+    #[error("the file holds {0} bytes, more than {MAX_DOCUMENT_BYTES}: they do not fit into one entry of the log")]
+    TooLarge(usize),
+    #[error("the terminal fails: {0}")]
+    Terminal(#[source] std::io::Error),
+}
+
+impl Domain {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Snapshot(Snapshot::Save(_)) => "domain snapshot save",
+            Self::Snapshot(Snapshot::Restore(_)) => "domain snapshot restore",
+        }
+    }
+
+    pub(super) async fn run(self) -> Result<String, Error> {
+        match self {
+            Self::Snapshot(Snapshot::Save(save)) => save.run().await,
+            Self::Snapshot(Snapshot::Restore(restore)) => restore.run().await,
+        }
+    }
+}
+
+impl Save {
+    async fn run(self) -> Result<String, Error> {
+        let target = Target::new(&self.file, self.force)?;
+        let api = Api::new(&self.agent)?.by(&self.writing).patient();
+        let answer: Value = api.get(&["kaa", "snapshot"], &[]).await?;
+        let text = api::raw(&answer);
+        let length = answer.to_string().len();
+        // What cannot be read back is not taken for a snapshot.
+        let document = Document::read(answer).map_err(|why| file::Error::unusable(&self.file, why))?;
+        if length > MAX_DOCUMENT_BYTES {
+            tell(&format!("warning: {}\n", Error::TooLarge(length)))?;
+        }
+        match target {
+            Target::Standard => Ok(text),
+            Target::File(file) => {
+                file.write(text.as_bytes())?;
+                Ok(saved(&document, &self.file.display().to_string()))
+            }
+        }
+    }
+}
+
+impl Restore {
+    async fn run(self) -> Result<String, Error> {
+        let standard = self.file.as_os_str() == "-";
+        if standard && !self.yes && !self.dry_run {
+            return Err(Error::NobodyToAsk);
+        }
+        let document = json!(file::read(&self.file)?);
+        let length = document.to_string().len();
+        if length > MAX_DOCUMENT_BYTES {
+            return Err(Error::TooLarge(length));
+        }
+        let api = Api::new(&self.agent)?.by(&self.writing).patient();
+        let ask = async |domain: Option<&str>| -> Result<RestoreAnswer, api::Error> {
+            let word = json!({
+                "domain": domain, "document": document, "without": self.without, "dryRun": domain.is_none()
+            });
+            api.change(Method::POST, &["kaa", "snapshot"], Some(word)).await
+        };
+        let shown = ask(None).await?;
+        if self.dry_run {
+            return Ok(self.agent.print(&shown, text));
+        }
+        if let (Some(why), false) = (&shown.refusal, shown.restored) {
+            return Err(api::Error::Refused(why.clone()).into());
+        }
+        if !self.yes {
+            confirm(&shown)?;
+        } else if self.agent.output == Format::Text {
+            tell(&text(&shown))?;
+        }
+        Ok(self.agent.print(&ask(Some(&shown.name)).await?, done))
+    }
+}
+
+/// Says something where it does not mix with the answer.
+fn tell(text: &str) -> Result<(), Error> {
+    std::io::stderr().lock().write_all(text.as_bytes()).map_err(Error::Terminal)
+}
+
+/// Has the domain's name typed.
+fn confirm(shown: &RestoreAnswer) -> Result<(), Error> {
+    tell(&text(shown))?;
+    tell(&format!("\nTo have the domain begin with that, type its name ({}): ", shown.name))?;
+    let mut typed = String::new();
+    std::io::stdin().lock().read_line(&mut typed).map_err(Error::Terminal)?;
+    let typed = typed.trim();
+    if typed == shown.name { Ok(()) } else { Err(Error::NotConfirmed(typed.to_owned())) }
+}
+
+fn saved(document: &Document, file: &str) -> String {
+    let snapshot = &document.snapshot;
+    let (databases, archives, values) = (snapshot.databases.len(), snapshot.archives.len(), snapshot.values.len());
+    format!(
+        "Domain {} ({}) up to entry {} is in {file}: databases {databases}, archives {archives}, values {values}.\n\
+         sha256 {}\n",
+        snapshot.name, snapshot.domain, snapshot.index, document.sha256
+    )
+}
+
+/// What would be restored.
+fn text(answer: &RestoreAnswer) -> String {
+    let RestoreAnswer { name, domain, from, left_behind: left, .. } = answer;
+    let mut text = format!("Domain {name} ({domain}) would begin with what was saved of domain {}:\n", from.name);
+    let mut line = |line: String| {
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "{line}");
+    };
+    line(format!("  taken {} at {} in cluster {}, up to entry {}", from.taken, from.server, from.cluster, from.index));
+    line(format!("  domain {}, sha256 {}", from.domain, from.sha256));
+    answer.databases.iter().for_each(|database| line(format!("  database {database}")));
+    answer.archives.iter().for_each(|archive| line(format!("  {}", brought(archive))));
+    line(format!("  values: {}", answer.values));
+    let servers: Vec<&str> = left.servers.iter().map(|server| server.as_str()).collect();
+    line(format!(
+        "Left behind: servers {}; processes {}, exited processes {}, records of the audit trail {}{}",
+        servers.join(", "),
+        left.processes,
+        left.exited,
+        left.records,
+        if left.paused { "; a pause of the resync" } else { "" }
+    ));
+    if let Some(waits) = waits_for(answer) {
+        line(format!("{waits} Leave out those that do not come: --without ARCHIVE"));
+    }
+    if answer.restored {
+        line("It has been restored from this file already.".to_owned());
+    } else if let Some(why) = &answer.refusal {
+        line(format!("Would be refused: {why}"));
+    }
+    text
+}
+
+/// Which archives a cold start waits for.
+fn waits_for(answer: &RestoreAnswer) -> Option<String> {
+    let waited = answer.archives.iter().filter(|archive| archive.ever_ran && archive.removed.is_none());
+    let waited: Vec<String> = waited.filter(|archive| !archive.without).map(|archive| archive.id.to_string()).collect();
+    let which = if waited.len() == 1 { "volume of archive" } else { "volumes of archives" };
+    (!waited.is_empty()).then(|| format!("A cold start waits for the {which} {}.", waited.join(", ")))
+}
+
+fn brought(archive: &BroughtArchive) -> String {
+    let BroughtArchive { id, database, .. } = archive;
+    let was = archive.was.as_ref().map_or("on no known claim".to_owned(), |was| format!("was on {was}"));
+    let removed = archive.removed.as_ref().map_or(String::new(), |why| format!(", removed: {why}"));
+    let without = if archive.without { ", left behind" } else { "" };
+    format!("archive {id} of {database}, {was}{removed}{without}")
+}
+
+/// What was done.
+fn done(answer: &RestoreAnswer) -> String {
+    let RestoreAnswer { name, domain, from, .. } = answer;
+    let mut text = format!(
+        "Domain {name} ({domain}) begins with what domain {} ({}) was at entry {}.\n\
+         Each archive is bound as soon as its storage manager registers here.\n",
+        from.name, from.domain, from.index
+    );
+    if let Some(waits) = waits_for(answer) {
+        text += &waits;
+        text.push('\n');
+    }
+    text
+}
