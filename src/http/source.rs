@@ -2,6 +2,7 @@
 
 use super::recover::RecoverAnswer;
 use crate::proto::raft::StatusReply;
+use crate::raft::recovering::Wish;
 use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
 use kaa_core::domain::command::{Actor, Command, Outcome};
@@ -33,9 +34,9 @@ pub trait Source: Send + Sync + 'static {
     fn read_anchor(&self) -> BoxFuture<'_, Result<ReadAnchor, String>>;
     /// The domain's name, as this agent was told.
     fn name(&self) -> String;
-    /// What may be lost if the group goes on without those that are away; done, if somebody accepts it. A failure is a
-    /// sentence.
-    fn recover(&self, accepted_by: Option<String>) -> BoxFuture<'_, Result<RecoverAnswer, String>>;
+    /// What may be lost if the group goes on without those that are away, or from a log that was set aside; done, if
+    /// somebody accepts it. A failure is a sentence.
+    fn recover(&self, wish: Wish) -> BoxFuture<'_, Result<RecoverAnswer, String>>;
     /// What the next resync pass would propose.
     fn plan(&self) -> PlanReport;
     /// Who votes, and what is waited for.

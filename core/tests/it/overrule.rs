@@ -120,6 +120,9 @@ const FOUR: &[(&str, u64)] = &[("admin-0", 1), ("admin-1", 2), ("admin-2", 3), (
 #[test]
 fn an_agent_without_a_leader_says_what_it_waits_for() {
     let zero = &[("admin-0", 1)];
+    let empty = told(&[], &[], zero, &["admin-0", "admin-1"]);
+    assert!(empty.starts_with("this server's log is empty, and waits for a leader of its epoch"), "{empty}");
+    assert!(empty.contains("kaa recover --dry-run lists the logs of earlier epochs"), "{empty}");
     assert_eq!(
         told(&[&[1, 2, 3]], &FOUR[..3], zero, &["admin-0", "admin-1", "admin-2"]),
         "there is no leader until more of the voters answer: admin-1, admin-2"
