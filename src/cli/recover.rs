@@ -150,7 +150,7 @@ fn aside(log: &SetAside, domain: &str) -> String {
     let SetAside { server, name, epoch, raft_id, .. } = log;
     let extent = match (log.last_index, &log.unreadable) {
         (Some(0), _) => "nothing is in it".to_owned(),
-        (Some(last), _) => format!("up to entry {last}"),
+        (Some(last), _) => format!("up to entry {last} of term {}", log.last_term.unwrap_or_default()),
         (None, Some(why)) => format!("cannot be read: {why}"),
         (None, None) => "it is not known how far it goes".to_owned(),
     };

@@ -418,6 +418,7 @@ fn recover() -> RecoverAnswer {
         name: "set-aside-2-77".to_owned(),
         epoch: 2,
         raft_id: "77".to_owned(),
+        last_term: Some(2),
         last_index: Some(15),
         unreadable: None,
     };

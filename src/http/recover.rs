@@ -89,7 +89,9 @@ pub struct SetAside {
     pub epoch: u64,
     /// The log's id, as text.
     pub raft_id: String,
-    /// The index of its last entry, if it can be read.
+    /// The term of its last entry, if it can be read.
+    pub last_term: Option<u64>,
+    /// The index of its last entry, likewise.
     pub last_index: Option<u64>,
     /// Why it cannot.
     pub unreadable: Option<String>,

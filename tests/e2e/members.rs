@@ -4,6 +4,7 @@
 //! What is printed (`-- --nocapture`) are the figures: how long until the group was whole, and the longest time without
 //! a commit.
 
+pub mod founder_lost;
 pub mod full;
 mod group;
 

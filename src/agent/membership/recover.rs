@@ -254,21 +254,29 @@ fn survey(
     stateful_set: &str,
 ) -> Survey {
     let domain = local.domain.as_ref().map_or("", |domain| domain.as_str());
-    let answers = heard.iter().filter_map(|(server, heard)| {
-        let reply = heard.as_ref().ok().filter(|reply| reply.domain == domain && reply.epoch == local.epoch.0)?;
+    let answers = heard.iter().filter_map(|(server, said)| {
+        let reply = said.as_ref().ok().filter(|reply| reply.domain == domain && reply.epoch == local.epoch.0)?;
         let answer = Answer {
             ordinal: ordinal_of(server, stateful_set)?,
             wanted: wanted.contains(server),
             log: RaftId(reply.raft_id),
             last: Position { term: reply.position_term, index: reply.last_log_index },
             sealed: reply.lifecycle == "SEALED",
-            quorum: reply.quorum,
+            quorum: has_quorum(reply, heard),
         };
         Some((server.clone(), answer))
     });
     let answers = answers.collect();
     let holders = extent.nodes.into_iter().map(|(log, node)| (log, ServerId::from(node.server))).collect();
     Survey { halves: extent.halves, holders, answers, wanted }
+}
+
+/// Whether a server hears of a leader that has a quorum. One that follows hears its leader and knows no more; a leader that
+/// has lost the others goes on sending to those that are left, and knows better.
+fn has_quorum(reply: &StatusReply, heard: &BTreeMap<ServerId, Result<StatusReply, String>>) -> bool {
+    let leader = heard.get(&ServerId::from(reply.leader.as_str())).and_then(|heard| heard.as_ref().ok());
+    let leader = leader.filter(|leader| leader.domain == reply.domain && leader.epoch == reply.epoch);
+    reply.quorum && leader.is_none_or(|leader| leader.quorum)
 }
 
 fn row(server: &ServerId, heard: &Result<StatusReply, String>, survey: &Survey) -> RecoverServer {
@@ -291,5 +299,29 @@ fn row(server: &ServerId, heard: &Result<StatusReply, String>, survey: &Survey) 
             let votes = survey.holders.iter().any(|(log, holder)| holder == server && votes(*log));
             RecoverServer { id, wanted, silent: Some(why.clone()), votes, ..RecoverServer::default() }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leader_without_a_quorum_outweighs_who_follows_it() {
+        let said = |leader: &str, quorum, epoch| {
+            let (domain, leader) = ("d-1".to_owned(), leader.to_owned());
+            StatusReply { domain, leader, quorum, epoch, ..StatusReply::default() }
+        };
+        let follower = said("admin-0", true, 1);
+        let heard = |leader| BTreeMap::from([(ServerId::from("admin-0"), leader)]);
+        assert!(has_quorum(&follower, &heard(Ok(said("admin-0", true, 1)))));
+        assert!(
+            !has_quorum(&follower, &heard(Ok(said("admin-0", false, 1)))),
+            "two of five are left, and one of them led"
+        );
+        assert!(has_quorum(&follower, &heard(Err("no answer".to_owned()))), "it leads, only not towards this server");
+        assert!(has_quorum(&follower, &heard(Ok(said("", false, 2)))), "its word is of another epoch");
+        assert!(has_quorum(&said("", true, 1), &BTreeMap::new()));
+        assert!(!has_quorum(&said("admin-0", false, 1), &heard(Ok(said("admin-0", true, 1)))));
     }
 }

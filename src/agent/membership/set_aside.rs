@@ -84,7 +84,7 @@ fn kept(listed: &[volume::SetAside], name: &str) -> Result<Kept, Unusable> {
     let Some(log) = listed.iter().find(|log| log.name == name) else {
         return Err(Unusable::Missing(listed.iter().map(|log| log.name.clone()).collect()));
     };
-    let Holds { domain, extent } = log.holds.clone().map_err(Unusable::Damaged)?;
+    let Holds { domain, extent, .. } = log.holds.clone().map_err(Unusable::Damaged)?;
     Ok(Kept { domain, epoch: log.epoch, log: log.raft_id, last: extent.position })
 }
 
@@ -104,6 +104,7 @@ pub(super) async fn own(surroundings: &Surroundings) -> Result<Vec<SetAside>, St
             domain: holds.and_then(|holds| holds.domain.as_ref()).map(ToString::to_string),
             epoch: log.epoch.0,
             raft_id: log.raft_id.to_string(),
+            last_term: holds.map(|holds| holds.last_term),
             last_index: holds.map(|holds| holds.extent.position.index),
             unreadable: log.holds.err(),
         }

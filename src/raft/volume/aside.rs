@@ -4,7 +4,7 @@
 use super::super::backend::{self, Engine, Op};
 use super::super::disk::Local;
 use super::super::snapshot::{self, Shelf};
-use super::super::types::Node;
+use super::super::types::{Node, bare_term};
 use super::{Closed, Error, Extent, Identity, Volume, decode, extent_of, hole, names, open_log, set};
 use kaa_core::domain::ids::{DomainId, MembershipEpoch, RaftId};
 use kaa_core::membership::{Anchor, set_aside};
@@ -33,6 +33,8 @@ pub struct Holds {
     pub domain: Option<DomainId>,
     /// How far it goes, and its last membership.
     pub extent: Extent,
+    /// The term of its last entry, without the epoch.
+    pub last_term: u64,
 }
 
 /// Held by whoever has a file of such a log open: a process opens a file once.
@@ -87,7 +89,9 @@ fn held_by(dir: &Path, engine: Engine, epoch: MembershipEpoch, raft_id: RaftId) 
         let shelf = Shelf::open(Arc::new(Local), dir.join("snapshots"));
         shelf.and_then(|shelf| shelf.read(pointer)).map_err(|error| of_snapshot(&error))?;
     }
-    Ok(Holds { domain, extent: extent_of(&log) })
+    let extent = extent_of(&log);
+    let last_term = bare_term(extent.position.term);
+    Ok(Holds { domain, extent, last_term })
 }
 
 // What these errors advise is for the log that an agent starts on.
