@@ -71,7 +71,8 @@ async fn told(surroundings: &Surroundings, wish: Wish, way: Way) -> Result<Recov
         Some(place) if way == Way::PassedOn => return Err(format!("{place} is not here")),
         Some(place) => pass_on(surroundings, &known, &place.server, wish).await?,
     };
-    if way == Way::Asked {
+    // Once it is done nobody chooses any more, and whoever asked has waited long enough.
+    if way == Way::Asked && answer.begun.is_none() {
         set_aside::list(surroundings, &known, &mut answer).await;
     }
     Ok(answer)
