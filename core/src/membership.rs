@@ -2,8 +2,9 @@
 //!
 //! [`gate`] says what an agent does before its Raft starts, [`seen`] what one does whose Raft runs, when they look at the
 //! anchor; [`change`] what the Raft leader does about who votes; [`overrule`] when, and by whom, a new epoch is begun
-//! without a majority of the old one; [`recover`] the same on a person's word, where something may be lost. [`findings`],
-//! [`scaling`] and [`standing`] say to people what is so. `model/` explores all that can happen with these same functions.
+//! without a majority of the old one; [`recover`] the same on a person's word, where something may be lost, and
+//! [`set_aside`] where nothing but logs of earlier epochs is left. [`findings`], [`scaling`] and [`standing`] say to people
+//! what is so. `model/` explores all that can happen with these same functions.
 
 pub mod change;
 pub mod findings;
@@ -11,6 +12,7 @@ pub mod logs;
 pub mod overrule;
 pub mod recover;
 pub mod scaling;
+pub mod set_aside;
 pub mod standing;
 
 pub use change::{Change, Member, Membership, next_change};
@@ -58,7 +60,8 @@ pub enum Gate {
     Start,
     /// The log is sealed: go on with the override until the epoch moves.
     Overrule,
-    /// Set the log aside if it holds anything, take a new raft id, and ask to join.
+    /// Set the log aside if it holds anything. If the anchor names a log that was set aside here earlier, bring that back
+    /// ([`set_aside::brings_back`]) and pass the gate again; else take a new raft id, and ask to join.
     Join(Anchor),
     /// Do not start; read again later.
     Wait(Waiting),

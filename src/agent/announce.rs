@@ -163,12 +163,13 @@ pub struct Begun {
 
 impl Begun {
     /// Compares the volume's log before and after the gate. A log keeps its id for life; one that founds an epoch votes by
-    /// what is in it then (`votes`), one that joins is empty.
+    /// what is in it then (`votes`), also one that was set aside and is back; one that joins is empty.
     pub fn new(before: &LocalLog, after: &LocalLog, votes: bool, server: &ServerId) -> Self {
         let (same, moved) = (before.raft_id == after.raft_id, before.epoch != after.epoch);
+        let founds = moved && votes;
         Self {
-            founded: (same && moved && votes).then(|| (after.epoch, server.clone())),
-            set_aside: (!same && before.domain.is_some()).then_some(before.epoch),
+            founded: founds.then(|| (after.epoch, server.clone())),
+            set_aside: (!same && !founds && before.domain.is_some()).then_some(before.epoch),
         }
     }
 
@@ -276,6 +277,8 @@ mod tests {
             "an empty log keeps its id, and joins"
         );
         assert_eq!(begun(log(Some("d"), 1, 7), log(Some("d"), 2, 8), false), aside);
+        let back = Begun { founded: Some((MembershipEpoch(3), "admin-0".into())), set_aside: None };
+        assert_eq!(begun(log(Some("d"), 2, 8), log(Some("d"), 3, 7), true), back, "one that was set aside founds");
         assert_eq!(
             begun(log(None, 0, 7), log(Some("d"), 2, 8), false),
             Begun::default(),

@@ -15,7 +15,7 @@ use crate::kubernetes::rights::Rights;
 use crate::metrics::group_waits;
 use crate::net::Tls;
 use crate::raft::ProposeError;
-use crate::raft::recovering::{self, Questions};
+use crate::raft::recovering::{self, Questions, Way, Wish};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
@@ -144,10 +144,10 @@ impl Source for Door {
         self.cluster.clone()
     }
 
-    fn recover(&self, accepted_by: Option<String>) -> BoxFuture<'_, Result<RecoverAnswer, String>> {
-        async {
+    fn recover(&self, wish: Wish) -> BoxFuture<'_, Result<RecoverAnswer, String>> {
+        async move {
             let questions = self.questions.get().ok_or("this agent starts")?;
-            let answer = recovering::ask(questions, accepted_by, false).await?;
+            let answer = recovering::ask(questions, wish, Way::Asked).await?;
             serde_json::from_str(&answer).map_err(|error| error.to_string())
         }
         .boxed()
@@ -342,7 +342,11 @@ fn notes(tls: &Tls, rights: &Rights) -> Vec<Note> {
 /// Live is whoever answers: a Raft that has stopped ends the process by itself. Ready is whoever follows the group.
 fn health(shared: &Shared) -> Health {
     let status = shared.raft.status();
-    let quorum = standing::said(&shared.waits).or_else(|| standing::no_leader(shared));
+    let quorum = match (standing::said(&shared.waits), standing::no_leader(shared)) {
+        // One that is no member yet may wait for what will never come.
+        (Some(waits), Some(no_leader)) => Some(format!("{waits}; {no_leader}")),
+        (waits, no_leader) => waits.or(no_leader),
+    };
     let behind = status.commit_index.saturating_sub(status.applied_index);
     let caught_up = (behind > READY_BEHIND).then(|| format!("{behind} entries are committed and not applied here"));
     let founded = shared.raft.read(|domain| domain.id.is_some());

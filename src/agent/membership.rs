@@ -2,13 +2,14 @@
 //! be; one that leaves stays until it does not vote any more.
 //!
 //! `gate`: before Raft starts. `follow`: what ends it. `overrule`: going on without a majority.
-//! `recover`: the same on a person's word; `gone`: what its founder waits for.
+//! `recover`: the same on a person's word; `set_aside`: from a log that was set aside; `gone`: what such a founder waits for.
 
 mod follow;
 mod gate;
 mod gone;
 mod overrule;
 mod recover;
+mod set_aside;
 
 pub use follow::follow;
 pub use gate::{Pass, open, pass_gate};

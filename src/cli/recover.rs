@@ -5,6 +5,7 @@ use super::{Agent, Format, Writing};
 use crate::http::{RecoverAnswer, RecoverServer, SetAside};
 use axum::http::Method;
 use clap::Args;
+use kaa_core::membership::set_aside::{NoPlace, Place};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::io::{BufRead, Write as _};
@@ -12,13 +13,17 @@ use std::io::{BufRead, Write as _};
 /// `kaa recover`.
 #[derive(Debug, Args)]
 pub(super) struct Recover {
-    /// Shows who would go on, what may be lost, which pods have to be gone and which logs were set aside here; changes nothing
+    /// Shows who would go on, what may be lost, which pods have to be gone and which logs were set aside; changes nothing
     #[arg(long, required_unless_present = "accept_data_loss", conflicts_with_all = ["accept_data_loss", "yes"])]
     dry_run: bool,
     /// Shows the same, asks for the domain's name, and does it: entries that only the servers that are away hold are lost for
     /// ever
     #[arg(long)]
     accept_data_loss: bool,
+    /// Founds from a log of an earlier epoch that was set aside, named as --dry-run lists it, where no server has one of this
+    /// epoch any more
+    #[arg(long, value_name = "SERVER/NAME", value_parser = place)]
+    from_set_aside: Option<String>,
     /// Does not ask
     #[arg(long, requires = "accept_data_loss")]
     yes: bool,
@@ -28,10 +33,26 @@ pub(super) struct Recover {
     agent: Agent,
 }
 
+/// One that is no place is refused before anybody is asked.
+fn place(text: &str) -> Result<String, NoPlace> {
+    text.parse::<Place>().map(|place| place.to_string())
+}
+
 impl Recover {
     pub(super) async fn run(self) -> Result<String, Error> {
+        self.asking(|| {
+            let mut typed = String::new();
+            std::io::stdin().lock().read_line(&mut typed).map(|_| typed)
+        })
+        .await
+    }
+
+    /// The same; `typed` is what the person types who is asked.
+    pub(super) async fn asking(self, typed: impl FnOnce() -> std::io::Result<String>) -> Result<String, Error> {
         let api = Api::new(&self.agent)?.by(&self.writing).patient();
-        let shown: RecoverAnswer = api.get(&["kaa", "recover"], &[]).await?;
+        let from = self.from_set_aside.as_deref();
+        let named: Vec<_> = from.map(|place| ("fromSetAside", place)).into_iter().collect();
+        let shown: RecoverAnswer = api.get(&["kaa", "recover"], &named).await?;
         if self.dry_run {
             return Ok(self.agent.print(&shown, text));
         }
@@ -39,11 +60,14 @@ impl Recover {
             return Err(Error::Refused(why.clone()));
         }
         if !self.yes {
-            confirm(&shown)?;
+            confirm(&shown, typed)?;
         } else if self.agent.output == Format::Text {
             tell(&text(&shown))?;
         }
-        let word = json!({"acceptDataLoss": true, "domain": shown.name});
+        let mut word = json!({"acceptDataLoss": true, "domain": shown.name});
+        if let Some(place) = from {
+            word["fromSetAside"] = json!(place);
+        }
         let done: RecoverAnswer = api.change(Method::POST, &["kaa", "recover"], Some(word)).await?;
         Ok(self.agent.print(&done, begun))
     }
@@ -55,11 +79,10 @@ fn tell(text: &str) -> Result<(), Error> {
 }
 
 /// Has the domain's name typed.
-fn confirm(shown: &RecoverAnswer) -> Result<(), Error> {
+fn confirm(shown: &RecoverAnswer, typed: impl FnOnce() -> std::io::Result<String>) -> Result<(), Error> {
     tell(&text(shown))?;
     tell(&format!("\nTo give that up for ever, type the name of the domain ({}): ", shown.name))?;
-    let mut typed = String::new();
-    std::io::stdin().lock().read_line(&mut typed).map_err(Error::Terminal)?;
+    let typed = typed().map_err(Error::Terminal)?;
     if typed.trim() == shown.name {
         return Ok(());
     }
@@ -84,7 +107,8 @@ pub(super) fn text(answer: &RecoverAnswer) -> String {
         line(&mut text, &format!("Would be refused: {why}"));
     }
     if let (Some(founder), Some(lost)) = (&answer.founder, &answer.lost) {
-        line(&mut text, &format!("Would go on: {founder}, with its log up to entry {}", answer.last_index));
+        let log = answer.from_set_aside.as_deref().map_or("its log".to_owned(), |place| format!("the log {place}"));
+        line(&mut text, &format!("Would go on: {founder}, with {log} up to entry {}", answer.last_index));
         line(&mut text, &format!("May be lost: {lost}"));
         if !answer.outside.is_empty() {
             let outside = answer.outside.join(", ");
@@ -92,9 +116,13 @@ pub(super) fn text(answer: &RecoverAnswer) -> String {
         }
     }
     if !answer.set_aside.is_empty() {
-        line(&mut text, "Logs that were set aside on the volume of the agent that was asked:");
-        answer.set_aside.iter().for_each(|log| line(&mut text, &format!("  {}", aside(log))));
+        line(&mut text, "Logs that were set aside:");
+        answer.set_aside.iter().for_each(|log| line(&mut text, &format!("  {}", aside(log, domain))));
     }
+    answer
+        .unlisted
+        .iter()
+        .for_each(|why| line(&mut text, &format!("Logs that were set aside are not listed of {why}")));
     text
 }
 
@@ -118,14 +146,17 @@ fn log(server: &RecoverServer) -> String {
     format!("{place}; {role}, log {raft_id} of epoch {epoch} up to entry {last_index} of term {last_term}")
 }
 
-fn aside(log: &SetAside) -> String {
-    let SetAside { name, epoch, raft_id, .. } = log;
+fn aside(log: &SetAside, domain: &str) -> String {
+    let SetAside { server, name, epoch, raft_id, .. } = log;
     let extent = match (log.last_index, &log.unreadable) {
-        (Some(last), _) => format!("up to entry {last}"),
+        (Some(0), _) => "nothing is in it".to_owned(),
+        (Some(last), _) => format!("up to entry {last} of term {}", log.last_term.unwrap_or_default()),
         (None, Some(why)) => format!("cannot be read: {why}"),
         (None, None) => "it is not known how far it goes".to_owned(),
     };
-    format!("{name}: log {raft_id} of epoch {epoch}, {extent}")
+    let other = log.domain.as_deref().filter(|of| *of != domain);
+    let other = other.map(|of| format!(", of another domain, {of}")).unwrap_or_default();
+    format!("{server}/{name}: log {raft_id} of epoch {epoch}, {extent}{other}")
 }
 
 /// What was done.
@@ -135,7 +166,9 @@ fn begun(answer: &RecoverAnswer) -> String {
         return text(answer);
     };
     let (founder, lost) = (answer.founder.as_deref().unwrap_or(&answer.server), answer.lost.as_deref());
-    let mut text = format!("Epoch {epoch} begins with the log of {founder}, up to entry {}.\n", answer.last_index);
+    let log =
+        answer.from_set_aside.as_ref().map_or(format!("the log of {founder}"), |place| format!("the log {place}"));
+    let mut text = format!("Epoch {epoch} begins with {log}, up to entry {}.\n", answer.last_index);
     line(&mut text, &format!("Lost: {}", lost.unwrap_or("it is not known what")));
     if !answer.outside.is_empty() {
         line(

@@ -22,13 +22,19 @@ fn golden(name: &str, text: &str) {
 
 /// What a command line prints, asked of a server with this source.
 async fn run_on(fake: Fake, line: &str) -> Result<String, api::Error> {
+    let (server, address) = served(fake).await;
+    let answer = run(line, &address).await;
+    server.abort();
+    answer
+}
+
+/// A server with this source, and where it is.
+async fn served(fake: Fake) -> (tokio::task::AbortHandle, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let face = Face::new(Arc::new(fake), Arc::new(Metrics::new()));
     let server = tokio::spawn(serve(listener, router(face), None, std::future::pending()));
-    let answer = run(line, &address).await;
-    server.abort();
-    answer
+    (server.abort_handle(), address)
 }
 
 async fn run(line: &str, server: &str) -> Result<String, api::Error> {
@@ -63,10 +69,45 @@ async fn recover() {
     needless.recover.as_mut().unwrap().refusal = Some("a majority answers".to_owned());
     let refused = run_on(needless, "recover --accept-data-loss --yes").await.unwrap_err();
     assert_eq!(refused.to_string(), "a majority answers");
-    for wrong in ["recover", "recover --yes", "recover --dry-run --accept-data-loss", "recover --dry-run --yes"] {
+    check("recover-set-aside-dry-run", fake::source(), "recover --dry-run --from-set-aside admin-1/set-aside-2-77")
+        .await;
+    let line = "recover --accept-data-loss --yes --from-set-aside admin-1/set-aside-2-77";
+    check("recover-set-aside-done", fake::source(), line).await;
+    for wrong in [
+        "recover",
+        "recover --yes",
+        "recover --dry-run --accept-data-loss",
+        "recover --dry-run --yes",
+        "recover --from-set-aside admin-1/set-aside-2-77",
+        "recover --dry-run --from-set-aside set-aside-2-77",
+    ] {
         let words = ["kaa"].into_iter().chain(wrong.split(' '));
         assert!(Cli::try_parse_from(words).is_err(), "{wrong}");
     }
+}
+
+/// What a person types decides, and a word that is wrong, or none, leaves everything as it is.
+#[tokio::test]
+async fn a_loss_is_accepted_by_the_domains_name_alone() {
+    let asked = async |typed: &str| {
+        let (fake, typed) = (fake::source(), typed.to_owned());
+        let questions = fake.asked.clone();
+        let (server, address) = served(fake).await;
+        let words = ["kaa", "recover", "--accept-data-loss", "--api-server", &address];
+        let Command::Recover(recover) = Cli::try_parse_from(words).unwrap().command else { unreachable!() };
+        let answer = recover.asking(|| Ok(typed)).await;
+        server.abort();
+        let accepted = questions.lock().unwrap().iter().filter(|accepted_by| accepted_by.is_some()).count();
+        (answer, accepted)
+    };
+    for wrong in ["", "\n", "yes\n", "nuod\n", "NUODB\n", "admin-0\n"] {
+        let (answer, accepted) = asked(wrong).await;
+        let expected = format!("'{}' is not the name of the domain: nothing was changed", wrong.trim());
+        assert_eq!((answer.unwrap_err().to_string(), accepted), (expected, 0), "{wrong:?}");
+    }
+    let (answer, accepted) = asked("nuodb\n").await;
+    assert!(answer.unwrap().starts_with("Epoch 4 begins with the log of admin-0"));
+    assert_eq!(accepted, 1);
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use super::source::{
     Awaits, Check, Health, LastPass, Membership, MembershipReport, NoQuorum, NotWritten, Peer, PlanReport, ReadAnchor,
     Source, Status, Written,
 };
+use crate::raft::recovering::Wish;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
@@ -26,7 +27,7 @@ use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::outcome::WhatIf;
 use kaa_core::resync::{Policy, whatif};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// 2026-11-21T16:30:00Z.
@@ -43,6 +44,8 @@ pub(crate) struct Fake {
     pub(crate) membership: MembershipReport,
     pub(crate) anchor: Result<ReadAnchor, String>,
     pub(crate) recover: Result<RecoverAnswer, String>,
+    /// By whom each question of `recover` was accepted, if it was.
+    pub(crate) asked: Arc<Mutex<Vec<Option<String>>>>,
 }
 
 impl Source for Fake {
@@ -87,8 +90,16 @@ impl Source for Fake {
         "main".into()
     }
 
-    fn recover(&self, accepted_by: Option<String>) -> BoxFuture<'_, Result<RecoverAnswer, String>> {
+    fn recover(&self, wish: Wish) -> BoxFuture<'_, Result<RecoverAnswer, String>> {
+        let Wish { accepted_by, from_set_aside } = wish;
+        self.asked.lock().unwrap().push(accepted_by.clone());
         let mut answer = self.recover.clone();
+        if let (Some(place), Ok(answer)) = (&from_set_aside, &mut answer) {
+            answer.from_set_aside = Some(place.clone());
+            (answer.founder, answer.last_index) = (Some("admin-1".to_owned()), 15);
+            answer.lost = Some("whatever was committed after entry 15 of epoch 2, also in epoch 3".to_owned());
+            answer.outside = vec!["admin-0".to_owned(), "admin-2".to_owned()];
+        }
         if let (Some(by), Ok(answer)) = (accepted_by, &mut answer)
             && answer.refusal.is_none()
         {
@@ -388,6 +399,7 @@ pub(crate) fn source() -> Fake {
         anchor: Ok(anchor("d-1")),
         membership: membership(),
         recover: Ok(recover()),
+        asked: Arc::default(),
         health: Health { live: vec![check("loop")], ready: vec![check("raft"), check("disk")], notes: vec![] },
     }
 }
@@ -414,14 +426,18 @@ fn recover() -> RecoverAnswer {
         ..RecoverServer::default()
     };
     let readable = SetAside {
+        server: "admin-1".to_owned(),
+        domain: Some("d-1".to_owned()),
         name: "set-aside-2-77".to_owned(),
         epoch: 2,
         raft_id: "77".to_owned(),
+        last_term: Some(2),
         last_index: Some(15),
         unreadable: None,
     };
     let (name, unreadable) = ("set-aside-1-76".to_owned(), Some("it is damaged".to_owned()));
-    let damaged = SetAside { name, epoch: 1, raft_id: "76".to_owned(), last_index: None, unreadable };
+    let server = "admin-0".to_owned();
+    let damaged = SetAside { server, name, epoch: 1, raft_id: "76".to_owned(), unreadable, ..SetAside::default() };
     RecoverAnswer {
         name: "nuodb".to_owned(),
         domain: "d-1".to_owned(),
@@ -434,6 +450,7 @@ fn recover() -> RecoverAnswer {
         lost: Some("entries after 17 that only admin-1, admin-2 may hold".to_owned()),
         outside: vec!["admin-1".to_owned(), "admin-2".to_owned()],
         set_aside: vec![readable, damaged],
+        unlisted: vec!["admin-2: no answer".to_owned()],
         ..RecoverAnswer::default()
     }
 }

@@ -4,9 +4,11 @@
 use super::error::Error;
 use super::writer::Writer;
 use super::{Answer, Face};
+use crate::raft::recovering::Wish;
 use axum::Json;
-use axum::extract::State;
-use axum::extract::rejection::JsonRejection;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{Query, State};
+use kaa_core::membership::set_aside::Place;
 use serde::{Deserialize, Serialize};
 
 /// What a person is told who asks for it.
@@ -39,8 +41,12 @@ pub struct RecoverAnswer {
     pub waits: Option<String>,
     /// The epoch that this request has begun.
     pub begun: Option<u64>,
-    /// The logs set aside on the volume of the agent that was asked.
+    /// The log that was set aside and would be founded from, or is, as `SERVER/NAME`.
+    pub from_set_aside: Option<String>,
+    /// The logs that were set aside, on the volumes of all agents that say so.
     pub set_aside: Vec<SetAside>,
+    /// Whose volumes are not listed, and why.
+    pub unlisted: Vec<String>,
 }
 
 /// One server's log.
@@ -73,13 +79,19 @@ pub struct RecoverServer {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SetAside {
+    /// Whose volume it is on.
+    pub server: String,
     /// The directory on the volume.
     pub name: String,
+    /// The domain it belongs to, if it can be read and does.
+    pub domain: Option<String>,
     /// Its epoch.
     pub epoch: u64,
     /// The log's id, as text.
     pub raft_id: String,
-    /// The index of its last entry, if it can be read.
+    /// The term of its last entry, if it can be read.
+    pub last_term: Option<u64>,
+    /// The index of its last entry, likewise.
     pub last_index: Option<u64>,
     /// Why it cannot.
     pub unreadable: Option<String>,
@@ -92,15 +104,37 @@ pub(super) struct Word {
     accept_data_loss: bool,
     /// The domain's name: a request that went to another domain than was meant gives nothing up.
     domain: String,
+    /// The log that was set aside and is to be founded from, as `SERVER/NAME`.
+    from_set_aside: Option<String>,
 }
 
-async fn ask(face: &Face, accepted_by: Option<String>) -> Result<Answer<RecoverAnswer>, Error> {
-    let body = face.source.recover(accepted_by).await.map_err(Error::CannotTell)?;
+/// What a person asks to be shown.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Shown {
+    from_set_aside: Option<String>,
+}
+
+async fn ask(
+    face: &Face,
+    accepted_by: Option<String>,
+    from_set_aside: Option<String>,
+) -> Result<Answer<RecoverAnswer>, Error> {
+    if let Some(text) = &from_set_aside {
+        text.parse::<Place>().map_err(|error| Error::bad("fromSetAside", error))?;
+    }
+    let wish = Wish { accepted_by, from_set_aside };
+    let body = face.source.recover(wish).await.map_err(Error::CannotTell)?;
     Ok(Answer { index: face.source.read(|domain| domain.index), body })
 }
 
-pub(super) async fn shown(State(face): State<Face>, _: Writer) -> Result<Answer<RecoverAnswer>, Error> {
-    ask(&face, None).await
+pub(super) async fn shown(
+    State(face): State<Face>,
+    query: Result<Query<Shown>, QueryRejection>,
+    _: Writer,
+) -> Result<Answer<RecoverAnswer>, Error> {
+    let Query(Shown { from_set_aside }) = query.map_err(|rejection| Error::bad("query", rejection.body_text()))?;
+    ask(&face, None, from_set_aside).await
 }
 
 pub(super) async fn recover(
@@ -108,7 +142,8 @@ pub(super) async fn recover(
     Writer(actor): Writer,
     body: Result<Json<Word>, JsonRejection>,
 ) -> Result<Answer<RecoverAnswer>, Error> {
-    let Json(Word { accept_data_loss, domain }) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
+    let Json(Word { accept_data_loss, domain, from_set_aside }) =
+        body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
     if !accept_data_loss {
         return Err(Error::bad("acceptDataLoss", "has to be true: to see only what would be done, GET this"));
     }
@@ -116,7 +151,7 @@ pub(super) async fn recover(
     if domain != name {
         return Err(Error::bad("domain", format!("names '{domain}', and this is domain '{name}'")));
     }
-    let answer = ask(&face, Some(actor.to_string())).await?;
+    let answer = ask(&face, Some(actor.to_string()), from_set_aside).await?;
     match (&answer.body.begun, &answer.body.refusal) {
         (None, Some(why)) => Err(Error::Conflict(why.clone())),
         _ => Ok(answer),

@@ -2,6 +2,7 @@
 
 use super::recover::RecoverAnswer;
 use crate::proto::raft::StatusReply;
+use crate::raft::recovering::Wish;
 use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
 use kaa_core::domain::command::{Actor, Command, Outcome};
@@ -35,9 +36,9 @@ pub trait Source: Send + Sync + 'static {
     fn name(&self) -> String;
     /// The cluster that this agent lives in.
     fn cluster(&self) -> ClusterName;
-    /// What may be lost if the group goes on without those that are away; done, if somebody accepts it. A failure is a
-    /// sentence.
-    fn recover(&self, accepted_by: Option<String>) -> BoxFuture<'_, Result<RecoverAnswer, String>>;
+    /// What may be lost if the group goes on without those that are away, or from a log that was set aside; done, if
+    /// somebody accepts it. A failure is a sentence.
+    fn recover(&self, wish: Wish) -> BoxFuture<'_, Result<RecoverAnswer, String>>;
     /// What the next resync pass would propose.
     fn plan(&self) -> PlanReport;
     /// Who votes, and what is waited for.

@@ -15,13 +15,33 @@ pub const RECOVER_TIMEOUT: Duration = Duration::from_secs(15);
 /// How many may be asked at a time.
 const QUESTIONS: usize = 4;
 
+/// What a person wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// Who accepts that something is lost; `None` to be shown it only.
+    pub accepted_by: Option<String>,
+    /// The log that was set aside and is to be founded from, `SERVER/NAME`; `None` for what the servers go on with.
+    pub from_set_aside: Option<String>,
+}
+
+/// By which way a question came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// A person asks this agent.
+    Asked,
+    /// Another agent passed it on: this one has the log that it is about.
+    PassedOn,
+    /// Another agent only wants to know which logs were set aside here.
+    Listing,
+}
+
 /// A question, and where its answer goes.
 #[derive(Debug)]
 pub struct Question {
-    /// Who accepts that something is lost; `None` to be shown it only.
-    pub accepted_by: Option<String>,
-    /// Whether another agent passed it on, since this one's log goes further.
-    pub passed_on: bool,
+    /// What is wanted.
+    pub wish: Wish,
+    /// By which way it came.
+    pub way: Way,
     /// The answer, in JSON, or why there is none.
     pub answer: oneshot::Sender<Result<String, String>>,
 }
@@ -35,10 +55,10 @@ pub fn questions() -> (Questions, mpsc::Receiver<Question>) {
 }
 
 /// Asks, and waits for the answer for as long as is sensible.
-pub async fn ask(questions: &Questions, accepted_by: Option<String>, passed_on: bool) -> Result<String, String> {
+pub async fn ask(questions: &Questions, wish: Wish, way: Way) -> Result<String, String> {
     let (answer, answered) = oneshot::channel();
     let busy = |_| "this agent is busy with such questions, or ends".to_owned();
-    questions.try_send(Question { accepted_by, passed_on, answer }).map_err(busy)?;
+    questions.try_send(Question { wish, way, answer }).map_err(busy)?;
     match tokio::time::timeout(RECOVER_TIMEOUT, answered).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(_)) => Err("this agent ends".to_owned()),
@@ -126,12 +146,16 @@ impl Host {
         let answered = async {
             let local = self.local_log().ok_or("no log lies here")?;
             let domain = local.domain.as_ref().map_or("", |domain| domain.as_str());
-            if request.domain != domain || request.epoch != local.epoch.0 {
+            // Which logs lie aside here does not rest on the one that does not.
+            let way = if request.list_set_aside { Way::Listing } else { Way::PassedOn };
+            if way == Way::PassedOn && (request.domain != domain || request.epoch != local.epoch.0) {
                 return Err(format!("this is domain '{domain}', epoch {}", local.epoch));
             }
             let questions = self.questions().lock().unwrap_or_else(PoisonError::into_inner).clone();
             let questions = questions.ok_or("this agent starts")?;
-            ask(&questions, (!request.accepted_by.is_empty()).then_some(request.accepted_by), true).await
+            let said = |text: String| (!text.is_empty()).then_some(text);
+            let wish = Wish { accepted_by: said(request.accepted_by), from_set_aside: said(request.from_set_aside) };
+            ask(&questions, wish, way).await
         };
         match answered.await {
             Ok(answer) => RecoverReply { answer, refusal: String::new() },

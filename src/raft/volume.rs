@@ -4,10 +4,14 @@
 //! lock                        held while the volume is open
 //! log/raft.redb               (or raft.sled) domain, epoch, raft id, vote, log, the pointer to the snapshot
 //! log/snapshots/              the snapshot
-//! set-aside-EPOCH-RAFTID/     a log of an earlier epoch: kept, never used again
+//! set-aside-EPOCH-RAFTID/     a log of an earlier epoch: kept, and of use again only if a person has it found
 //! ```
 //!
 //! All of one log lies in one directory, so that it is set aside by one rename.
+
+mod aside;
+
+pub use aside::{Holds, SetAside, named_by_set_aside, set_aside_logs};
 
 use super::backend::{self, Backend, Engine, Op};
 use super::disk::{Disk, Local};
@@ -216,13 +220,7 @@ impl Volume {
 
     /// How far the log goes, and the last membership in it: what counts in an override.
     pub fn extent(&self) -> Extent {
-        let position = position(&self.log);
-        let Some(membership) = self.log.membership() else {
-            return Extent { position, halves: Vec::new(), nodes: BTreeMap::new() };
-        };
-        let halves = membership.get_joint_config().iter().map(|half| half.iter().copied().map(RaftId).collect());
-        let nodes = membership.nodes().map(|(id, node)| (RaftId(*id), node.clone()));
-        Extent { position, halves: halves.collect(), nodes: nodes.collect() }
+        extent_of(&self.log)
     }
 
     /// Seals the log: from here on nothing is appended to it and it votes for nobody, until it founds or is set aside.
@@ -300,14 +298,7 @@ impl Volume {
     /// Makes this volume one of the anchor's epoch with an empty log. A log that is not empty is kept aside.
     pub fn set_aside(&mut self, anchor: &Anchor) -> Result<(), Error> {
         if self.identity.epoch != MembershipEpoch(0) || self.log.last().is_some() || self.log.vote.is_some() {
-            let Identity { epoch, raft_id, .. } = &self.identity;
-            let kept = self.dir.join(format!("set-aside-{epoch}-{raft_id}"));
-            // The engine must have let go of its file before the file moves.
-            self.backend = Box::new(Closed);
-            let failed = |source| Error::File { path: kept.clone(), source };
-            self.disk.rename(&self.dir.join("log"), &kept).map_err(failed)?;
-            self.disk.sync_dir(&self.dir).map_err(failed)?;
-            failpoints::pass(Point::SetAside);
+            self.lay_aside()?;
             (self.backend, self.shelf, self.identity, self.log) = open_log(&self.disk, &self.dir, &mut self.opener)?;
         }
         self.backend.commit(&[
@@ -348,43 +339,14 @@ impl Backend for Closed {
     }
 }
 
-/// A log that was set aside.
-#[derive(Clone, Debug)]
-pub struct SetAside {
-    /// Its directory on the volume.
-    pub name: String,
-    /// Its epoch.
-    pub epoch: MembershipEpoch,
-    /// Its id.
-    pub raft_id: RaftId,
-    /// How far it goes, or why that cannot be read.
-    pub last: Result<Position, String>,
-}
-
-/// The logs that were set aside on a volume, the latest epoch first.
-pub fn set_aside_logs(dir: &Path, engine: Engine) -> std::io::Result<Vec<SetAside>> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(dir)? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        let numbers = name.strip_prefix("set-aside-").and_then(|rest| rest.split_once('-'));
-        let numbers = numbers.and_then(|(epoch, log)| epoch.parse().ok().zip(log.parse().ok()));
-        if let Some((epoch, log)) = numbers {
-            let last = last_of(&dir.join(&name), engine);
-            found.push(SetAside { name, epoch: MembershipEpoch(epoch), raft_id: RaftId(log), last });
-        }
-    }
-    found.sort_by_key(|log| (std::cmp::Reverse(log.epoch), log.raft_id));
-    Ok(found)
-}
-
-fn last_of(dir: &Path, engine: Engine) -> Result<Position, String> {
-    if !engine.exists(dir) {
-        return Err("it holds no file of this kind of store".to_owned());
-    }
-    let mut backend = engine.open(&Local, dir).map_err(|error| error.to_string())?;
-    let loaded = backend.load().map_err(|error| error.to_string())?;
-    let (_, log) = decode(&loaded).map_err(|error| error.to_string())?;
-    Ok(position(&log))
+fn extent_of(log: &Log) -> Extent {
+    let position = position(log);
+    let Some(membership) = log.membership() else {
+        return Extent { position, halves: Vec::new(), nodes: BTreeMap::new() };
+    };
+    let halves = membership.get_joint_config().iter().map(|half| half.iter().copied().map(RaftId).collect());
+    let nodes = membership.nodes().map(|(id, node)| (RaftId(*id), node.clone()));
+    Extent { position, halves: halves.collect(), nodes: nodes.collect() }
 }
 
 fn position(log: &Log) -> Position {

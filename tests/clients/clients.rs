@@ -96,6 +96,7 @@ pub struct Clients {
     /// When each write was acknowledged.
     commits: Arc<Mutex<Vec<Instant>>>,
     stopping: Arc<AtomicBool>,
+    resting: Arc<AtomicBool>,
     tasks: Arc<Mutex<JoinSet<()>>>,
 }
 
@@ -123,6 +124,7 @@ impl Clients {
             counts: Arc::default(),
             commits: Arc::default(),
             stopping: Arc::default(),
+            resting: Arc::default(),
             tasks: Arc::default(),
         };
         let mut tasks = clients.tasks.lock().unwrap();
@@ -143,6 +145,11 @@ impl Clients {
         self.stopping.store(true, Ordering::Relaxed);
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap());
         tasks.join_all().await;
+    }
+
+    /// Has them ask for nothing, or go on. What is under way comes to its end.
+    pub fn rest(&self, resting: bool) {
+        self.resting.store(resting, Ordering::Relaxed);
     }
 
     fn stopping(&self) -> bool {
@@ -195,6 +202,9 @@ impl Clients {
 
     async fn pause(&self) {
         tokio::time::sleep(Duration::from_millis(clock::random_below(self.pace.most_pause_ms))).await;
+        while self.resting.load(Ordering::Relaxed) && !self.stopping() {
+            tokio::time::sleep(Duration::from_millis(self.pace.most_pause_ms)).await;
+        }
     }
 
     async fn write(&self, writer: usize, key: &'static str) {

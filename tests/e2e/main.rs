@@ -115,6 +115,11 @@ mod membership {
     }
 
     #[test]
+    fn founder_lost() {
+        run_with("members_founder_lost", 5, members::founder_lost::founded_from_what_was_set_aside);
+    }
+
+    #[test]
     #[ignore = "needs the nodes of tests/cluster: tests/e2e/run DIR"]
     fn api_server_killed() {
         run_with("members_api_server_killed", 3, members::api_server_killed);

@@ -5,6 +5,7 @@
 //! a commit.
 
 pub mod corners;
+pub mod founder_lost;
 pub mod full;
 mod group;
 pub mod killed;

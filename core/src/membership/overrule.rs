@@ -99,8 +99,8 @@ pub struct Stranded {
 /// What an agent does that hears no leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outlook {
-    /// No membership is in its log: it is new, and others know who votes.
-    Outside,
+    /// Its own log is empty, so it knows of no voters: it came to an epoch whose founder, or leader, is not heard of.
+    Empty,
     /// The wanted servers are a majority: these of them do not answer, and Kubernetes brings them back.
     Wait {
         /// The wanted voters that do not answer.
@@ -127,7 +127,7 @@ pub enum Outlook {
 pub fn outlook(stranded: &Stranded) -> Outlook {
     let Stranded { halves, known, answered, wanted } = stranded;
     if halves.iter().all(BTreeSet::is_empty) {
-        return Outlook::Outside;
+        return Outlook::Empty;
     }
     let of_today: BTreeMap<&ServerId, RaftId> =
         known.iter().chain(answered.iter()).map(|(server, log)| (server, *log)).collect();
@@ -158,9 +158,10 @@ impl fmt::Display for Outlook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |servers: &BTreeSet<ServerId>| servers.iter().map(ServerId::as_str).collect::<Vec<_>>().join(", ");
         match self {
-            Self::Outside => {
-                f.write_str("the log is empty: it is waited for the voters of the domain to let this server in")
-            }
+            Self::Empty => f.write_str(
+                "this server's log is empty, and waits for a leader of its epoch to replicate to it; if the log that founds \
+                 that epoch is lost for good, kaa recover --dry-run lists the logs of earlier epochs that can be founded from",
+            ),
             Self::Wait { silent } if silent.is_empty() => f.write_str("a majority of the voters answers: it elects"),
             Self::Wait { silent } => write!(f, "there is no leader until more of the voters answer: {}", list(silent)),
             Self::Seal => f.write_str("half of the voters are left, and go on in a new epoch"),

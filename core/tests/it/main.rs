@@ -9,6 +9,7 @@ mod overrule;
 mod recover;
 mod script;
 mod sequences;
+mod set_aside;
 mod stating;
 
 use std::path::Path;

@@ -8,7 +8,6 @@ use crate::kubernetes::anchor::{self, Creation};
 use crate::kubernetes::{Kubernetes, lease};
 use crate::raft::{self, Host, Node, Volume};
 use kaa_core::domain::ids::{DomainId, MembershipEpoch, ServerId};
-use kaa_core::membership::recover::Old;
 use kaa_core::membership::{Anchor, Gate, Seen, Traces, gate, seen};
 use std::time::Duration;
 use tracing::{info, warn};
@@ -88,7 +87,7 @@ pub async fn pass_gate(pass: &Pass<'_>, volume: &mut Volume, stay: Stay) -> anyh
         return Ok(());
     }
     let mut said = String::new();
-    let mut old = Old::default();
+    let mut others = gone::Others::default();
     loop {
         let (read, traces) = match read(pass, volume).await {
             Ok(read) => read,
@@ -107,7 +106,7 @@ pub async fn pass_gate(pass: &Pass<'_>, volume: &mut Volume, stay: Stay) -> anyh
                 }
             }
             Gate::Found(anchor) => {
-                if let Err(why) = found(pass, volume, &anchor, &mut old).await? {
+                if let Err(why) = found(pass, volume, &anchor, &mut others).await? {
                     pass.say(&mut said, why);
                     pass.pause(volume, BACKOFF / 2).await?;
                 }
@@ -117,8 +116,13 @@ pub async fn pass_gate(pass: &Pass<'_>, volume: &mut Volume, stay: Stay) -> anyh
                 return Ok(());
             }
             Gate::Join(anchor) => {
-                info!("joining domain {} in epoch {} with an empty log", anchor.domain, anchor.epoch);
-                volume.set_aside(&anchor)?;
+                if volume.bring_back(&anchor)? {
+                    warn!("log {} was set aside here and is back: the anchor names it as founder", anchor.founder);
+                    others = gone::Others::default();
+                } else {
+                    info!("joining domain {} in epoch {} with an empty log", anchor.domain, anchor.epoch);
+                    volume.set_aside(&anchor)?;
+                }
                 pass.show(volume);
             }
             Gate::Overrule => {
@@ -153,10 +157,10 @@ async fn found(
     pass: &Pass<'_>,
     volume: &mut Volume,
     anchor: &Anchor,
-    old: &mut Old,
+    others: &mut gone::Others,
 ) -> Result<Result<(), String>, raft::volume::Error> {
     if anchor.lossy
-        && let Err(why) = gone::all_gone(pass, volume, anchor, old).await
+        && let Err(why) = gone::all_gone(pass, volume, anchor, others).await
     {
         return Ok(Err(why));
     }

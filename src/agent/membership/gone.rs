@@ -4,23 +4,52 @@
 use super::gate::Pass;
 use crate::config::ordinal_of;
 use crate::kubernetes::evidence;
-use crate::raft::Volume;
+use crate::raft::volume;
+use crate::raft::{Node, Volume};
 use kaa_core::domain::evidence::Fact;
-use kaa_core::domain::ids::{MembershipEpoch, ServerId, Uid};
+use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId, Uid};
 use kaa_core::membership::Anchor;
 use kaa_core::membership::recover::{Look, Old};
 use kaa_core::resync::Readings;
 use kaa_core::resync::plan::Need;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Looks once at everybody whom the log names as a member, and at those that are wanted. `Err` names who is in the way.
-pub async fn all_gone(pass: &Pass<'_>, volume: &Volume, anchor: &Anchor, old: &mut Old) -> Result<(), String> {
+/// The others of the epochs before, while they are waited for.
+#[derive(Default)]
+pub struct Others {
+    old: Old,
+    /// Those whom logs name that were set aside, once these were read: the log that founds may be older than they are.
+    aside: Option<BTreeMap<RaftId, Node>>,
+}
+
+impl Others {
+    /// Read once: nothing is set aside while it is waited.
+    async fn aside(&mut self, pass: &Pass<'_>) -> Result<Vec<Node>, String> {
+        if self.aside.is_none() {
+            let (dir, store) = (pass.config.data_dir.clone(), pass.config.store);
+            let named = crate::clock::blocking(move || volume::named_by_set_aside(&dir, store)).await.flatten();
+            let named = named.map_err(|error| format!("the logs that were set aside cannot be listed: {error}"))?;
+            self.aside = Some(named);
+        }
+        Ok(self.aside.iter().flatten().map(|(_, node)| node.clone()).collect())
+    }
+}
+
+/// Looks once at everybody whom a log on this volume names as a member, and at those that are wanted. `Err` names who is in
+/// the way.
+pub async fn all_gone(
+    pass: &Pass<'_>,
+    volume: &Volume,
+    anchor: &Anchor,
+    waited_for: &mut Others,
+) -> Result<(), String> {
     let wanted = super::overrule::wanted(pass.kubernetes, pass.config).await?;
     let set = &pass.config.stateful_set;
     let mut others: BTreeMap<ServerId, String> = volume
         .extent()
         .nodes
         .into_values()
+        .chain(waited_for.aside(pass).await?)
         .map(|node| (ServerId::from(node.server), node.address))
         .chain(wanted.map(|ordinal| {
             let address = pass.config.peer_address(pass.kubernetes.namespace(), ordinal);
@@ -38,7 +67,7 @@ pub async fn all_gone(pass: &Pass<'_>, volume: &Volume, anchor: &Anchor, old: &m
         let epoch = epochs.get(&server).copied();
         (server, Look { pod, epoch })
     });
-    let waits = old.in_the_way(looks.collect(), anchor.epoch);
+    let waits = waited_for.old.in_the_way(looks.collect(), anchor.epoch);
     if waits.is_empty() {
         return Ok(());
     }

@@ -1,21 +1,23 @@
 //! The shell of `kaa_core::membership::recover`: answers a person who asks what may be lost if the group goes on without
 //! those that are away, and has it done. Works whether Raft runs or not: whoever has the volume seals it, and goes on.
 
-use super::overrule;
+use super::{overrule, set_aside};
 use crate::agent::Surroundings;
 use crate::config::ordinal_of;
 use crate::http::{RecoverAnswer, RecoverServer};
 use crate::kubernetes::anchor;
 use crate::proto::raft::{RecoverRequest, StatusReply};
-use crate::raft::recovering::{Acceptance, Question};
-use crate::raft::volume::{self, Extent};
+use crate::raft::recovering::{Acceptance, Question, Way, Wish};
+use crate::raft::volume::Extent;
+use futures::{StreamExt, stream};
 use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
-use kaa_core::membership::LocalLog;
 use kaa_core::membership::overrule::Position;
 use kaa_core::membership::recover::{self, Answer, Judgement, Loss, Survey};
+use kaa_core::membership::set_aside::Place;
+use kaa_core::membership::{Anchor, LocalLog};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -25,53 +27,93 @@ const ACCEPTANCE: Duration = Duration::from_secs(10);
 /// How often it is judged anew, where another log turns out to go further once all are sealed.
 const TRIES: u32 = 3;
 
-/// Answers questions one after the other, for ever.
-pub async fn answer(surroundings: &Surroundings, mut questions: mpsc::Receiver<Question>) {
-    while let Some(question) = questions.recv().await {
-        let answered = judge_or_do(surroundings, question.accepted_by, question.passed_on).await;
-        let encoded = answered.and_then(|answer| serde_json::to_string(&answer).map_err(|error| error.to_string()));
-        // Whoever asked may be gone.
-        let _ = question.answer.send(encoded);
-    }
+/// How many questions are under way at a time; of those that judge, one.
+const AT_A_TIME: usize = 8;
+
+/// Answers questions, for ever.
+pub async fn answer(surroundings: &Surroundings, questions: mpsc::Receiver<Question>) {
+    let turn = Mutex::new(());
+    let asked = stream::unfold(questions, |mut questions| async move { Some((questions.recv().await?, questions)) });
+    asked.for_each_concurrent(AT_A_TIME, |question| one(surroundings, &turn, question)).await;
     // The way for questions was closed: this agent ends.
     std::future::pending().await
 }
 
+/// Answers one. Agents list for each other also while they judge: two of them may be asked at a time.
+async fn one(surroundings: &Surroundings, turn: &Mutex<()>, question: Question) {
+    let Question { wish, way, answer } = question;
+    let answered = match way {
+        Way::Listing => {
+            set_aside::own(surroundings).await.map(|set_aside| RecoverAnswer { set_aside, ..RecoverAnswer::default() })
+        }
+        Way::Asked | Way::PassedOn => {
+            let _turn = turn.lock().await;
+            // Whoever asked does not wait any more: what they are not told of is not done.
+            if answer.is_closed() {
+                return;
+            }
+            told(surroundings, wish, way).await
+        }
+    };
+    let encoded = answered.and_then(|answer| serde_json::to_string(&answer).map_err(|error| error.to_string()));
+    // Whoever asked may be gone.
+    let _ = answer.send(encoded);
+}
+
+async fn told(surroundings: &Surroundings, wish: Wish, way: Way) -> Result<RecoverAnswer, String> {
+    let place = wish.from_set_aside.as_deref().map(str::parse::<Place>).transpose();
+    let known = Known::gather(surroundings).await?;
+    let mut answer = match place.map_err(|error| error.to_string())? {
+        None => judge_or_do(surroundings, wish.accepted_by, way).await?,
+        Some(place) if place.server == surroundings.config.server => {
+            set_aside::judge_or_do(surroundings, &known, &place, wish.accepted_by).await?
+        }
+        Some(place) if way == Way::PassedOn => return Err(format!("{place} is not here")),
+        Some(place) => pass_on(surroundings, &known, &place.server, wish).await?,
+    };
+    // Once it is done nobody chooses any more, and whoever asked has waited long enough.
+    if way == Way::Asked && answer.begun.is_none() {
+        set_aside::list(surroundings, &known, &mut answer).await;
+    }
+    Ok(answer)
+}
+
+/// Whoever is told that may still have logs that were set aside.
+const NO_LOG: &str = "no server that is wanted answers with a log that anything is in; a log that was set aside can be founded \
+                      from: kaa recover --from-set-aside SERVER/NAME --accept-data-loss";
+
 async fn judge_or_do(
     surroundings: &Surroundings,
     accepted_by: Option<String>,
-    passed_on: bool,
+    way: Way,
 ) -> Result<RecoverAnswer, String> {
     let asked = Instant::now();
     let mut tries = 0;
-    let mut answer = loop {
+    loop {
         let known = Known::gather(surroundings).await?;
         let mut answer = known.answer(surroundings);
-        let Judgement::Possible(loss) = recover::judge(&known.survey) else { break answer };
+        let Judgement::Possible(loss) = recover::judge(&known.survey) else { return Ok(answer) };
         if answer.refusal.is_some() {
-            break answer;
+            return Ok(answer);
         }
         if loss.founder != surroundings.config.server {
-            if passed_on {
+            if way == Way::PassedOn {
                 return Err(format!("{} has a log that goes further: ask again", loss.founder));
             }
-            break pass_on(surroundings, &known, &loss.founder, accepted_by).await?;
+            let wish = Wish { accepted_by, from_set_aside: None };
+            return pass_on(surroundings, &known, &loss.founder, wish).await;
         }
-        let Some(by) = accepted_by.clone() else { break answer };
+        let Some(by) = accepted_by.clone() else { return Ok(answer) };
         match accept(surroundings, known.local.epoch, by).await {
             Ok((epoch, lost)) => {
                 (answer.begun, answer.lost) = (Some(epoch.0), Some(lost));
-                break answer;
+                return Ok(answer);
             }
             Err(why) if tries + 1 == TRIES || asked.elapsed() > ACCEPTANCE => return Err(why),
             Err(why) => warn!("judged anew: {why}"),
         }
         tries += 1;
-    };
-    if !passed_on {
-        answer.set_aside = set_aside(surroundings).await;
     }
-    Ok(answer)
 }
 
 /// Has whoever has the volume seal it and go on; waits until it says what came of it.
@@ -93,33 +135,35 @@ async fn accept(
     }
 }
 
-/// Lets the agent judge whose log goes further.
+/// Lets the agent judge on whose volume the log lies that it is about.
 async fn pass_on(
     surroundings: &Surroundings,
     known: &Known,
-    founder: &ServerId,
-    accepted_by: Option<String>,
+    server: &ServerId,
+    wish: Wish,
 ) -> Result<RecoverAnswer, String> {
-    let ordinal = ordinal_of(founder, &surroundings.config.stateful_set);
-    let ordinal = ordinal.ok_or_else(|| format!("{founder} is no server of this statefulset"))?;
+    let ordinal = ordinal_of(server, &surroundings.config.stateful_set);
+    let ordinal = ordinal.ok_or_else(|| format!("{server} is no server of this statefulset"))?;
     let address = surroundings.config.peer_address(surroundings.kubernetes.namespace(), ordinal);
     let request = RecoverRequest {
         domain: known.local.domain.as_ref().map(ToString::to_string).unwrap_or_default(),
         epoch: known.local.epoch.0,
-        accepted_by: accepted_by.unwrap_or_default(),
+        accepted_by: wish.accepted_by.unwrap_or_default(),
+        from_set_aside: wish.from_set_aside.unwrap_or_default(),
+        list_set_aside: false,
     };
     let answered = surroundings.links.recover(&address, request).await;
-    let answered = answered.map_err(|why| format!("the log of {founder} goes further, and it is asked: {why}"))?;
-    serde_json::from_str(&answered).map_err(|error| format!("{founder} answers what is not understood: {error}"))
+    let answered = answered.map_err(|why| format!("it is for {server} to judge, and that was asked: {why}"))?;
+    serde_json::from_str(&answered).map_err(|error| format!("{server} answers what is not understood: {error}"))
 }
 
 /// What was read and heard.
-struct Known {
+pub(super) struct Known {
     local: LocalLog,
-    anchor_epoch: MembershipEpoch,
-    survey: Survey,
+    pub(super) anchor: Anchor,
+    pub(super) survey: Survey,
     /// By server: what it said of itself, or why it said nothing.
-    heard: BTreeMap<ServerId, Result<StatusReply, String>>,
+    pub(super) heard: BTreeMap<ServerId, Result<StatusReply, String>>,
 }
 
 impl Known {
@@ -152,31 +196,45 @@ impl Known {
         let mut heard: BTreeMap<_, _> = futures::future::join_all(asked).await.into_iter().collect();
         heard.insert(config.server.clone(), Ok(host.status()));
         let survey = survey(&local, extent, &heard, ordinals.map(name).collect(), &config.stateful_set);
-        Ok(Self { local, anchor_epoch: anchor.epoch, survey, heard })
+        Ok(Self { local, anchor, survey, heard })
+    }
+
+    /// The server that answers with a log, of whatever epoch.
+    pub(super) fn who_has(&self, log: RaftId) -> Option<ServerId> {
+        let mut heard = self.heard.iter().filter_map(|(server, heard)| Some((server, heard.as_ref().ok()?)));
+        heard.find(|(_, reply)| RaftId(reply.raft_id) == log).map(|(server, _)| server.clone())
+    }
+
+    /// What the person is told before anything is judged; refused if the epoch is behind.
+    pub(super) fn facts(&self, surroundings: &Surroundings) -> RecoverAnswer {
+        let Self { local, anchor, survey, heard } = self;
+        let waits = surroundings.door.running().is_none().then(|| surroundings.door.why_not());
+        let behind = (anchor.epoch != local.epoch)
+            .then(|| format!("epoch {} has begun, and this server does not follow it yet", anchor.epoch));
+        RecoverAnswer {
+            name: surroundings.config.domain.clone(),
+            domain: local.domain.as_ref().map(ToString::to_string).unwrap_or_default(),
+            epoch: local.epoch.0,
+            anchor_epoch: anchor.epoch.0,
+            server: surroundings.config.server.to_string(),
+            servers: heard.iter().map(|(server, heard)| row(server, heard, survey)).collect(),
+            waits,
+            refusal: behind,
+            ..RecoverAnswer::default()
+        }
     }
 
     /// What the person is told.
     fn answer(&self, surroundings: &Surroundings) -> RecoverAnswer {
-        let Self { local, anchor_epoch, survey, heard } = self;
-        let waits = surroundings.door.running().is_none().then(|| surroundings.door.why_not());
-        let mut answer = RecoverAnswer {
-            name: surroundings.config.domain.clone(),
-            domain: local.domain.as_ref().map(ToString::to_string).unwrap_or_default(),
-            epoch: local.epoch.0,
-            anchor_epoch: anchor_epoch.0,
-            server: surroundings.config.server.to_string(),
-            servers: heard.iter().map(|(server, heard)| row(server, heard, survey)).collect(),
-            waits,
-            ..RecoverAnswer::default()
-        };
-        if *anchor_epoch != local.epoch {
-            answer.refusal = Some(format!("epoch {anchor_epoch} has begun, and this server does not follow it yet"));
+        let survey = &self.survey;
+        let mut answer = self.facts(surroundings);
+        if answer.refusal.is_some() {
             return answer;
         }
         match recover::judge(survey) {
             Judgement::Needless(why) => answer.refusal = Some(why.to_string()),
             Judgement::NoLog => {
-                answer.refusal = Some("no server that is wanted answers with a log that anything is in".to_owned());
+                answer.refusal = Some(NO_LOG.to_owned());
             }
             Judgement::Possible(loss) => {
                 let Loss { founder, last, outside, .. } = &loss;
@@ -197,21 +255,29 @@ fn survey(
     stateful_set: &str,
 ) -> Survey {
     let domain = local.domain.as_ref().map_or("", |domain| domain.as_str());
-    let answers = heard.iter().filter_map(|(server, heard)| {
-        let reply = heard.as_ref().ok().filter(|reply| reply.domain == domain && reply.epoch == local.epoch.0)?;
+    let answers = heard.iter().filter_map(|(server, said)| {
+        let reply = said.as_ref().ok().filter(|reply| reply.domain == domain && reply.epoch == local.epoch.0)?;
         let answer = Answer {
             ordinal: ordinal_of(server, stateful_set)?,
             wanted: wanted.contains(server),
             log: RaftId(reply.raft_id),
             last: Position { term: reply.position_term, index: reply.last_log_index },
             sealed: reply.lifecycle == "SEALED",
-            quorum: reply.quorum,
+            quorum: has_quorum(reply, heard),
         };
         Some((server.clone(), answer))
     });
     let answers = answers.collect();
     let holders = extent.nodes.into_iter().map(|(log, node)| (log, ServerId::from(node.server))).collect();
     Survey { halves: extent.halves, holders, answers, wanted }
+}
+
+/// Whether a server hears of a leader that has a quorum. One that follows hears its leader and knows no more; a leader that
+/// has lost the others goes on sending to those that are left, and knows better.
+fn has_quorum(reply: &StatusReply, heard: &BTreeMap<ServerId, Result<StatusReply, String>>) -> bool {
+    let leader = heard.get(&ServerId::from(reply.leader.as_str())).and_then(|heard| heard.as_ref().ok());
+    let leader = leader.filter(|leader| leader.domain == reply.domain && leader.epoch == reply.epoch);
+    reply.quorum && leader.is_none_or(|leader| leader.quorum)
 }
 
 fn row(server: &ServerId, heard: &Result<StatusReply, String>, survey: &Survey) -> RecoverServer {
@@ -237,23 +303,26 @@ fn row(server: &ServerId, heard: &Result<StatusReply, String>, survey: &Survey) 
     }
 }
 
-/// The logs that were set aside on this volume.
-async fn set_aside(surroundings: &Surroundings) -> Vec<crate::http::SetAside> {
-    let (dir, store) = (surroundings.config.data_dir.clone(), surroundings.config.store);
-    let listed = crate::clock::blocking(move || volume::set_aside_logs(&dir, store)).await;
-    let logs = match listed.flatten() {
-        Ok(logs) => logs,
-        Err(error) => {
-            warn!("the logs that were set aside cannot be listed: {error}");
-            Vec::new()
-        }
-    };
-    let row = |log: volume::SetAside| crate::http::SetAside {
-        name: log.name,
-        epoch: log.epoch.0,
-        raft_id: log.raft_id.to_string(),
-        last_index: log.last.as_ref().ok().map(|last| last.index),
-        unreadable: log.last.err(),
-    };
-    logs.into_iter().map(row).collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leader_without_a_quorum_outweighs_who_follows_it() {
+        let said = |leader: &str, quorum, epoch| {
+            let (domain, leader) = ("d-1".to_owned(), leader.to_owned());
+            StatusReply { domain, leader, quorum, epoch, ..StatusReply::default() }
+        };
+        let follower = said("admin-0", true, 1);
+        let heard = |leader| BTreeMap::from([(ServerId::from("admin-0"), leader)]);
+        assert!(has_quorum(&follower, &heard(Ok(said("admin-0", true, 1)))));
+        assert!(
+            !has_quorum(&follower, &heard(Ok(said("admin-0", false, 1)))),
+            "two of five are left, and one of them led"
+        );
+        assert!(has_quorum(&follower, &heard(Err("no answer".to_owned()))), "it leads, only not towards this server");
+        assert!(has_quorum(&follower, &heard(Ok(said("", false, 2)))), "its word is of another epoch");
+        assert!(has_quorum(&said("", true, 1), &BTreeMap::new()));
+        assert!(!has_quorum(&said("admin-0", false, 1), &heard(Ok(said("admin-0", true, 1)))));
+    }
 }

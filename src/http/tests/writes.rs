@@ -328,6 +328,12 @@ async fn a_loss_is_accepted_by_whom_and_for_which_domain_it_is_meant() {
         (status, &answer["begun"], &answer["waits"]),
         (StatusCode::OK, &json!(4), &json!("accepted by loopback"))
     );
+    // From a log that was set aside, and that has to be named as one.
+    for (place, expected) in [("admin-1/set-aside-2-77", StatusCode::OK), ("set-aside-2-77", StatusCode::BAD_REQUEST)] {
+        let word = json!({"acceptDataLoss": true, "domain": "nuodb", "fromSetAside": place});
+        let (status, answer) = domain.send(POD, ask("POST", word)).await;
+        assert_eq!((status, answer["fromSetAside"].as_str()), (expected, Some(place).filter(|_| expected == 200)));
+    }
     let mut fake = fake::source();
     fake.recover.as_mut().unwrap().refusal = Some("a majority answers".to_owned());
     let (status, answer) = Domain::new(fake).send(POD, ask("POST", word())).await;

@@ -6,9 +6,9 @@ use super::power::Held;
 use super::recorder::{Recorder, Unsynced};
 use super::seed::Chance;
 use super::{Agent, anchor, found_domain, found_on, free_address, node, options, start, until};
-use crate::raft::backend::Op;
+use crate::raft::backend::{Engine, Op};
 use crate::raft::types::{Entry, LogId, SnapshotMeta, TypeConfig, Vote, first_term};
-use crate::raft::volume::{Parts, Volume, names};
+use crate::raft::volume::{Parts, Volume, names, set_aside_logs};
 use crate::raft::{Role, wire};
 use kaa_core::domain::Domain;
 use kaa_core::domain::ids::{MembershipEpoch, RaftId};
@@ -289,4 +289,99 @@ async fn what_came_before_a_founding_is_purged_also_after_a_kill_in_its_midst() 
     })
     .await;
     agent.stop().await;
+}
+
+/// What lies in the directory of a log, of those whose id it is: in its place, or set aside.
+fn with_id(dir: &Path, log: RaftId) -> Held {
+    let aside = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    let aside = aside.filter(|entry| entry.file_name().to_string_lossy().ends_with(&format!("-{log}")));
+    let found: Vec<_> = aside.map(|entry| entry.path()).collect();
+    let looked_at = tempdir().unwrap();
+    let from = if found.is_empty() { dir.join("log") } else { found[0].clone() };
+    assert!(found.len() < 2, "{found:?}");
+    std::fs::create_dir_all(looked_at.path().join("log/snapshots")).unwrap();
+    for below in ["", "snapshots"] {
+        for file in std::fs::read_dir(from.join(below)).unwrap().map(|entry| entry.unwrap()) {
+            if file.path().is_file() {
+                let copy = looked_at.path().join("log").join(below).join(file.file_name());
+                std::fs::copy(file.path(), copy).unwrap();
+            }
+        }
+    }
+    held(open(looked_at.path()))
+}
+
+/// A log that was set aside comes back and founds; whatever was cut off, the gate's steps said again lead there, no log is
+/// lost, and none starts in its own epoch, though the pod that passed the gate with it is the same.
+#[tokio::test]
+async fn a_log_that_is_brought_back_comes_whole_or_stays_aside() {
+    for before in [Before::Log, Before::Snapshot, Before::Sealed] {
+        let dir = before.make().await;
+        let mut volume = open(dir.path());
+        volume.set_gate_passed("pod-1").unwrap();
+        let (mut old, joined) = (held(volume), anchor(2, RaftId(OTHERS[0])));
+        let mut volume = open(dir.path());
+        volume.set_aside(&joined).unwrap();
+        volume.set_gate_passed("pod-1").unwrap();
+        let today = held(volume);
+        let next = anchor(3, old.local.raft_id);
+        assert!(!open(dir.path()).bring_back(&anchor(3, RaftId(99))).unwrap(), "it is not this one's to found");
+        let (mut kept, mut between, mut back) = (0, 0, 0);
+        old.local.sealed = true;
+        for (cut, complete, image) in cuts(dir.path(), |volume| assert!(volume.bring_back(&next).unwrap())) {
+            let mut volume = open(image.path());
+            let found = volume.local_log();
+            let what = format!("{before:?}, {cut}: {found:?}");
+            if found.raft_id == old.local.raft_id {
+                assert!(found.sealed && volume.gate_passed().is_none(), "{what}: it would start in its own epoch");
+                back += 1;
+            } else {
+                assert!(!complete, "{what}");
+                let count = if found == today.local { &mut kept } else { &mut between };
+                *count += 1;
+                assert!(volume.bring_back(&next).unwrap(), "{what}");
+            }
+            assert!(!volume.bring_back(&next).unwrap(), "{what}: it is in its place");
+            assert_eq!(volume.local_log(), old.local, "{what}");
+            volume.found(&next, &me()).unwrap();
+            assert!(held(volume) == founded(&old, &next), "{what}");
+            assert!(with_id(image.path(), today.local.raft_id) == today, "{what}: what there was till then is kept");
+            if back + between + kept == 1 || complete {
+                leads(before, image.path(), &founded(&old, &next)).await;
+            }
+        }
+        eprintln!("{before:?}: {kept} cuts before, {between} with neither in its place, {back} after");
+        assert!(kept > 0 && between > 0 && back > 0);
+    }
+}
+
+/// A person can see what is wrong with one, by its name and by what it holds.
+#[tokio::test]
+async fn a_log_that_was_set_aside_and_is_damaged_says_what_is_wrong() {
+    let dir = Before::Snapshot.make().await;
+    let old = held(open(dir.path())).local;
+    open(dir.path()).set_aside(&anchor(2, RaftId(OTHERS[0]))).unwrap();
+    let name = format!("set-aside-1-{}", old.raft_id);
+    let (aside, file) = (dir.path().join(&name), |log: &Path| log.join("raft.redb"));
+    let wrong = || {
+        let listed = set_aside_logs(dir.path(), Engine::Redb).unwrap();
+        listed.into_iter().find(|log| log.name == name).unwrap().holds.map(|holds| holds.domain)
+    };
+    assert_eq!(wrong(), Ok(Some("d1".into())));
+    let snapshots = std::fs::read_dir(aside.join("snapshots")).unwrap().map(|entry| entry.unwrap().path());
+    let snapshot = snapshots.into_iter().find(|path| path.extension().is_some_and(|kind| kind == "snapshot")).unwrap();
+    let mut bytes = std::fs::read(&snapshot).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&snapshot, &bytes).unwrap();
+    assert_eq!(wrong(), Err(format!("its snapshot {} is damaged", snapshot.display())));
+    std::fs::remove_file(&snapshot).unwrap();
+    assert!(wrong().unwrap_err().starts_with(&format!("its snapshot {}: No such file", snapshot.display())));
+    let whole = std::fs::read(file(&aside)).unwrap();
+    std::fs::write(file(&aside), &whole[..whole.len() / 2]).unwrap();
+    assert!(wrong().unwrap_err().starts_with(&file(&aside).display().to_string()), "{:?}", wrong());
+    std::fs::remove_file(file(&aside)).unwrap();
+    assert_eq!(wrong(), Err("it holds no file of this kind of store".to_owned()));
+    // Somebody copied another one there.
+    std::fs::copy(file(&dir.path().join("log")), file(&aside)).unwrap();
+    assert!(wrong().unwrap_err().ends_with("of epoch 2, and not what its name says"), "{:?}", wrong());
 }

@@ -254,8 +254,10 @@ async fn a_survivor_of_two_founds_the_next_epoch_with_all_it_holds() {
         listed.iter().map(|log| (log.epoch.0, log.raft_id)).collect::<Vec<_>>(),
         [(9, RaftId(7)), (1, old.raft_id)]
     );
-    assert!(listed[0].last.is_err() && extent.position.index >= 20, "{listed:?}");
-    assert_eq!(listed[1].last, Ok(extent.position));
+    assert!(listed[0].holds.is_err() && extent.position.index >= 20, "{listed:?}");
+    let holds = listed[1].holds.as_ref().unwrap();
+    assert_eq!((&holds.domain, holds.extent.position), (&Some("d1".into()), extent.position));
+    assert_eq!(holds.extent.nodes.keys().collect::<Vec<_>>(), extent.nodes.keys().collect::<Vec<_>>());
     // Once more, as after a crash, an empty log of an epoch gives way to another.
     drop(volume);
     assert_eq!(Volume::open(dirs[1].path()).unwrap().local_log().raft_id, new.raft_id);

@@ -129,6 +129,11 @@ impl<'a> Group<'a> {
         processes.into_iter().for_each(|process| process.signal("STOP"));
     }
 
+    /// Clients rest, or go on.
+    pub fn rest(&self, resting: bool) {
+        self.clients.rest(resting);
+    }
+
     /// How many servers are wanted.
     pub fn replicas(&self) -> u32 {
         self.replicas
@@ -364,6 +369,12 @@ impl Change {
     /// Waits until the group is whole, after an override of those who lost the others.
     pub fn overridden(self, group: &Group<'_>) -> Duration {
         let epoch = self.epoch + 1;
+        self.whole(group, epoch)
+    }
+
+    /// The same so many epochs later.
+    pub fn founded_in(self, group: &Group<'_>, epochs: u64) -> Duration {
+        let epoch = self.epoch + epochs;
         self.whole(group, epoch)
     }
 

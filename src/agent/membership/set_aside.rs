@@ -1,0 +1,137 @@
+//! The shell of `kaa_core::membership::set_aside`: lists the logs that were set aside, and has the domain founded from the
+//! one that a person names. That is one swap of the anchor, by the agent on whose volume the log lies; the gate does the rest.
+
+use super::recover::Known;
+use crate::agent::Surroundings;
+use crate::http::{RecoverAnswer, SetAside};
+use crate::kubernetes::anchor::{self, Loss, Swap};
+use crate::proto::raft::RecoverRequest;
+use crate::raft::volume::{self, Holds};
+use kaa_core::domain::ids::ServerId;
+use kaa_core::membership::Anchor;
+use kaa_core::membership::set_aside::{self, Asked, Kept, Place, Unusable};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tracing::warn;
+
+/// How long another agent may take to list its own.
+const LISTING: Duration = Duration::from_secs(3);
+
+/// Says what founding from a log on this volume would give up, and does it if somebody accepts that.
+pub(super) async fn judge_or_do(
+    surroundings: &Surroundings,
+    known: &Known,
+    place: &Place,
+    accepted_by: Option<String>,
+) -> Result<RecoverAnswer, String> {
+    let mut answer = known.facts(surroundings);
+    answer.from_set_aside = Some(place.to_string());
+    if answer.refusal.is_some() {
+        return Ok(answer);
+    }
+    let listed = read(surroundings).await?;
+    let asked = Asked {
+        place,
+        kept: kept(&listed, &place.name),
+        anchor: &known.anchor,
+        founder: known.who_has(known.anchor.founder),
+        survey: &known.survey,
+    };
+    let judged = match set_aside::judge(&asked) {
+        Ok(judged) => judged,
+        Err(why) => {
+            answer.refusal = Some(why.to_string());
+            return Ok(answer);
+        }
+    };
+    let own = &surroundings.config.server;
+    let lost = judged.to_string();
+    answer.founder = Some(own.to_string());
+    answer.last_index = judged.kept.last.index;
+    answer.lost = Some(lost.clone());
+    answer.outside = outside(known, &listed, own).iter().map(ToString::to_string).collect();
+    if let Some(by) = accepted_by {
+        swap(surroundings, &judged.next, Loss { by, at: crate::clock::now(), founder: own.clone(), lost }).await?;
+        answer.begun = Some(judged.next.epoch.0);
+    }
+    Ok(answer)
+}
+
+async fn swap(surroundings: &Surroundings, next: &Anchor, loss: Loss) -> Result<(), String> {
+    let Surroundings { config, kubernetes, .. } = surroundings;
+    let (by, lost) = (loss.by.clone(), loss.lost.clone());
+    match anchor::swap(kubernetes, &config.anchor_name(), next, &config.server, Some(&loss)).await {
+        Ok(Swap::Swapped) => {
+            warn!(
+                "{by} has epoch {} founded from log {}, which was set aside here; lost: {lost}",
+                next.epoch, next.founder
+            );
+            Ok(())
+        }
+        Ok(Swap::Moved) => Err("another one moved the anchor: look again".to_owned()),
+        Err(error) => Err(format!("the anchor could not be swapped, or that is not known: {error}; look again")),
+    }
+}
+
+/// Who may still commit in an epoch before, as far as any log here tells, or is wanted.
+fn outside(known: &Known, listed: &[volume::SetAside], own: &ServerId) -> BTreeSet<ServerId> {
+    let holds = listed.iter().filter_map(|log| log.holds.as_ref().ok());
+    let named = holds.flat_map(|holds| holds.extent.nodes.values()).map(|node| ServerId::from(node.server.as_str()));
+    named.chain(known.heard.keys().cloned()).filter(|server| server != own).collect()
+}
+
+fn kept(listed: &[volume::SetAside], name: &str) -> Result<Kept, Unusable> {
+    let Some(log) = listed.iter().find(|log| log.name == name) else {
+        return Err(Unusable::Missing(listed.iter().map(|log| log.name.clone()).collect()));
+    };
+    let Holds { domain, extent, .. } = log.holds.clone().map_err(Unusable::Damaged)?;
+    Ok(Kept { domain, epoch: log.epoch, log: log.raft_id, last: extent.position })
+}
+
+async fn read(surroundings: &Surroundings) -> Result<Vec<volume::SetAside>, String> {
+    let (dir, store) = (surroundings.config.data_dir.clone(), surroundings.config.store);
+    let listed = crate::clock::blocking(move || volume::set_aside_logs(&dir, store)).await;
+    listed.flatten().map_err(|error| format!("the logs that were set aside cannot be listed: {error}"))
+}
+
+/// The logs that were set aside on this volume, as people are shown them.
+pub(super) async fn own(surroundings: &Surroundings) -> Result<Vec<SetAside>, String> {
+    let row = |log: volume::SetAside| {
+        let holds = log.holds.as_ref().ok();
+        SetAside {
+            server: surroundings.config.server.to_string(),
+            name: log.name.clone(),
+            domain: holds.and_then(|holds| holds.domain.as_ref()).map(ToString::to_string),
+            epoch: log.epoch.0,
+            raft_id: log.raft_id.to_string(),
+            last_term: holds.map(|holds| holds.last_term),
+            last_index: holds.map(|holds| holds.extent.position.index),
+            unreadable: log.holds.err(),
+        }
+    };
+    Ok(read(surroundings).await?.into_iter().map(row).collect())
+}
+
+/// Lists those on the volumes of all that answered.
+pub(super) async fn list(surroundings: &Surroundings, known: &Known, answer: &mut RecoverAnswer) {
+    let others = known.heard.iter().filter(|(server, _)| **server != surroundings.config.server);
+    let others: Vec<_> =
+        others.filter_map(|(server, heard)| Some((server, heard.as_ref().ok()?.address.clone()))).collect();
+    let asked = others.iter().map(|(server, address)| async move {
+        let request = RecoverRequest { list_set_aside: true, ..RecoverRequest::default() };
+        let listed = tokio::time::timeout(LISTING, surroundings.links.recover(address, request)).await;
+        let listed = listed.unwrap_or_else(|_| Err(format!("no answer within {} s", LISTING.as_secs())));
+        let listed: Result<RecoverAnswer, _> =
+            listed.and_then(|listed| serde_json::from_str(&listed).map_err(|error| error.to_string()));
+        ((*server).clone(), listed.map(|answer| answer.set_aside))
+    });
+    let mut listed = futures::future::join_all(asked).await;
+    listed.push((surroundings.config.server.clone(), own(surroundings).await));
+    listed.sort_by(|(one, _), (other, _)| one.cmp(other));
+    for (server, listed) in listed {
+        match listed {
+            Ok(logs) => answer.set_aside.extend(logs),
+            Err(why) => answer.unlisted.push(format!("{server}: {why}")),
+        }
+    }
+}

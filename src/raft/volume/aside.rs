@@ -1,0 +1,161 @@
+//! The logs that were set aside on a volume: what each holds, and how one of them comes back where the anchor names it as
+//! the founder.
+
+use super::super::backend::{self, Engine, Op};
+use super::super::disk::Local;
+use super::super::snapshot::{self, Shelf};
+use super::super::types::{Node, bare_term};
+use super::{Closed, Error, Extent, Identity, Volume, decode, extent_of, hole, names, open_log, set};
+use crate::failpoints::{self, Point};
+use kaa_core::domain::ids::{DomainId, MembershipEpoch, RaftId};
+use kaa_core::membership::{Anchor, set_aside};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use tracing::warn;
+
+/// A log that was set aside.
+#[derive(Clone, Debug)]
+pub struct SetAside {
+    /// Its directory on the volume.
+    pub name: String,
+    /// Its epoch.
+    pub epoch: MembershipEpoch,
+    /// Its id.
+    pub raft_id: RaftId,
+    /// What it holds, or why that cannot be read.
+    pub holds: Result<Holds, String>,
+}
+
+/// What a log holds that was set aside.
+#[derive(Clone, Debug)]
+pub struct Holds {
+    /// The domain that it belongs to; `None` if it is empty.
+    pub domain: Option<DomainId>,
+    /// How far it goes, and its last membership.
+    pub extent: Extent,
+    /// The term of its last entry, without the epoch.
+    pub last_term: u64,
+}
+
+/// Held by whoever has a file of such a log open: a process opens a file once.
+static LOOKING: Mutex<()> = Mutex::new(());
+
+fn name_of(epoch: MembershipEpoch, log: RaftId) -> String {
+    format!("set-aside-{epoch}-{log}")
+}
+
+/// What the names in the directory of a volume say, the latest epoch first.
+fn named(dir: &Path) -> std::io::Result<Vec<(MembershipEpoch, RaftId)>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let numbers = name.strip_prefix("set-aside-").and_then(|rest| rest.split_once('-'));
+        if let Some((epoch, log)) = numbers.and_then(|(epoch, log)| epoch.parse().ok().zip(log.parse().ok())) {
+            found.push((MembershipEpoch(epoch), RaftId(log)));
+        }
+    }
+    found.sort_by_key(|(epoch, log)| (std::cmp::Reverse(*epoch), *log));
+    Ok(found)
+}
+
+/// The logs that were set aside on a volume, the latest epoch first, each read through.
+pub fn set_aside_logs(dir: &Path, engine: Engine) -> std::io::Result<Vec<SetAside>> {
+    let _looking = LOOKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let look = |(epoch, raft_id)| {
+        let name = name_of(epoch, raft_id);
+        let holds = held_by(&dir.join(&name), engine, epoch, raft_id);
+        SetAside { name, epoch, raft_id, holds }
+    };
+    Ok(named(dir)?.into_iter().map(look).collect())
+}
+
+/// What everything of a log says that a founding from it rests on.
+fn held_by(dir: &Path, engine: Engine, epoch: MembershipEpoch, raft_id: RaftId) -> Result<Holds, String> {
+    if !engine.exists(dir) {
+        return Err("it holds no file of this kind of store".to_owned());
+    }
+    let loaded = engine.open(&Local, dir).and_then(|mut backend| backend.load()).map_err(|error| of_backend(&error))?;
+    let (identity, log) = decode(&loaded).map_err(|error| error.to_string())?;
+    let Some(Identity { domain, epoch: of, raft_id: id, .. }) = identity else {
+        return Err("it does not say whose log it is".to_owned());
+    };
+    if (of, id) != (epoch, raft_id) {
+        return Err(format!("it is log {id} of epoch {of}, and not what its name says"));
+    }
+    if let Some(missing) = hole(&log) {
+        return Err(format!("log entry {missing} is missing"));
+    }
+    if let Some(pointer) = &log.snapshot {
+        let shelf = Shelf::open(Arc::new(Local), dir.join("snapshots"));
+        shelf.and_then(|shelf| shelf.read(pointer)).map_err(|error| of_snapshot(&error))?;
+    }
+    let extent = extent_of(&log);
+    let last_term = bare_term(extent.position.term);
+    Ok(Holds { domain, extent, last_term })
+}
+
+// What these errors advise is for the log that an agent starts on.
+fn of_backend(error: &backend::Error) -> String {
+    match error {
+        backend::Error::Open { path, source } => format!("{}: {source}", path.display()),
+        backend::Error::Foreign { .. } | backend::Error::OtherEngine { .. } => error.to_string(),
+        backend::Error::Failed(source) => source.to_string(),
+    }
+}
+
+fn of_snapshot(error: &snapshot::Error) -> String {
+    match error {
+        snapshot::Error::File { path, source } | snapshot::Error::Missing { path, source } => {
+            format!("its snapshot {}: {source}", path.display())
+        }
+        snapshot::Error::Checksum { path } => format!("its snapshot {} is damaged", path.display()),
+        snapshot::Error::Wire(_) | snapshot::Error::TooLarge => format!("its snapshot: {error}"),
+    }
+}
+
+/// Everybody whom a log names that was set aside on a volume. One that cannot be read names nobody.
+pub fn named_by_set_aside(dir: &Path, engine: Engine) -> std::io::Result<BTreeMap<RaftId, Node>> {
+    let holds = set_aside_logs(dir, engine)?.into_iter().filter_map(|log| match log.holds {
+        Ok(holds) => Some(holds.extent.nodes),
+        Err(why) => {
+            warn!("{} names no members that would be waited for: {why}", log.name);
+            None
+        }
+    });
+    Ok(holds.flatten().collect())
+}
+
+impl Volume {
+    /// Puts the log back in its place that the anchor names as founder, if it lies set aside here; says whether it does.
+    /// The log that was there is set aside in turn. What is cut off in between is done by doing it again.
+    pub fn bring_back(&mut self, anchor: &Anchor) -> Result<bool, Error> {
+        let _looking = LOOKING.lock().unwrap_or_else(PoisonError::into_inner);
+        let listed = named(&self.dir).map_err(|source| Error::File { path: self.dir.clone(), source })?;
+        let Some((epoch, log)) = set_aside::brings_back(anchor, &listed) else { return Ok(false) };
+        let kept = self.dir.join(name_of(epoch, log));
+        // Before it is in its place: there it would start in its own epoch, if the pod that passed the gate with it then
+        // is still the same.
+        let mut backend = (self.opener)(&*self.disk, &kept)?;
+        backend.commit(&[set(names::SEALED, &true)?, Op::Clear(names::GATE_PASSED)])?;
+        drop(backend);
+        self.lay_aside()?;
+        let back = self.dir.join("log");
+        self.disk.rename(&kept, &back).map_err(|source| Error::File { path: kept, source })?;
+        self.disk.sync_dir(&self.dir).map_err(|source| Error::File { path: self.dir.clone(), source })?;
+        (self.backend, self.shelf, self.identity, self.log) = open_log(&self.disk, &self.dir, &mut self.opener)?;
+        Ok(true)
+    }
+
+    /// Moves the log out of its place, where none is then.
+    pub(super) fn lay_aside(&mut self) -> Result<(), Error> {
+        let kept = self.dir.join(name_of(self.identity.epoch, self.identity.raft_id));
+        // The engine must have let go of its file before the file moves.
+        self.backend = Box::new(Closed);
+        let failed = |source| Error::File { path: kept.clone(), source };
+        self.disk.rename(&self.dir.join("log"), &kept).map_err(failed)?;
+        self.disk.sync_dir(&self.dir).map_err(failed)?;
+        failpoints::pass(Point::SetAside);
+        Ok(())
+    }
+}
