@@ -491,16 +491,8 @@ pub enum Refusal {
     /// Something is there already.
     #[error("the domain is not empty, it has {0}: a snapshot is restored into one that was founded and not used yet")]
     NotEmpty(String),
-    /// The snapshot is of another format.
-    #[error("the snapshot is of format {found}, and this version knows format {known}")]
-    UnknownFormat {
-        /// Its format.
-        found: u32,
-        /// The known one.
-        known: u32,
-    },
-    /// The snapshot contradicts itself.
-    #[error("the snapshot contradicts itself: {0}")]
+    /// The snapshot is of another format, or contradicts itself.
+    #[error("the snapshot cannot be restored: {0}")]
     Unsound(String),
     /// The value is another one.
     #[error("the value is another one")]

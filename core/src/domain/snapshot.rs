@@ -185,7 +185,8 @@ impl Domain {
             return Err(Refusal::NotFounded);
         }
         if restore.format != FORMAT {
-            return Err(Refusal::UnknownFormat { found: restore.format, known: FORMAT });
+            let why = format!("it is of format {}, and this version knows format {FORMAT}", restore.format);
+            return Err(Refusal::Unsound(why));
         }
         if let Some(what) = self.first_thing() {
             return Err(Refusal::NotEmpty(what));
