@@ -277,9 +277,12 @@ impl Domain {
         if process.session.state != SessionState::Live {
             return Err(Refusal::SessionLost { process: id, session });
         }
-        if process.history == Some(history) {
+        let database = process.database.clone();
+        // While the database runs the gate is open: what is said now may be outdated at once.
+        if process.history == Some(history) || self.runs(&database) {
             return Ok(Outcome::Unchanged);
         }
+        let process = self.in_session(id, session)?;
         process.history = Some(history);
         self.note(actor, [Subject::Process(id)], format!("the history of its archive is {history}"), None);
         Ok(Outcome::Changed)
@@ -380,6 +383,8 @@ impl Domain {
         database.state = state;
         if runs {
             database.incarnation = Incarnation { major: database.incarnation.major + 1, minor: 0 };
+            // From here on every engine may start and write: at the next cold start they have to speak again.
+            self.processes.values_mut().filter(|process| process.database == *name).for_each(|it| it.history = None);
         }
         self.note(actor, [Subject::Database(name.clone())], format!("{state}"), None);
     }

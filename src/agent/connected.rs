@@ -78,6 +78,11 @@ impl Connected {
         }
     }
 
+    /// Whether the engine of a stream was told to start.
+    pub fn was_started(&self, connection: u64) -> bool {
+        self.streams().get(&connection).and_then(|stream| stream.line.as_ref()).is_some_and(|line| line.started)
+    }
+
     /// Notes that the engine has ended: there is nothing more to tell it.
     pub fn ended(&self, connection: u64) {
         if let Some(stream) = self.streams().get_mut(&connection) {

@@ -13,6 +13,7 @@ use crate::proto::engine::engine_server::Engine;
 use crate::proto::engine::from_engine::Message as From;
 use crate::proto::engine::to_engine::Message as To;
 use futures::{Stream, StreamExt};
+use kaa_core::domain::Domain;
 use kaa_core::domain::archive::Marker;
 use kaa_core::domain::command::{Command, Outcome, Refusal, Registered, Role};
 use kaa_core::domain::ids::{ArchiveId, Millis, SessionNumber, StartId};
@@ -220,6 +221,7 @@ async fn serve(
     send(answers, To::Registered(registered_message(shared, &registered))).await?;
     shared.connected.registered(entry.connection, registered.process, answers.clone());
     shared.raft.read(|domain| shared.connected.tell(domain));
+    let mut history = None;
     while let Some(message) = next(incoming).await? {
         shared.connected.hear(entry.connection);
         if shared.vouches_for_nobody() {
@@ -232,7 +234,12 @@ async fn serve(
             From::Register(_) => return Err(Status::invalid_argument("Register comes once for each stream")),
             From::Heartbeat(heartbeat) => send(answers, To::Heartbeat(heartbeat)).await?,
             From::State(state) => report_state(shared, &registered, &state).await?,
-            From::History(history) => report_history(shared, &registered, history.value).await?,
+            From::History(said) => {
+                history = Some(said.value);
+                if !shared.connected.was_started(entry.connection) {
+                    report_history(shared, &registered, said.value).await?;
+                }
+            }
             From::Result(result) if result.ok => {}
             From::Result(result) => warn!("process {}: could not do it: {}", registered.process, result.message),
             From::Exit(exit) => {
@@ -241,6 +248,10 @@ async fn serve(
                 // From here on the session has no process; the entry goes with this function.
                 return send(answers, To::ExitNoted(wire::ExitNoted {})).await;
             }
+        }
+        // The domain forgets it when the database runs, and one whose engine was not started meanwhile is asked no more.
+        if let Some(history) = history.filter(|_| is_missed(shared, &registered, entry.connection)) {
+            report_history(shared, &registered, history).await?;
         }
     }
     Ok(())
@@ -309,6 +320,15 @@ async fn registration(shared: &Shared, register: wire::Register) -> Result<Regis
 fn is_over(shared: &Shared, registered: &Registered) -> bool {
     let over = |process: &Process| process.session.is_over(registered.session);
     shared.raft.read(|domain| domain.processes.get(&registered.process).is_some_and(over))
+}
+
+/// Whether the domain does not know how new the data is of a storage manager that was not told to start here.
+fn is_missed(shared: &Shared, registered: &Registered, connection: u64) -> bool {
+    let unknown = |domain: &Domain| {
+        let process = domain.processes.get(&registered.process);
+        process.is_some_and(|process| process.history.is_none() && !domain.runs(&process.database))
+    };
+    !shared.connected.was_started(connection) && shared.raft.read(unknown)
 }
 
 async fn report_state(shared: &Shared, registered: &Registered, state: &wire::State) -> Result<(), Status> {

@@ -189,7 +189,9 @@ impl Supervisor {
     fn mark(&self, registered: &Registered) -> Result<(), Error> {
         let Some(archive) = &self.archive else { return Ok(()) };
         // The same for every engine until an engine can be asked: then the lowest ordinal goes first.
-        self.report.send_modify(|report| report.history = Some(engine::History { value: 0 }));
+        if self.child().is_none() {
+            self.report.send_modify(|report| report.history = Some(engine::History { value: 0 }));
+        }
         let marker = engine::Marker { domain: registered.domain.clone(), archive: registered.archive };
         let before = self.report.borrow().marker.clone();
         if before.as_ref() == Some(&marker) {
@@ -261,6 +263,8 @@ impl Supervisor {
             Err(error) => return self.cannot_start(&error, id, answers),
         };
         answers.give(id, Ok(()));
+        // What was said of its data is true no longer.
+        self.report.send_modify(|report| report.history = None);
         tracing::info!(pid = child.pid(), command = ?self.config.command, "engine started");
         self.phase = Phase::Running { child, since, look_at: Some(Instant::now()) };
         let starting = match self.archive {

@@ -267,7 +267,8 @@ impl Engine {
         if running {
             say(from_engine::Message::State(State { engine: EngineState::Running.into(), pid: 7 }));
         }
-        if let Some(claim) = &self.facts.claim_uid {
+        // As a wrapper does: what it said of its data is true until the child is started.
+        if let Some(claim) = self.facts.claim_uid.as_ref().filter(|_| !running) {
             let value = self.ground.truth.lock().unwrap().data.get(claim).copied().unwrap_or(0);
             say(from_engine::Message::History(History { value }));
         }

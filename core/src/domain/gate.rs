@@ -5,11 +5,14 @@
 //! run has reported its history, and for the first archive only: the one with the highest history, then the lowest ordinal,
 //! then the lowest id. The others and the transaction engines follow when a storage manager runs. Where no archive has
 //! ever run there is nothing to wait for. Time opens nothing.
+//!
+//! A history counts until the database runs. Then every engine may start, and one that did may die before anybody heard of
+//! it, with data newer than it said.
 
 use super::Domain;
 use super::archive::Archive;
 use super::database::DatabaseState;
-use super::ids::{ArchiveId, StartId};
+use super::ids::{ArchiveId, DatabaseName, StartId};
 use super::process::{EngineKind, Process};
 use std::cmp::Reverse;
 use std::fmt;
@@ -46,12 +49,16 @@ impl Domain {
     /// Whether the engine of a process may start, or why not.
     pub fn may_start(&self, process: StartId) -> Result<(), Held> {
         let process = self.processes.get(&process).ok_or(Held::Unknown)?;
-        let runs = self.databases.get(&process.database).is_some_and(|d| d.state == DatabaseState::Running);
         match process.kind {
-            _ if runs => Ok(()),
+            _ if self.runs(&process.database) => Ok(()),
             EngineKind::Te => Err(Held::NoStorageManager),
             EngineKind::Sm => self.cold_start(process),
         }
+    }
+
+    /// Whether a storage manager of a database runs, as far as the domain has heard.
+    pub fn runs(&self, database: &DatabaseName) -> bool {
+        self.databases.get(database).is_some_and(|database| database.state == DatabaseState::Running)
     }
 
     fn cold_start(&self, process: &Process) -> Result<(), Held> {

@@ -41,7 +41,7 @@ pub struct Process {
     /// How a person asked it to end, if one did.
     #[serde(default)]
     pub stop: Option<Stop>,
-    /// How new a storage manager said that its data is, before its engine was started.
+    /// How new a storage manager said that its data is, while nothing let its engine start since.
     #[serde(default)]
     pub history: Option<u64>,
 }
