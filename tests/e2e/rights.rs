@@ -30,11 +30,22 @@ impl<'a> Rights<'a> {
         let mut rules = Vec::new();
         for rule in &self.rules {
             for resource in rule.resources.iter().flatten() {
-                let named = rule.resource_names.iter().flatten().next().unwrap_or(resource);
-                let gone = |verb: &String| withdrawn.contains(&(named.as_str(), verb.as_str()));
-                let verbs: Vec<String> = rule.verbs.iter().filter(|verb| !gone(verb)).cloned().collect();
-                if !verbs.is_empty() {
-                    rules.push(PolicyRule { resources: Some(vec![resource.clone()]), verbs, ..rule.clone() });
+                // A rule of its own for each name, so that one may lose a verb which the others keep.
+                let names = rule.resource_names.iter().flatten().map(Some);
+                let objects = if rule.resource_names.is_some() { names.collect() } else { vec![None] };
+                for name in objects {
+                    let object = name.unwrap_or(resource);
+                    let gone = |verb: &String| withdrawn.contains(&(object.as_str(), verb.as_str()));
+                    let verbs: Vec<String> = rule.verbs.iter().filter(|verb| !gone(verb)).cloned().collect();
+                    if !verbs.is_empty() {
+                        let resource_names = name.map(|name| vec![name.clone()]);
+                        rules.push(PolicyRule {
+                            resources: Some(vec![resource.clone()]),
+                            resource_names,
+                            verbs,
+                            ..rule.clone()
+                        });
+                    }
                 }
             }
         }
