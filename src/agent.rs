@@ -81,6 +81,8 @@ pub struct Shared {
     over: watch::Sender<Option<Over>>,
     /// When Raft started.
     began: Instant,
+    /// When this server began to wait until it is voted out.
+    leaving: Mutex<Option<Instant>>,
     stop: watch::Receiver<bool>,
 }
 
@@ -342,6 +344,7 @@ async fn begin(surroundings: &Surroundings, stay: Stay) -> anyhow::Result<Agent>
         begun,
         over: watch::Sender::default(),
         began: Instant::now(),
+        leaving: Mutex::default(),
         stop,
     });
     door.open(shared.clone());
@@ -380,7 +383,7 @@ impl Agent {
         self.shared.host.set_leaving();
         self.ending.send_replace(true);
         tokio::select! {
-            () = membership::drain(&self.shared) => {}
+            drained = membership::drain(&self.shared) => info!("this server {drained}"),
             // Whatever its vote was worth, it is worth nothing any more.
             _ = self.shared.over() => {}
         }

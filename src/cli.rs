@@ -10,6 +10,7 @@ mod daemon;
 #[cfg(feature = "demo")]
 mod demo;
 mod domain;
+mod drain;
 mod explain;
 mod pause;
 mod plan;
@@ -51,6 +52,9 @@ enum Command {
     /// Says that the domain belongs to this Kubernetes from now on, after it was restored into another than it was founded in:
     /// the resync takes things away again. Makes the anchor Lease if it is missing
     Adopt(adopt::Adopt),
+    /// Gets the server that is asked ready to end, as the preStop hook of the admin servers does: one that is scaled away
+    /// stays until it does not vote any more, any other hands over the lead of Raft. It goes on as a server all the same
+    Drain(drain::Drain),
     /// Has the group of admin servers go on without those that are away, and without what only they hold: the last resort, after
     /// more of them were lost at once than the rest can do without
     Recover(recover::Recover),
@@ -134,6 +138,7 @@ impl Cli {
             Command::Pause(pause) => ("pause", asking(pause.run())),
             Command::Resume(resume) => ("resume", asking(resume.run())),
             Command::Adopt(adopt) => ("adopt", asking(adopt.run())),
+            Command::Drain(drain) => ("drain", asking(drain.run())),
             Command::Recover(recover) => ("recover", asking(recover.run())),
             Command::Domain(domain) => (domain.name(), asking(domain.run())),
             Command::Certificates(certificates) => ("certificates", certificates.run().map_err(Error::from)),

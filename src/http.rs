@@ -6,6 +6,7 @@
 //! who calls (`writer`).
 
 mod domain;
+mod drain;
 mod error;
 mod explain;
 mod health;
@@ -22,6 +23,7 @@ mod whatif;
 mod writer;
 mod writes;
 
+pub use drain::DrainAnswer;
 pub use error::Error;
 pub use explain::{Change, Explanation};
 pub use membership::{MembershipAnswer, SaidRow};
@@ -121,6 +123,7 @@ pub fn router(face: Face) -> Router {
         .route("/api/1/kaa/membership", get(membership::membership))
         .route("/api/1/kaa/pause", get(pause::shown).put(pause::pause).delete(pause::resume))
         .route("/api/1/kaa/adopt", post(pause::adopt))
+        .route("/api/1/kaa/drain", post(drain::drain))
         .route("/api/1/kaa/recover", get(recover::shown).post(recover::recover))
         .route("/api/1/kaa/snapshot", post(snapshot::restore).layer(DefaultBodyLimit::max(snapshot::MAX_BODY_BYTES)))
         .route("/api/1/kaa/snapshot", get(snapshot::save))

@@ -2,13 +2,13 @@
 
 mod standing;
 
-use super::{LINEARIZE, Shared};
+use super::{LINEARIZE, Shared, membership};
 use crate::config::{Config, ordinal_of};
-use crate::http::RecoverAnswer;
 use crate::http::source::{
     Awaits, Check, Health, LastPass, Membership, MembershipReport, NoQuorum, NotWritten, Note, Peer, PlanReport,
     ReadAnchor, Source, Status, Written,
 };
+use crate::http::{DrainAnswer, RecoverAnswer};
 use crate::kubernetes::anchor;
 use crate::kubernetes::lease::Leadership;
 use crate::kubernetes::rights::Rights;
@@ -149,6 +149,18 @@ impl Source for Door {
             let questions = self.questions.get().ok_or("this agent starts")?;
             let answer = recovering::ask(questions, wish, Way::Asked).await?;
             serde_json::from_str(&answer).map_err(|error| error.to_string())
+        }
+        .boxed()
+    }
+
+    fn drain(&self) -> BoxFuture<'_, DrainAnswer> {
+        async {
+            let server = self.server.to_string();
+            let Some(shared) = self.running() else {
+                return DrainAnswer { server, drained: format!("leads nothing: {}", self.why_not()), leader: None };
+            };
+            let drained = membership::hand_over(&shared).await.to_string();
+            DrainAnswer { server, drained, leader: shared.raft.status().leader.map(|leader| leader.to_string()) }
         }
         .boxed()
     }

@@ -1,9 +1,10 @@
 //! The shell of `kaa_core::membership`: an agent joins, and, while it leads Raft, brings its membership to where it should
 //! be; one that leaves stays until it does not vote any more.
 //!
-//! `gate`: before Raft starts. `follow`: what ends it. `overrule`: going on without a majority.
+//! `gate`: before Raft starts. `follow`: what ends it. `drain`: leaving. `overrule`: going on without a majority.
 //! `recover`: the same on a person's word; `set_aside`: from a log that was set aside; `gone`: what such a founder waits for.
 
+mod drain;
 mod follow;
 mod gate;
 mod gone;
@@ -11,12 +12,13 @@ mod overrule;
 mod recover;
 mod set_aside;
 
+pub use drain::{drain, hand_over};
 pub use follow::follow;
 pub use gate::{Pass, open, pass_gate};
 pub use recover::answer;
 
 use super::Shared;
-use crate::config::{BACKOFF, DRAIN, MEMBERSHIP_PERIOD, OWNER_SILENCE, ordinal_of};
+use crate::config::{BACKOFF, MEMBERSHIP_PERIOD, OWNER_SILENCE, ordinal_of};
 use crate::kubernetes::anchor;
 use crate::proto::raft::JoinRequest;
 use crate::raft::Role as RaftRole;
@@ -33,7 +35,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 /// Asks the leader to replicate to this log, until it does. Runs until it is aborted, since a leader may forget a log.
 pub async fn join(shared: Arc<Shared>) {
@@ -179,42 +181,6 @@ async fn count_on_those_who_answer(shared: &Shared, membership: &mut Membership)
 fn named(logs: &BTreeSet<RaftId>, membership: &Membership) -> String {
     let name = |id| membership.members.get(id).map_or(format!("log {id}"), |member| member.server.to_string());
     logs.iter().map(name).collect::<Vec<_>>().join(", ")
-}
-
-/// How often a leaving server looks whether it still votes.
-const DRAIN_LOOK: Duration = Duration::from_millis(100);
-
-/// Stays until the others have voted this server out, if it leaves for good: by a fresh read the StatefulSet wants others,
-/// and not this one. One that merely restarts, or of which that cannot be said, does not wait; nor the last ones, with zero
-/// replicas.
-pub async fn drain(shared: &Shared) {
-    let status = shared.raft.status();
-    if !status.voters.contains_key(&status.raft_id) {
-        return;
-    }
-    match overrule::wanted(&shared.kubernetes, &shared.config).await {
-        Ok(wanted) if !wanted.is_empty() && !wanted.contains(&shared.config.ordinal) => {}
-        Ok(_) => return,
-        Err(why) => return warn!("not waiting until this server is voted out: {why}"),
-    }
-    info!("this server leaves: it stays until it does not vote any more");
-    let began = Instant::now();
-    while votes(shared) {
-        if began.elapsed() > DRAIN {
-            return warn!(
-                "this server still votes after {DRAIN:?}: it leaves all the same, and the others miss its vote"
-            );
-        }
-        tokio::time::sleep(DRAIN_LOOK).await;
-    }
-    info!("this server does not vote any more, after {:.1} s", began.elapsed().as_secs_f64());
-}
-
-/// Whether the last membership that is certainly committed has this server as a voter, or none is.
-fn votes(shared: &Shared) -> bool {
-    let membership = shared.raft.membership();
-    let me = shared.raft.local().raft_id;
-    !membership.settled || membership.halves.len() != 1 || membership.halves.iter().any(|half| half.contains(&me))
 }
 
 /// The founder's first entry.

@@ -46,6 +46,7 @@ async fn run(line: &str, server: &str) -> Result<String, api::Error> {
         Command::Pause(pause) => pause.run().await,
         Command::Resume(resume) => resume.run().await,
         Command::Adopt(adopt) => adopt.run().await,
+        Command::Drain(drain) => drain.run().await,
         Command::Recover(recover) => recover.run().await,
         _ => unreachable!("the others ask no server"),
     }
@@ -59,6 +60,12 @@ async fn check(name: &str, fake: Fake, line: &str) {
 fn the_arguments_are_consistent() {
     use clap::CommandFactory;
     Cli::command().debug_assert();
+}
+
+#[tokio::test]
+async fn drain() {
+    let text = run_on(fake::source(), "drain").await.unwrap();
+    assert_eq!(text, "admin-0 is not scaled away, and keeps its vote; admin-1 leads.\n");
 }
 
 #[tokio::test]

@@ -133,15 +133,20 @@ impl Stage {
 }
 
 fn config(dir: &Path, kaa: &Path, server: &Server, backoff: Duration) -> Result<kubelet::Config, Error> {
-    let kaa = kaa.display().to_string();
     // All pods share this machine's addresses and have no DNS: each is told which address is its own, and where the names
     // of the others are.
+    // In an image `kaa` is on the path, and asks the agent of its pod.
+    let path = kaa.parent().map_or_else(String::new, |directory| directory.display().to_string());
+    let path = format!("{path}:{}", std::env::var("PATH").unwrap_or_default());
     let env = [
+        ("PATH", path.as_str()),
+        ("KAA_API_SERVER", "http://$(POD_IP):8888"),
         ("KAA_LISTEN_HTTP", "$(POD_IP):8888"),
         ("KAA_LISTEN_ENGINES", "$(POD_IP):48004"),
         ("KAA_LISTEN_PEERS", "$(POD_IP):48005"),
         ("KAA_HOSTS_FILE", "$(HOSTS_FILE)"),
     ];
+    let kaa = kaa.display().to_string();
     Ok(kubelet::Config {
         dir: dir.to_owned(),
         subnet: server.subnet(),

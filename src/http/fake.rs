@@ -1,5 +1,6 @@
 //! A source for tests: a domain made by real commands, and peers made up.
 
+use super::drain::DrainAnswer;
 use super::recover::{RecoverAnswer, RecoverServer, SetAside};
 use super::source::{
     Awaits, Check, Health, LastPass, Membership, MembershipReport, NoQuorum, NotWritten, Peer, PlanReport, ReadAnchor,
@@ -88,6 +89,11 @@ impl Source for Fake {
 
     fn cluster(&self) -> ClusterName {
         "main".into()
+    }
+
+    fn drain(&self) -> BoxFuture<'_, DrainAnswer> {
+        let (server, drained) = ("admin-0".to_owned(), "is not scaled away, and keeps its vote".to_owned());
+        async { DrainAnswer { server, drained, leader: Some("admin-1".to_owned()) } }.boxed()
     }
 
     fn recover(&self, wish: Wish) -> BoxFuture<'_, Result<RecoverAnswer, String>> {

@@ -1,5 +1,6 @@
 //! What the REST API is fed from: the door between `http` and the modules that know Raft, peers and Kubernetes.
 
+use super::drain::DrainAnswer;
 use super::recover::RecoverAnswer;
 use crate::proto::raft::StatusReply;
 use crate::raft::recovering::Wish;
@@ -39,6 +40,9 @@ pub trait Source: Send + Sync + 'static {
     /// What may be lost if the group goes on without those that are away, or from a log that was set aside; done, if
     /// somebody accepts it. A failure is a sentence.
     fn recover(&self, wish: Wish) -> BoxFuture<'_, Result<RecoverAnswer, String>>;
+    /// Stays until it is voted out if it is scaled away, else hands over what it leads; within its bounds, and it goes on as a
+    /// server.
+    fn drain(&self) -> BoxFuture<'_, DrainAnswer>;
     /// What the next resync pass would propose.
     fn plan(&self) -> PlanReport;
     /// Who votes, and what is waited for.

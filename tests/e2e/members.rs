@@ -48,7 +48,19 @@ pub fn grown_and_restarted(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 1);
     ordinary(group.scale(3));
     ordinary(group.roll());
+    assert_eq!(group.failed_hooks(), Vec::<String>::new());
+    drained_by_hand(&group, cluster);
     group.judge();
+}
+
+/// The preStop hook's command on a server that is not about to end: it hands over, and stays a voter.
+fn drained_by_hand(group: &Group<'_>, cluster: &Cluster) {
+    let leader = cluster.raft_leader();
+    let change = group.begin(&format!("kaa drain on {leader}, which leads"));
+    let said = group.within(&leader, "drain").unwrap_or_else(|why| panic!("{leader}: {why}"));
+    assert!(said.starts_with(&format!("{leader} is not scaled away, and keeps its vote; ")), "{said}");
+    assert!(!said.contains(&format!("{leader} leads")), "{said}");
+    ordinary(group.whole(change, group.replicas()));
 }
 
 /// Down and up again, also with the leader among those who leave, in a hurry, and to none.

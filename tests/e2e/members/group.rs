@@ -5,7 +5,7 @@ use super::super::clients::{Agents, Clients, Pace};
 use super::super::cluster::{Cluster, PERSON, rows};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -257,6 +257,14 @@ impl<'a> Group<'a> {
         let uid = self.cluster.pod_uid(pod);
         self.cluster.delete_pod(pod);
         self.cluster.pod_replaced(pod, &uid);
+    }
+
+    /// What Kubernetes says of preStop hooks that could not be run.
+    pub fn failed_hooks(&self) -> Vec<String> {
+        let events: Api<Event> = Api::namespaced(self.cluster.client(), self.cluster.namespace());
+        let events = self.cluster.run(events.list(&ListParams::default())).expect("events");
+        let failed = events.items.into_iter().filter(|event| event.reason.as_deref() == Some("FailedPreStopHook"));
+        failed.map(|event| event.message.unwrap_or_default()).collect()
     }
 
     /// `kubectl rollout restart`, and waits until all have been replaced.

@@ -1,0 +1,30 @@
+//! `kaa drain`: a server gets ready to end.
+
+use super::api::{Api, Error};
+use super::{Agent, Writing};
+use crate::http::DrainAnswer;
+use axum::http::Method;
+use clap::Args;
+
+/// `kaa drain`.
+#[derive(Debug, Args)]
+pub(super) struct Drain {
+    #[command(flatten)]
+    writing: Writing,
+    #[command(flatten)]
+    agent: Agent,
+}
+
+impl Drain {
+    pub(super) async fn run(self) -> Result<String, Error> {
+        let api = Api::new(&self.agent)?.by(&self.writing).patient();
+        let answer: DrainAnswer = api.change(Method::POST, &["kaa", "drain"], None).await?;
+        Ok(self.agent.print(&answer, text))
+    }
+}
+
+fn text(answer: &DrainAnswer) -> String {
+    let DrainAnswer { server, drained, leader } = answer;
+    let leads = leader.as_ref().map_or_else(|| "no leader is known".to_owned(), |leader| format!("{leader} leads"));
+    format!("{server} {drained}; {leads}.\n")
+}
