@@ -14,6 +14,7 @@ mod drain;
 mod explain;
 mod pause;
 mod plan;
+mod prompt;
 mod recover;
 mod show;
 #[cfg(test)]

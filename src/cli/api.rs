@@ -1,7 +1,7 @@
 //! Asks an agent, and says in plain words why there is no answer.
 
 use super::client::{self, Client};
-use super::{Agent, Format, Writing};
+use super::{Agent, Format, Writing, prompt};
 use crate::http::{MAX_LIMIT, Page};
 use axum::http::Method;
 use base64::Engine as _;
@@ -25,8 +25,8 @@ pub(super) enum Error {
     NoAnswer { url: String, source: client::Error },
     #[error("{0}")]
     Refused(String),
-    #[error("the terminal fails")]
-    Terminal(#[source] std::io::Error),
+    #[error(transparent)]
+    Prompt(#[from] prompt::Error),
     #[error("what answers at {url} does not speak like an agent: {why}")]
     Strange { url: String, why: String },
 }

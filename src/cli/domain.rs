@@ -3,14 +3,13 @@
 mod file;
 
 use super::api::{self, Api};
-use super::{Agent, Format, Writing};
+use super::{Agent, Format, Writing, prompt};
 use crate::http::{BroughtArchive, Document, MAX_DOCUMENT_BYTES, RestoreAnswer};
 use axum::http::Method;
 use clap::{Args, Subcommand};
 use file::Target;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::io::{BufRead, Write as _};
 use std::path::PathBuf;
 
 /// `kaa domain`.
@@ -76,12 +75,10 @@ pub(super) enum Error {
     File(#[from] file::Error),
     #[error("standard input is the file, so there is nobody to ask: say --yes or --dry-run")]
     NobodyToAsk,
-    #[error("'{0}' is not the name of the domain: nothing was changed")]
-    NotConfirmed(String),
+    #[error(transparent)]
+    Prompt(#[from] prompt::Error),
     #[error("the file holds {0} bytes, more than {MAX_DOCUMENT_BYTES}: they do not fit into one entry of the log")]
     TooLarge(usize),
-    #[error("the terminal fails: {0}")]
-    Terminal(#[source] std::io::Error),
 }
 
 impl Domain {
@@ -110,7 +107,7 @@ impl Save {
         // What cannot be read back is not taken for a snapshot.
         let document = Document::read(answer).map_err(|why| file::Error::unusable(&self.file, why))?;
         if length > MAX_DOCUMENT_BYTES {
-            tell(&format!("warning: {}\n", Error::TooLarge(length)))?;
+            prompt::tell(&format!("warning: {}\n", Error::TooLarge(length)))?;
         }
         match target {
             Target::Standard => Ok(text),
@@ -124,6 +121,11 @@ impl Save {
 
 impl Restore {
     async fn run(self) -> Result<String, Error> {
+        self.asking(prompt::line).await
+    }
+
+    /// The same; `typed` is what the person types who is asked.
+    pub(super) async fn asking(self, typed: impl FnOnce() -> std::io::Result<String>) -> Result<String, Error> {
         let standard = self.file.as_os_str() == "-";
         if standard && !self.yes && !self.dry_run {
             return Err(Error::NobodyToAsk);
@@ -148,27 +150,13 @@ impl Restore {
             return Err(api::Error::Refused(why.clone()).into());
         }
         if !self.yes {
-            confirm(&shown)?;
+            let question = "To have the domain begin with that";
+            prompt::confirm(&text(&shown), question, &shown.name, typed)?;
         } else if self.agent.output == Format::Text {
-            tell(&text(&shown))?;
+            prompt::tell(&text(&shown))?;
         }
         Ok(self.agent.print(&ask(Some(&shown.name)).await?, done))
     }
-}
-
-/// Says something where it does not mix with the answer.
-fn tell(text: &str) -> Result<(), Error> {
-    std::io::stderr().lock().write_all(text.as_bytes()).map_err(Error::Terminal)
-}
-
-/// Has the domain's name typed.
-fn confirm(shown: &RestoreAnswer) -> Result<(), Error> {
-    tell(&text(shown))?;
-    tell(&format!("\nTo have the domain begin with that, type its name ({}): ", shown.name))?;
-    let mut typed = String::new();
-    std::io::stdin().lock().read_line(&mut typed).map_err(Error::Terminal)?;
-    let typed = typed.trim();
-    if typed == shown.name { Ok(()) } else { Err(Error::NotConfirmed(typed.to_owned())) }
 }
 
 fn saved(document: &Document, file: &str) -> String {

@@ -1,14 +1,13 @@
 //! `kaa recover`: a person's word that the group may go on without what only others hold.
 
 use super::api::{Api, Error};
-use super::{Agent, Format, Writing};
+use super::{Agent, Format, Writing, prompt};
 use crate::http::{RecoverAnswer, RecoverServer, SetAside};
 use axum::http::Method;
 use clap::Args;
 use kaa_core::membership::set_aside::{NoPlace, Place};
 use serde_json::json;
 use std::fmt::Write as _;
-use std::io::{BufRead, Write as _};
 
 /// `kaa recover`.
 #[derive(Debug, Args)]
@@ -40,11 +39,7 @@ fn place(text: &str) -> Result<String, NoPlace> {
 
 impl Recover {
     pub(super) async fn run(self) -> Result<String, Error> {
-        self.asking(|| {
-            let mut typed = String::new();
-            std::io::stdin().lock().read_line(&mut typed).map(|_| typed)
-        })
-        .await
+        self.asking(prompt::line).await
     }
 
     /// The same; `typed` is what the person types who is asked.
@@ -60,9 +55,9 @@ impl Recover {
             return Err(Error::Refused(why.clone()));
         }
         if !self.yes {
-            confirm(&shown, typed)?;
+            prompt::confirm(&text(&shown), "To give that up for ever", &shown.name, typed)?;
         } else if self.agent.output == Format::Text {
-            tell(&text(&shown))?;
+            prompt::tell(&text(&shown))?;
         }
         let mut word = json!({"acceptDataLoss": true, "domain": shown.name});
         if let Some(place) = from {
@@ -71,22 +66,6 @@ impl Recover {
         let done: RecoverAnswer = api.change(Method::POST, &["kaa", "recover"], Some(word)).await?;
         Ok(self.agent.print(&done, begun))
     }
-}
-
-/// Shows what would be lost, where it does not mix with the answer.
-fn tell(text: &str) -> Result<(), Error> {
-    std::io::stderr().lock().write_all(text.as_bytes()).map_err(Error::Terminal)
-}
-
-/// Has the domain's name typed.
-fn confirm(shown: &RecoverAnswer, typed: impl FnOnce() -> std::io::Result<String>) -> Result<(), Error> {
-    tell(&text(shown))?;
-    tell(&format!("\nTo give that up for ever, type the name of the domain ({}): ", shown.name))?;
-    let typed = typed().map_err(Error::Terminal)?;
-    if typed.trim() == shown.name {
-        return Ok(());
-    }
-    Err(Error::Refused(format!("'{}' is not the name of the domain: nothing was changed", typed.trim())))
 }
 
 /// What would be done.

@@ -1,5 +1,6 @@
 //! `kaa domain`, whose files are real ones.
 
+use super::super::domain::{Domain, Snapshot};
 use super::*;
 use crate::http::Document;
 
@@ -65,6 +66,30 @@ async fn a_domain_is_saved_to_a_file_and_founded_anew_from_it() {
     assert_eq!(document.snapshot, old.source.domain.lock().unwrap().snapshot().unwrap());
     let archives: Vec<u64> = new.source.domain.lock().unwrap().archives.keys().map(|id| id.0).collect();
     assert_eq!(archives, [1, 2]);
+}
+
+/// What a person types decides, and a word that is wrong, or none, leaves everything as it is.
+#[tokio::test]
+async fn a_domain_is_founded_anew_by_its_name_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("kaa.json").display().to_string();
+    let (old, new) = (Served::new(fake::source()).await, Served::new(fake::founded_anew()).await);
+    old.run(&format!("save {file}")).await.unwrap();
+    let asked = async |typed: &str| {
+        let words = ["kaa", "domain", "snapshot", "restore", &file, "--api-server", &new.address];
+        let Command::Domain(Domain::Snapshot(Snapshot::Restore(restore))) = Cli::try_parse_from(words).unwrap().command
+        else {
+            unreachable!()
+        };
+        restore.asking(|| Ok(typed.to_owned())).await.map_err(|error| error.to_string())
+    };
+    for wrong in ["", "\n", "yes\n", "nuod\n", "NUODB\n"] {
+        let expected = format!("'{}' is not the name of the domain: nothing was changed", wrong.trim());
+        assert_eq!(asked(wrong).await, Err(expected));
+        assert!(new.source.domain.lock().unwrap().archives.is_empty(), "{wrong:?}");
+    }
+    assert!(asked("nuodb\n").await.unwrap().starts_with("Domain nuodb (d-2) begins with what domain nuodb (d-1) was"));
+    assert!(!new.source.domain.lock().unwrap().archives.is_empty());
 }
 
 #[test]
