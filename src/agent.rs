@@ -382,11 +382,7 @@ impl Agent {
         info!("ending: engines move on, the lease is released, leadership is handed over");
         self.shared.host.set_leaving();
         self.ending.send_replace(true);
-        tokio::select! {
-            drained = membership::drain(&self.shared) => info!("this server {drained}"),
-            // Whatever its vote was worth, it is worth nothing any more.
-            _ = self.shared.over() => {}
-        }
+        info!("this server {}", membership::drain(&self.shared).await);
         let handed_over = async {
             let _ = self.released.await;
             self.shared.raft.hand_over(None).await;

@@ -158,15 +158,21 @@ mod membership {
             lost_3_0: Loss on 3 -> 0;
             node_cut_2_1: Cut on 2 -> 1;
             node_cut_3_1: Cut on 3 -> 1;
+            node_cut_5_2: Cut on 5 -> 2;
+            node_cut_3_0: Cut on 3 -> 0;
             api_server_2_1: ApiServer on 2 -> 1;
             api_server_3_1: ApiServer on 3 -> 1;
             api_server_5_2: ApiServer on 5 -> 2;
+            api_server_3_0: ApiServer on 3 -> 0;
+            api_server_1_3: ApiServer on 1 -> 3;
             claims_2_1: Claims on 2 -> 1;
             claims_3_1: Claims on 3 -> 1;
             claims_5_2: Claims on 5 -> 2;
             second_thought_2_1: SecondThought on 2 -> 1;
             second_thought_3_1: SecondThought on 3 -> 1;
             second_thought_5_2: SecondThought on 5 -> 2;
+            second_thought_3_0: SecondThought on 3 -> 0;
+            second_thought_1_3: SecondThought on 1 -> 3;
         }
     }
 }

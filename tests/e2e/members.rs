@@ -11,7 +11,7 @@ mod group;
 pub mod killed;
 
 use super::cluster::Cluster;
-use group::{Group, server};
+use group::{Change, Group, server};
 use std::time::Duration;
 
 /// The longest time without a commit where all could be told beforehand.
@@ -93,6 +93,11 @@ fn to_none_and_back(group: &mut Group<'_>, cluster: &Cluster) {
     let from = group.replicas();
     let change = group.begin(&format!("{from} -> 0 -> {from}"));
     group.ask_for(0);
+    back_from_none(group, cluster, change, from);
+}
+
+/// Asks for as many as before once all are gone.
+fn back_from_none(group: &mut Group<'_>, cluster: &Cluster, change: Change, from: u32) {
     (0..from).for_each(|ordinal| cluster.pod_gone(&server(ordinal)));
     group.ask_for(from);
     group.whole(change, from);
@@ -147,7 +152,7 @@ pub fn half_of_two_lost(cluster: &mut Cluster) {
     overridden(group.lose(1).overridden(&group));
     group.back_from_the_past(2);
     // It runs on, and goes on as it was, after the other side has overridden it.
-    let stopped = server(1);
+    let (stopped, before) = (server(1), group.logs());
     let process = cluster.agent_of(&stopped);
     let change = group.begin("2 -> 1, kaa-admin-1 stopped and going on later");
     group.stop(std::slice::from_ref(&stopped));
@@ -155,7 +160,7 @@ pub fn half_of_two_lost(cluster: &mut Cluster) {
     overridden(group.epoch_after(&change));
     process.signal("CONT");
     change.overridden(&group);
-    group.back_from_the_past(2);
+    group.back_without(&before, 2);
     group.judge();
 }
 

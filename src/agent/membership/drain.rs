@@ -26,6 +26,9 @@ pub enum Drained {
     /// It left.
     #[error("does not vote any more, after {:.1} s", .0.as_secs_f64())]
     VotedOut(Duration),
+    /// Whatever its vote was worth, it is worth nothing any more.
+    #[error("votes in an epoch that is over")]
+    Over,
     /// It leaves all the same.
     #[error("still votes after {} s: once it is gone the others miss its vote", DRAIN.as_secs())]
     StillVotes,
@@ -35,6 +38,13 @@ pub enum Drained {
 /// and not this one. One that merely restarts, or of which that cannot be said, does not wait; nor the last ones, with zero
 /// replicas. Whoever asks again while it leaves, as SIGTERM does after the preStop hook, has what was left of the time.
 pub async fn drain(shared: &Shared) -> Drained {
+    tokio::select! {
+        drained = until_voted_out(shared) => drained,
+        _ = shared.over() => Drained::Over,
+    }
+}
+
+async fn until_voted_out(shared: &Shared) -> Drained {
     let status = shared.raft.status();
     if !status.voters.contains_key(&status.raft_id) {
         return Drained::NoVoter;

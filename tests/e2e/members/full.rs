@@ -3,7 +3,7 @@
 use super::super::cluster::Cluster;
 use super::super::nodes::{Mended, Nodes};
 use super::group::{Group, server};
-use super::{UNDONE, in_a_hurry, ordinary, overridden, to_none_and_back, without_claims};
+use super::{UNDONE, back_from_none, in_a_hurry, ordinary, overridden, to_none_and_back, without_claims};
 use std::time::{Duration, Instant};
 
 /// How long the API server is away.
@@ -20,7 +20,7 @@ pub enum Befalls {
     Force,
     /// Those who leave had stopped before.
     Loss,
-    /// The node of the last of them is off the network.
+    /// A node with some of them, and with none of those who stay, is off the network.
     Cut,
     /// The API server is killed right after the scale.
     ApiServer,
@@ -46,6 +46,8 @@ pub fn way(cluster: &Cluster, from: u32, to: u32, befalls: Befalls) {
         Befalls::Cut => cut(&mut group, cluster, to),
         Befalls::ApiServer => api_server(&mut group, cluster, to),
         Befalls::Claims => without_claims(&mut group, cluster, to),
+        // Nobody may be left in between.
+        Befalls::SecondThought if to == 0 => _ = in_a_hurry(&mut group, to, from),
         Befalls::SecondThought => ordinary(in_a_hurry(&mut group, to, from)),
     }
     if group.replicas() != from {
@@ -91,17 +93,28 @@ pub fn undone(group: &Group<'_>, change: &super::group::Change) {
 
 /// One that is cut off runs on. Kubernetes cannot see it end, so its pod is there until the node is back.
 fn cut(group: &mut Group<'_>, cluster: &Cluster, to: u32) {
-    let (from, nodes) = (group.replicas(), Nodes::of(cluster));
-    let change = group.begin(&format!("{from} -> {to}, {} cut off", server(from - 1)));
-    let node = nodes.cut_under(&server(from - 1));
-    let others: Vec<u32> = (0..from - 1).filter(|n| nodes.of_pod(&server(*n)).as_ref() == Some(&node)).collect();
-    assert!(others.is_empty(), "{others:?} are on {node} too: the case needs a node for each");
+    let (from, nodes, before) = (group.replicas(), Nodes::of(cluster), group.logs());
+    let on = |ordinal: u32| nodes.of_pod(&server(ordinal));
+    let none_stays_there = |leaver: &u32| (0..to).all(|stays| on(stays) != on(*leaver));
+    let leaver = (to..from).rev().find(none_stays_there).expect("a node with none of those who stay");
+    let change = group.begin(&format!("{from} -> {to}, the node of {} cut off", server(leaver)));
+    let node = nodes.cut_under(&server(leaver));
     group.ask_for(to);
     if to * 2 == from {
         overridden(group.epoch_after(&change));
         nodes.heal(&node);
         change.overridden(group);
-        group.back_from_the_past(from);
+        group.back_without(&before, from);
+    } else if to == 0 {
+        (0..from).filter(|n| on(*n).as_ref() != Some(&node)).for_each(|n| cluster.pod_gone(&server(n)));
+        let acknowledged = group.acknowledged();
+        group.ask_for(from);
+        group.until("those that came back to go on", || match group.acknowledged() > acknowledged {
+            true => Ok(()),
+            false => Err("nothing is acknowledged".to_owned()),
+        });
+        nodes.heal(&node);
+        group.whole(change, from);
     } else {
         group.until("those that are left to be the voters", || group.vote(to));
         nodes.heal(&node);
@@ -117,5 +130,8 @@ pub fn api_server(group: &mut Group<'_>, cluster: &Cluster, to: u32) {
     nodes.kill_api_server();
     std::thread::sleep(AWAY);
     nodes.up();
+    if to == 0 {
+        return back_from_none(group, cluster, change, from);
+    }
     ordinary(group.whole(change, from));
 }

@@ -101,7 +101,13 @@ impl<'a> Group<'a> {
     /// Scales up, where those that come back bring logs of an earlier epoch: these are kept aside and the servers join
     /// with empty ones, under new ids.
     pub fn back_from_the_past(&mut self, replicas: u32) {
-        let (from, before) = (self.replicas, self.logs());
+        let before = self.logs();
+        self.back_without(&before, replicas);
+    }
+
+    /// The same where they may have seen the new epoch before their pods ended: none has a log that it had before.
+    pub fn back_without(&mut self, before: &BTreeMap<String, String>, replicas: u32) {
+        let from = self.replicas;
         self.scale(replicas);
         let now = self.logs();
         for name in (from..replicas).map(server) {
