@@ -22,7 +22,7 @@ const USAGE: &str = "\
 usage: kaa-membership-model check [--all] [TEXT]
 
 Explores the protocol of docs/membership.md, and prints a row for each case and each safeguard that is taken out.
-  --all   the large cases too (many minutes and a few GB), and of each mutation the shortest run that goes wrong
+  --all   the large ones too (many minutes and a few GB), and of each mutation the shortest run that goes wrong
   TEXT    only rows whose name contains it, with those runs
 
 Exit status: 0 if every row came out as expected, 1 if one did not, 2 if this was not understood or no row is of that name.";
