@@ -39,14 +39,26 @@ pub struct Pace {
     pub person: Option<(&'static str, &'static str)>,
 }
 
+/// Tells name and `http://ADDRESS:PORT/api/1` of agents.
+type Tells = Arc<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
+
 /// Where agents are.
 #[derive(Clone)]
-pub struct Agents(Arc<dyn Fn() -> Vec<(String, String)> + Send + Sync>);
+pub struct Agents {
+    all: Tells,
+    /// Those that a Service leads to, where that is known.
+    served: Option<Tells>,
+}
 
 impl Agents {
-    /// By what tells the name and `http://ADDRESS:PORT/api/1` of each.
+    /// By what tells where each is.
     pub fn told_by(all: impl Fn() -> Vec<(String, String)> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(all))
+        Self { all: Arc::new(all), served: None }
+    }
+
+    /// Every other writer comes by a Service, which leads to these, as most do; the others reach whom they should not.
+    pub fn served(self, served: impl Fn() -> Vec<(String, String)> + Send + Sync + 'static) -> Self {
+        Self { served: Some(Arc::new(served)), ..self }
     }
 
     /// By what the embedded Kubernetes knows, which a sick API does not hide from these clients.
@@ -65,14 +77,22 @@ impl Agents {
 
     /// Name and address of each.
     pub fn all(&self) -> Vec<(String, String)> {
-        (self.0)()
+        (self.all)()
     }
 
     fn any(&self) -> Option<String> {
-        let all = self.all();
-        let which = clock::random_below(all.len().max(1) as u64) as usize;
-        all.into_iter().nth(which).map(|(_, address)| address)
+        one_of(self.all())
     }
+
+    fn for_writer(&self, writer: usize) -> Option<String> {
+        let served = self.served.as_ref().filter(|_| writer.is_multiple_of(2));
+        served.and_then(|served| one_of(served())).or_else(|| self.any())
+    }
+}
+
+fn one_of(agents: Vec<(String, String)>) -> Option<String> {
+    let which = clock::random_below(agents.len().max(1) as u64) as usize;
+    agents.into_iter().nth(which).map(|(_, address)| address)
 }
 
 /// What a request came to.
@@ -215,7 +235,7 @@ impl Clients {
                 return;
             }
             self.pause().await;
-            let Some(address) = self.agents.any() else { continue };
+            let Some(address) = self.agents.for_writer(writer) else { continue };
             let (new, invoked) = (Some(format!("{client}-{number}")), self.now());
             let told = self.put(&address, key, &known, &new).await;
             let holds = match &told {
@@ -227,7 +247,7 @@ impl Clients {
             known = match holds {
                 Some(holds) => holds,
                 // Whatever it is: a wrong expectation is only refused.
-                None => self.observe(&client, key).await.unwrap_or(known),
+                None => self.observe(self.agents.for_writer(writer), &client, key).await.unwrap_or(known),
             };
         }
     }
@@ -236,14 +256,14 @@ impl Clients {
         while !self.stopping() {
             for key in KEYS {
                 self.pause().await;
-                self.observe(&format!("r{reader}"), key).await;
+                self.observe(self.agents.any(), &format!("r{reader}"), key).await;
             }
         }
     }
 
-    /// Reads by any agent.
-    async fn observe(&self, client: &str, key: &'static str) -> Option<Value> {
-        let address = self.agents.any()?;
+    /// Reads by an agent.
+    async fn observe(&self, agent: Option<String>, client: &str, key: &'static str) -> Option<Value> {
+        let address = agent?;
         let invoked = self.now();
         let told = self.get(&address, key, self.pace.patience).await;
         let seen = if let Told::Holds(value) = &told { Some(value.clone()) } else { None };

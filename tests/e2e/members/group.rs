@@ -458,24 +458,36 @@ fn of_admin(pod: Pod) -> Option<(String, Option<String>)> {
 }
 
 impl Clients {
-    /// Clients of whichever admin servers there are. What is known of them is kept while the API server is silent.
+    /// Clients of whichever admin servers there are, ready or not, and of those that are. What is known of them is kept
+    /// while the API server is silent.
     fn start_in(cluster: &Cluster) -> Self {
-        let known = Arc::new(Mutex::new(Addresses::new()));
+        let (all, ready) = (Arc::new(Mutex::new(Addresses::new())), Arc::new(Mutex::new(Addresses::new())));
         let pods: Api<Pod> = Api::namespaced(cluster.client(), cluster.namespace());
-        let learned = known.clone();
+        let learned = (all.clone(), ready.clone());
         cluster.run(async move {
             tokio::spawn(async move {
                 loop {
                     if let Ok(list) = pods.list(&ListParams::default()).await {
-                        let address =
-                            |(name, ip): (String, Option<String>)| Some((name, format!("http://{}:8888/api/1", ip?)));
-                        *learned.lock().unwrap() =
-                            list.items.into_iter().filter_map(of_admin).filter_map(address).collect();
+                        *learned.1.lock().unwrap() = addresses(list.items.iter().filter(|pod| is_served(pod)));
+                        *learned.0.lock().unwrap() = addresses(list.items.iter());
                     }
                     tokio::time::sleep(LOOK).await;
                 }
             });
-            Self::start(Agents::told_by(move || known.lock().unwrap().clone()), PACE)
+            let agents = Agents::told_by(move || all.lock().unwrap().clone());
+            Self::start(agents.served(move || ready.lock().unwrap().clone()), PACE)
         })
     }
+}
+
+fn addresses<'a>(pods: impl Iterator<Item = &'a Pod>) -> Addresses {
+    let address = |(name, ip): (String, Option<String>)| Some((name, format!("http://{}:8888/api/1", ip?)));
+    pods.cloned().filter_map(of_admin).filter_map(address).collect()
+}
+
+/// Whether a Service leads there.
+fn is_served(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let ready = conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    ready && pod.metadata.deletion_timestamp.is_none()
 }
