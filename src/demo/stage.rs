@@ -133,11 +133,12 @@ impl Stage {
 }
 
 fn config(dir: &Path, kaa: &Path, server: &Server, backoff: Duration) -> Result<kubelet::Config, Error> {
+    // In an image `kaa` is on the path.
+    let directory = kaa.parent().map(|directory| directory.display().to_string());
+    let path: Vec<String> = directory.into_iter().chain(std::env::var("PATH").ok()).collect();
+    let path = path.join(":");
     // All pods share this machine's addresses and have no DNS: each is told which address is its own, and where the names
     // of the others are.
-    // In an image `kaa` is on the path, and asks the agent of its pod.
-    let path = kaa.parent().map_or_else(String::new, |directory| directory.display().to_string());
-    let path = format!("{path}:{}", std::env::var("PATH").unwrap_or_default());
     let env = [
         ("PATH", path.as_str()),
         ("KAA_API_SERVER", "http://$(POD_IP):8888"),

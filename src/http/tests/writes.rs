@@ -61,14 +61,14 @@ pub(super) fn body(new: &str, expected: Option<&str>, absent: bool) -> Value {
 }
 
 #[tokio::test]
-async fn only_who_may_write_pauses_or_adopts() {
+async fn only_who_may_write_pauses_adopts_or_drains() {
     let domain = Domain::new(fake::source());
     let ask = |method: &str, path: &str| {
         let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
         request.body(Body::from(json!({"why": "because"}).to_string())).unwrap()
     };
-    let (index, asked) =
-        (domain.source.domain.lock().unwrap().index, [("PUT", "pause"), ("DELETE", "pause"), ("POST", "adopt")]);
+    let index = domain.source.domain.lock().unwrap().index;
+    let asked = [("PUT", "pause"), ("DELETE", "pause"), ("POST", "adopt"), ("POST", "drain")];
     for (method, path) in asked {
         let path = format!("/api/1/kaa/{path}");
         assert_eq!(domain.send(ELSEWHERE, ask(method, &path)).await.0, StatusCode::FORBIDDEN, "{method} {path}");
