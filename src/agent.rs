@@ -16,7 +16,7 @@ pub mod resync;
 pub mod sessions;
 
 use crate::auth::TokenVerifier;
-use crate::config::{ALONE, Config, IDENTIFY_TIMEOUT, SHUTDOWN, VOUCH_WITHOUT_QUORUM};
+use crate::config::{ALONE, Config, IDENTIFY_TIMEOUT, SHUTDOWN, VOUCH_WITHOUT_QUORUM, ordinal_of};
 use crate::kubernetes::lease::{self, Candidacy, Leadership};
 use crate::kubernetes::watch::Watching;
 use crate::kubernetes::{self, Kubernetes, watch as watches};
@@ -36,6 +36,7 @@ use kaa_core::resync::leadership::Settings;
 use membership::Pass;
 pub use ports::engine_service;
 use resync::LastPass;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -136,6 +137,15 @@ impl Shared {
         let observed = self.observed.read().unwrap_or_else(PoisonError::into_inner);
         let set = observed.stateful_sets.known().ok()?.get(&self.config.stateful_set)?;
         Some(set.first_ordinal..set.first_ordinal + set.replicas)
+    }
+
+    /// The agents whose pods are deleted, as far as the watches show.
+    fn ending(&self) -> BTreeSet<ServerId> {
+        let observed = self.observed.read().unwrap_or_else(PoisonError::into_inner);
+        let pods = observed.pods.known().into_iter().flat_map(BTreeMap::values);
+        let agents = pods
+            .filter(|pod| pod.deleting && ordinal_of(&pod.name.as_str().into(), &self.config.stateful_set).is_some());
+        agents.map(|pod| pod.name.as_str().into()).collect()
     }
 
     /// Who leads the resync, if it is another one.
@@ -380,9 +390,9 @@ impl Agent {
     /// Hands over what others can take, within bounds: engines to other agents, the Lease, its vote, Raft's leadership.
     async fn end(self) {
         info!("ending: engines move on, the lease is released, leadership is handed over");
-        self.shared.host.set_leaving();
         self.ending.send_replace(true);
-        info!("this server {}", membership::drain(&self.shared).await);
+        membership::drain(&self.shared).await;
+        self.shared.host.set_leaving();
         let handed_over = async {
             let _ = self.released.await;
             self.shared.raft.hand_over(None).await;

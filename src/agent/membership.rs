@@ -20,7 +20,7 @@ pub use recover::answer;
 use super::Shared;
 use crate::config::{BACKOFF, MEMBERSHIP_PERIOD, OWNER_SILENCE, ordinal_of};
 use crate::kubernetes::anchor;
-use crate::proto::raft::JoinRequest;
+use crate::proto::raft::{JoinRequest, StatusReply};
 use crate::raft::Role as RaftRole;
 use kaa_core::domain::command::{Actor, Command, Outcome, Role};
 use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
@@ -131,7 +131,7 @@ async fn step(shared: &Shared, led_since: Instant) -> Result<(), String> {
     count_on_those_who_answer(shared, &mut membership).await;
     let current =
         shared.raft.read(|domain| domain.servers.values().map(|server| (server.id.clone(), server.raft_id)).collect());
-    match next_change(&membership, &current, wanted(shared).as_ref()) {
+    match next_change(&membership, &current, wanted(shared).as_ref(), &shared.ending()) {
         Change::Step(Step::Wait(why)) => debug!("membership: {why}"),
         Change::Step(Step::Voters(voters, why)) => {
             info!("membership: voters become {}: {why}", named(&voters, &membership));
@@ -149,7 +149,7 @@ async fn step(shared: &Shared, led_since: Instant) -> Result<(), String> {
     lose_sessions_of_silent_agents(shared, led_since).await
 }
 
-/// How long a server may take to say that it is there before it is made a voter.
+/// How long a server may take to say that it is there.
 const ANSWER: Duration = Duration::from_millis(500);
 
 /// Servers that would become voters are asked whether they are there: what Raft has heard of them may be from a process that
@@ -163,12 +163,7 @@ async fn count_on_those_who_answer(shared: &Shared, membership: &mut Membership)
     let learners = shared.raft.status().learners;
     let asked = new.map(|(id, _)| {
         let address = learners.get(id).map(|node| node.address.clone()).unwrap_or_default();
-        async move {
-            let answer = tokio::time::timeout(ANSWER, shared.links.status(&address)).await;
-            let is_there =
-                matches!(answer, Ok(Ok(said)) if said.raft_id == id.0 && !said.leaving && !said.role.is_empty());
-            (*id, is_there)
-        }
+        async move { (*id, answer_of(shared, *id, &address).await.is_some()) }
     });
     let answered = futures::future::join_all(asked).await;
     for (id, _) in answered.into_iter().filter(|(_, is_there)| !is_there) {
@@ -176,6 +171,12 @@ async fn count_on_those_who_answer(shared: &Shared, membership: &mut Membership)
             member.caught_up = false;
         }
     }
+}
+
+/// What a server says whose Raft runs with this log and which does not end in a moment.
+async fn answer_of(shared: &Shared, log: RaftId, address: &str) -> Option<StatusReply> {
+    let said = tokio::time::timeout(ANSWER, shared.links.status(address)).await.ok()?.ok()?;
+    (said.raft_id == log.0 && !said.leaving && !said.role.is_empty()).then_some(said)
 }
 
 fn named(logs: &BTreeSet<RaftId>, membership: &Membership) -> String {

@@ -113,9 +113,14 @@ impl Host {
         *self.0.handle.write().unwrap_or_else(PoisonError::into_inner) = handle;
     }
 
-    /// Tells that this agent was told to end: nobody should begin to count on it.
+    /// Tells that this agent ends, and waits for nobody any more: nobody should count on it.
     pub fn set_leaving(&self) {
         self.0.leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that was told.
+    pub fn is_leaving(&self) -> bool {
+        self.0.leaving.load(Ordering::Relaxed)
     }
 
     /// Tells who holds the resync Lease.
@@ -138,7 +143,7 @@ impl Host {
             version: version.clone(),
             incarnation: incarnation.clone(),
             resync_leader: resync_leader.read().unwrap_or_else(PoisonError::into_inner).clone(),
-            leaving: self.0.leaving.load(Ordering::Relaxed),
+            leaving: self.is_leaving(),
             lifecycle: if self.is_sealed() { "SEALED" } else { "INITIALIZING" }.to_owned(),
             ..StatusReply::default()
         };

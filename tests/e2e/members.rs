@@ -20,8 +20,8 @@ const ORDINARY: Duration = Duration::from_millis(1500);
 /// The same from the moment at which servers were lost without a word, where those that are left go on by themselves.
 const OVERRIDE: Duration = Duration::from_secs(10);
 
-/// Between two changes of one mind.
-const CHANGE_OF_MIND: Duration = Duration::from_millis(400);
+/// Between two changes of one mind: before those who are to leave do not vote any more, and after that.
+const CHANGES_OF_MIND: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
 
 /// How long it is looked that nothing is done by itself: longer than an override takes.
 const UNDONE: Duration = Duration::from_secs(15);
@@ -48,6 +48,8 @@ pub fn grown_and_restarted(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 1);
     ordinary(group.scale(3));
     ordinary(group.roll());
+    // One after another, or there would be no majority.
+    ordinary(group.restart_last(3));
     assert_eq!(group.failed_hooks(), Vec::<String>::new());
     drained_by_hand(&group, cluster);
     group.judge();
@@ -78,14 +80,20 @@ pub fn scaled_down_and_up(cluster: &mut Cluster) {
     group.judge();
 }
 
-/// Two scales within a second.
+/// Two scales within a second, led by one who is to leave at first. The longest time without a commit.
 fn in_a_hurry(group: &mut Group<'_>, there: u32, back: u32) -> Duration {
-    let from = group.replicas();
-    let change = group.begin(&format!("{from} -> {there} -> {back} within {CHANGE_OF_MIND:?}"));
-    group.ask_for(there);
-    std::thread::sleep(CHANGE_OF_MIND);
-    group.ask_for(back);
-    group.whole(change, from)
+    let silences = CHANGES_OF_MIND.map(|moment| {
+        let from = group.replicas();
+        if there < from {
+            group.lead_by_one_beyond(there);
+        }
+        let change = group.begin(&format!("{from} -> {there} -> {back} within {moment:?}"));
+        group.ask_for(there);
+        std::thread::sleep(moment);
+        group.ask_for(back);
+        group.whole(change, from)
+    });
+    silences.into_iter().max().unwrap_or_default()
 }
 
 /// Nobody is left, and nobody has lost its place.

@@ -143,14 +143,20 @@ pub enum Change {
 }
 
 /// Decides the next change. `current` names each server's log of today, as the domain has it; `wanted` the servers that
-/// shall vote, if that is known.
+/// shall vote, if that is known. `ending` are about to end, wanted or not: none of them becomes a voter now, only to be
+/// missed in a moment; those that vote keep their place.
 pub fn next_change(
     membership: &Membership,
     current: &BTreeMap<ServerId, RaftId>,
     wanted: Option<&BTreeSet<ServerId>>,
+    ending: &BTreeSet<ServerId>,
 ) -> Change {
     let of_today = |server: &ServerId| current.get(server).copied();
-    let caught_up = membership.members.iter().filter(|(_, member)| member.caught_up);
+    let votes = |id: &RaftId| membership.halves.iter().any(|half| half.contains(id));
+    let caught_up = membership
+        .members
+        .iter()
+        .filter(|(id, member)| member.caught_up && (votes(id) || !ending.contains(&member.server)));
     let view = View {
         halves: membership.halves.clone(),
         settled: membership.settled,
@@ -162,7 +168,6 @@ pub fn next_change(
     if !matches!(step, Step::Wait(_)) || !membership.settled {
         return Change::Step(step);
     }
-    let votes = |id: &RaftId| membership.halves.iter().any(|half| half.contains(id));
     let gone = |(id, member): &(&RaftId, &Member)| !votes(id) && of_today(&member.server) != Some(**id);
     let stale: BTreeSet<RaftId> = membership.members.iter().filter(gone).map(|(id, _)| *id).collect();
     if stale.is_empty() { Change::Step(step) } else { Change::Forget(stale) }

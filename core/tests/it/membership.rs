@@ -2,8 +2,10 @@
 
 use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
 use kaa_core::membership::change::{Reason, Step};
+use kaa_core::membership::leaving::{Ending, Presence};
 use kaa_core::membership::{
-    Anchor, Change, Gate, LocalLog, Member, Membership, Refusal, Seen, Traces, Waiting, gate, next_change, seen,
+    Anchor, Change, Gate, LocalLog, Member, Membership, Refusal, Seen, Traces, Waiting, gate, leaving, next_change,
+    seen,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -116,6 +118,76 @@ fn membership(halves: &[&[u64]], members: &[(u64, &str, bool)]) -> Membership {
     }
 }
 
+#[test]
+fn a_server_ends_for_good_only_where_others_are_wanted() {
+    for (ordinal, wanted, expected) in [
+        (2, 0..1, Ending::ForGood),
+        (1, 0..1, Ending::ForGood),
+        (0, 0..1, Ending::Restart),
+        (2, 0..3, Ending::Restart),
+        (0, 0..0, Ending::WithAll),
+        (2, 0..0, Ending::WithAll),
+        // spec.ordinals.start.
+        (4, 5..7, Ending::ForGood),
+        (5, 5..7, Ending::Restart),
+    ] {
+        assert_eq!(leaving::ending(ordinal, &wanted), expected, "{ordinal} of {wanted:?}");
+    }
+}
+
+#[test]
+fn of_several_that_end_at_once_so_many_go_first_as_the_others_can_spare() {
+    // There, Ends, missing: a line for each moment.
+    let may_end = |moment: &str| {
+        let presence = |(i, letter)| {
+            let presence = match letter {
+                'T' => Presence::There,
+                'E' => Presence::Ends,
+                _ => Presence::Missing,
+            };
+            (ServerId::from(format!("admin-{i}")), presence)
+        };
+        let voters: BTreeMap<_, _> = moment.chars().enumerate().map(presence).collect();
+        let ends = voters.iter().filter(|(_, presence)| **presence == Presence::Ends);
+        ends.filter(|(me, _)| leaving::may_end(me, &voters)).map(|(me, _)| me.to_string()).collect::<Vec<_>>().join(" ")
+    };
+    for (moment, expected) in [
+        ("TTE", "admin-2"),
+        ("ETT", "admin-0"),
+        ("TEE", "admin-2"),
+        ("TEm", ""),
+        ("TET", "admin-1"),
+        ("EEE", "admin-2"),
+        ("EEm", ""),
+        ("EET", "admin-1"),
+        ("EmT", ""),
+        ("TTTEE", "admin-3 admin-4"),
+        ("TTEEE", "admin-3 admin-4"),
+        ("TTEmm", ""),
+        ("TTEmT", "admin-2"),
+        // Every vote is needed: the group waits for each, whenever it goes.
+        ("TE", "admin-1"),
+        ("EE", "admin-0 admin-1"),
+        ("E", "admin-0"),
+        ("EEEE", "admin-3"),
+    ] {
+        assert_eq!(may_end(moment), expected, "{moment}");
+    }
+}
+
+#[test]
+fn a_server_is_voted_out_once_that_is_committed() {
+    let members = &[(1, "a-0", true), (2, "a-1", true)];
+    let out = |halves: &[&[u64]]| leaving::is_voted_out(&membership(halves, members), RaftId(2));
+    assert!(out(&[&[1]]));
+    assert!(!out(&[&[1, 2]]));
+    assert!(!out(&[&[1, 2], &[1]]), "half way its vote is still needed");
+    assert!(!out(&[&[1], &[1, 2]]), "it is about to come back");
+    assert!(!out(&[]), "nothing is known");
+    let told = Membership { settled: false, ..membership(&[&[1]], members) };
+    assert!(!leaving::is_voted_out(&told, RaftId(2)), "what is not committed may be taken back");
+}
+
 fn current(logs: &[(&str, u64)]) -> BTreeMap<ServerId, RaftId> {
     logs.iter().map(|(server, id)| ((*server).into(), RaftId(*id))).collect()
 }
@@ -127,7 +199,12 @@ fn ids(ids: &[u64]) -> BTreeSet<RaftId> {
 /// The next change of a group of three servers whose logs are 1, 2 and 3.
 fn next(membership: &Membership, wanted: &[&str]) -> Change {
     let wanted: BTreeSet<ServerId> = wanted.iter().map(|server| (*server).into()).collect();
-    next_change(membership, &current(&[("admin-0", 1), ("admin-1", 2), ("admin-2", 3)]), Some(&wanted))
+    next_change(
+        membership,
+        &current(&[("admin-0", 1), ("admin-1", 2), ("admin-2", 3)]),
+        Some(&wanted),
+        &BTreeSet::new(),
+    )
 }
 
 fn voters(voters: &[u64], why: Reason) -> Change {
@@ -173,7 +250,7 @@ fn a_leader_that_leaves_hands_over_first() {
 #[test]
 fn with_zero_replicas_the_last_voters_keep_their_place() {
     assert_eq!(next(&membership(&[&[1, 2, 3]], ALL), &[]), wait(Reason::Nobody));
-    let unknown = next_change(&membership(&[&[1, 2, 3]], ALL), &current(&[("admin-0", 1)]), None);
+    let unknown = next_change(&membership(&[&[1, 2, 3]], ALL), &current(&[("admin-0", 1)]), None, &BTreeSet::new());
     assert_eq!(unknown, wait(Reason::Unknown), "not known is not zero");
 }
 
@@ -186,6 +263,17 @@ fn nobody_leaves_for_voters_that_do_not_answer() {
         "the one that is to stay would be alone, and is away"
     );
     assert_eq!(next(&silent, &["admin-0", "admin-1"]), wait(Reason::Silent), "two of two are needed");
+}
+
+#[test]
+fn who_is_about_to_end_does_not_become_a_voter_and_does_not_cease_to_be_one() {
+    let scaled_up_again = |ending: [&str; 1]| {
+        let logs = current(&[("admin-0", 1), ("admin-1", 2), ("admin-2", 3)]);
+        let wanted = ["admin-0", "admin-1", "admin-2"].map(ServerId::from).into();
+        next_change(&membership(&[&[1, 2]], ALL), &logs, Some(&wanted), &ending.map(ServerId::from).into())
+    };
+    assert_eq!(scaled_up_again(["admin-2"]), wait(Reason::AsWanted), "until its next pod has come");
+    assert_eq!(scaled_up_again(["admin-1"]), voters(&[1, 2, 3], Reason::Wanted));
 }
 
 #[test]
@@ -207,7 +295,7 @@ fn a_log_whose_server_came_back_with_another_one_leaves_first_the_voters_then_th
     let logs = current(&[("admin-0", 1), ("admin-1", 3), ("admin-2", 4)]);
     let wanted = ["admin-0", "admin-1", "admin-2"].map(ServerId::from).into();
     let members = &[(1, "admin-0", true), (2, "admin-1", false), (3, "admin-1", true), (4, "admin-2", true)];
-    let step = |halves: &[&[u64]]| next_change(&membership(halves, members), &logs, Some(&wanted));
+    let step = |halves: &[&[u64]]| next_change(&membership(halves, members), &logs, Some(&wanted), &BTreeSet::new());
     assert_eq!(step(&[&[1, 2, 4]]), voters(&[1, 3, 4], Reason::Wanted), "wanted servers count by their log of today");
     assert_eq!(step(&[&[1, 3, 4]]), Change::Forget(ids(&[2])));
 }

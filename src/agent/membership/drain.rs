@@ -1,89 +1,147 @@
 //! Leaving: a server that is scaled away stays until it does not vote any more, one that restarts hands over what it leads.
 
-use super::overrule;
+use super::{answer_of, overrule};
 use crate::agent::Shared;
 use crate::config::DRAIN;
+use crate::raft::Lifecycle;
+use kaa_core::domain::ids::ServerId;
+use kaa_core::membership::leaving::{Ending, Presence, ending, is_voted_out, may_end};
+use std::fmt;
 use std::sync::PoisonError;
 use std::time::Duration;
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{info, warn};
 
 /// How often a leaving server looks whether it still votes.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What came of a drain: the rest of a sentence about the server.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Drained {
     /// Nobody waits for its vote.
-    #[error("does not vote")]
     NoVoter,
-    /// It merely restarts, or nobody is wanted and there is nobody to vote it out.
-    #[error("is not scaled away, and keeps its vote")]
+    /// It merely restarts, or nobody is wanted.
     Stays,
     /// Nothing is known, so nothing is waited for.
-    #[error("keeps its vote, since it is not known whether it is scaled away: {0}")]
     Unknown(String),
     /// It left.
-    #[error("does not vote any more, after {:.1} s", .0.as_secs_f64())]
     VotedOut(Duration),
     /// Whatever its vote was worth, it is worth nothing any more.
-    #[error("votes in an epoch that is over")]
     Over,
     /// It leaves all the same.
-    #[error("still votes after {} s: once it is gone the others miss its vote", DRAIN.as_secs())]
     StillVotes,
+    /// It restarts all the same.
+    Missed,
 }
 
-/// Stays until the others have voted this server out, if it leaves for good: by a fresh read the StatefulSet wants others,
-/// and not this one. One that merely restarts, or of which that cannot be said, does not wait; nor the last ones, with zero
-/// replicas. Whoever asks again while it leaves, as SIGTERM does after the preStop hook, has what was left of the time.
-pub async fn drain(shared: &Shared) -> Drained {
-    tokio::select! {
-        drained = until_voted_out(shared) => drained,
-        _ = shared.over() => Drained::Over,
+impl fmt::Display for Drained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoVoter => f.write_str("does not vote"),
+            Self::Stays => f.write_str("is not scaled away, and keeps its vote"),
+            Self::Unknown(why) => write!(f, "keeps its vote, since it is not known whether it is scaled away: {why}"),
+            Self::VotedOut(took) => write!(f, "does not vote any more, after {:.1} s", took.as_secs_f64()),
+            Self::Over => f.write_str("votes in an epoch that is over"),
+            Self::StillVotes => {
+                write!(f, "still votes after {} s: once it is gone the others miss its vote", DRAIN.as_secs())
+            }
+            Self::Missed => {
+                write!(f, "keeps its vote, and after {} s the others are no majority until it is back", DRAIN.as_secs())
+            }
+        }
     }
 }
 
-async fn until_voted_out(shared: &Shared) -> Drained {
-    let status = shared.raft.status();
+/// Stays until the others have voted this server out, if it is scaled away by a fresh read; or, if its pod is deleted for
+/// another reason, until they are a majority without it. One of which neither can be said does not wait. Whoever asks again
+/// while it leaves, as SIGTERM does after the preStop hook, has what was left of the time.
+pub async fn drain(shared: &Shared) -> Drained {
+    let drained = tokio::select! {
+        drained = until_unneeded(shared) => drained,
+        _ = shared.over() => Drained::Over,
+    };
+    // A deletion is never taken back: whoever waits for this server does not count on it from now on.
+    if shared.ending().contains(&shared.config.server) {
+        shared.host.set_leaving();
+    }
+    match drained {
+        Drained::Unknown(_) | Drained::StillVotes | Drained::Missed => warn!("this server {drained}"),
+        _ => info!("this server {drained}"),
+    }
+    drained
+}
+
+async fn until_unneeded(shared: &Shared) -> Drained {
+    let (asked, status) = (Instant::now(), shared.raft.status());
     if !status.voters.contains_key(&status.raft_id) {
         return Drained::NoVoter;
     }
-    let began = began(shared);
-    match overrule::wanted(&shared.kubernetes, &shared.config).await {
-        Ok(wanted) if !wanted.is_empty() && !wanted.contains(&shared.config.ordinal) => {}
-        Ok(_) => return Drained::Stays,
-        Err(why) => return Drained::Unknown(why),
-    }
-    info!("this server leaves: it stays until it does not vote any more");
-    while votes(shared) {
-        if began.elapsed() > DRAIN {
-            return Drained::StillVotes;
+    let mut shown = shared.admin_ordinals();
+    let mut ending = read(shared).await;
+    let done = loop {
+        match &ending {
+            Err(why) => break Drained::Unknown(why.clone()),
+            Ok(Ending::WithAll) => break Drained::Stays,
+            Ok(Ending::Restart) if !is_missed(shared).await => break Drained::Stays,
+            Ok(Ending::ForGood) if is_voted_out(&shared.raft.membership(), status.raft_id) => {
+                break Drained::VotedOut(asked.elapsed());
+            }
+            Ok(Ending::Restart) if began(shared, asked).elapsed() > DRAIN => return Drained::Missed,
+            Ok(Ending::ForGood) if began(shared, asked).elapsed() > DRAIN => return Drained::StillVotes,
+            Ok(Ending::Restart | Ending::ForGood) => tokio::time::sleep(LOOK).await,
         }
-        tokio::time::sleep(LOOK).await;
+        // It may be scaled again meanwhile.
+        let now = shared.admin_ordinals();
+        if now != shown
+            && let Ok(again) = read(shared).await
+        {
+            (shown, ending) = (now, Ok(again));
+        }
+    };
+    *shared.leaving.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    done
+}
+
+/// What this server's end is, by a fresh read.
+async fn read(shared: &Shared) -> Result<Ending, String> {
+    let wanted = overrule::wanted(&shared.kubernetes, &shared.config).await?;
+    let ending = ending(shared.config.ordinal, &wanted);
+    info!("this server gets ready to end: {ending}");
+    Ok(ending)
+}
+
+/// Whether this server's pod is deleted, and the others would not be a majority without it until it is back.
+async fn is_missed(shared: &Shared) -> bool {
+    let (me, ending, status) = (&shared.config.server, shared.ending(), shared.raft.status());
+    if !ending.contains(me) || shared.host.is_leaving() {
+        return false;
     }
-    Drained::VotedOut(began.elapsed())
+    let asked = status.voters.iter().map(|(id, node)| async {
+        let server = ServerId::from(node.server.as_str());
+        // One that was let go already is about to be gone.
+        let said = answer_of(shared, *id, &node.address).await;
+        let presence = match said.is_some_and(|said| said.lifecycle == Lifecycle::Active.to_string()) {
+            false => Presence::Missing,
+            true if ending.contains(&server) => Presence::Ends,
+            true => Presence::There,
+        };
+        (server, presence)
+    });
+    !may_end(me, &futures::future::join_all(asked).await.into_iter().collect())
 }
 
 /// The same, and what a server leads that stays a member is handed over, as far as somebody else can take it.
 pub async fn hand_over(shared: &Shared) -> Drained {
     let drained = drain(shared).await;
-    if matches!(drained, Drained::Stays | Drained::Unknown(_)) {
+    if matches!(drained, Drained::Stays | Drained::Missed | Drained::Unknown(_)) {
         shared.raft.hand_over(None).await;
     }
     drained
 }
 
-/// When this leaving began. One that was given up long ago is another one.
-fn began(shared: &Shared) -> Instant {
+/// When this leaving began: when it was asked for first. One that was given up long ago is another one.
+fn began(shared: &Shared, asked: Instant) -> Instant {
     let mut leaving = shared.leaving.lock().unwrap_or_else(PoisonError::into_inner);
     leaving.take_if(|began| began.elapsed() > 2 * DRAIN);
-    *leaving.get_or_insert_with(Instant::now)
-}
-
-/// Whether the last membership that is certainly committed has this server as a voter, or none is.
-fn votes(shared: &Shared) -> bool {
-    let membership = shared.raft.membership();
-    let me = shared.raft.local().raft_id;
-    !membership.settled || membership.halves.len() != 1 || membership.halves.iter().any(|half| half.contains(&me))
+    *leaving.get_or_insert(asked)
 }

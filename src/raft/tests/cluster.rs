@@ -62,7 +62,7 @@ pub(super) async fn settle(leader: &Handle, voters: &BTreeSet<RaftId>) {
         let wanted: BTreeMap<RaftId, ServerId> =
             membership.members.iter().map(|(id, member)| (*id, member.server.clone())).collect();
         let current = wanted.iter().map(|(id, server)| (server.clone(), *id)).collect();
-        match next_change(&membership, &current, Some(&wanted.into_values().collect())) {
+        match next_change(&membership, &current, Some(&wanted.into_values().collect()), &BTreeSet::new()) {
             // One step at a time: while one is not committed, the next is refused.
             Change::Step(Step::Voters(goal, _)) => match leader.change_voters(goal).await {
                 Ok(()) | Err(ChangeError::Refused(_)) => sleep(Duration::from_millis(20)).await,
@@ -296,7 +296,7 @@ async fn a_log_that_was_replaced_is_forgotten() {
     settle_on(&first.handle, &second).await;
     let current = BTreeMap::from([("admin-0".into(), first.id()), ("admin-1".into(), second.id())]);
     let wanted = BTreeSet::from(["admin-0".into(), "admin-1".into()]);
-    let change = next_change(&first.handle.membership(), &current, Some(&wanted));
+    let change = next_change(&first.handle.membership(), &current, Some(&wanted), &BTreeSet::new());
     assert_eq!(change, Change::Forget(BTreeSet::from([lost_id])));
     first.handle.forget(BTreeSet::from([lost_id])).await.unwrap();
     assert_eq!(first.handle.status().learners, BTreeMap::new());

@@ -211,7 +211,7 @@ fn step(membership: &Membership) -> BTreeSet<RaftId> {
     let current: BTreeMap<ServerId, RaftId> = membership.members.keys().map(|id| (server(id), *id)).collect();
     // A leader waits for an entry of its own term as well: a second line, left out here to show what the first one does.
     let membership = Membership { settled: true, ..membership.clone() };
-    match next_change(&membership, &current, Some(&BTreeSet::from(["admin-0".into()]))) {
+    match next_change(&membership, &current, Some(&BTreeSet::from(["admin-0".into()])), &BTreeSet::new()) {
         Change::Step(Step::Voters(goal, _)) => goal,
         other => panic!("{other:?}"),
     }

@@ -260,9 +260,22 @@ impl<'a> Group<'a> {
     }
 
     fn restart(&self, pod: &str) {
-        let uid = self.cluster.pod_uid(pod);
-        self.cluster.delete_pod(pod);
-        self.cluster.pod_replaced(pod, &uid);
+        self.restart_together(&[pod.to_owned()]);
+    }
+
+    /// Deletes pods at one moment, and waits until all have been replaced.
+    fn restart_together(&self, pods: &[String]) {
+        let replaced: Vec<_> = pods.iter().map(|pod| (pod, self.cluster.pod_uid(pod))).collect();
+        pods.iter().for_each(|pod| self.cluster.delete_pod(pod));
+        replaced.iter().for_each(|(pod, uid)| self.cluster.pod_replaced(pod, uid));
+    }
+
+    /// `kubectl delete pod` of the last so many at one moment, and waits until the group is whole.
+    pub fn restart_last(&self, count: u32) -> Duration {
+        let pods: Vec<String> = (self.replicas - count..self.replicas).map(server).collect();
+        let change = self.begin(&format!("{} of {} deleted at one moment", pods.join(" and "), self.replicas));
+        self.restart_together(&pods);
+        self.whole(change, self.replicas)
     }
 
     /// What Kubernetes says of preStop hooks that could not be run.

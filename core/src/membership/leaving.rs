@@ -1,0 +1,67 @@
+//! What a server that is told to end waits for: that the others have voted it out, if it is scaled away; that they are a
+//! majority without it, if its pod is deleted for another reason.
+
+use super::{Membership, logs};
+use crate::domain::ids::{RaftId, ServerId};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+/// What becomes of a server after its pod's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The StatefulSet wants others, and not this one.
+    ForGood,
+    /// It is wanted.
+    Restart,
+    /// None is wanted: the last voters keep their place, and there is nobody who would vote them out or be left without them.
+    WithAll,
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ForGood => "it is not wanted any more, and stays until it does not vote",
+            Self::Restart => "it is wanted, and comes back",
+            Self::WithAll => "no server is wanted",
+        })
+    }
+}
+
+/// What is the end of an ordinal, by those that the StatefulSet wants.
+pub fn ending(ordinal: u32, wanted: &Range<u32>) -> Ending {
+    match wanted {
+        none if none.is_empty() => Ending::WithAll,
+        wanted if wanted.contains(&ordinal) => Ending::Restart,
+        _ => Ending::ForGood,
+    }
+}
+
+/// Whether a log certainly does not vote: the membership is committed, no change is under way, and the log is not in it.
+pub fn is_voted_out(membership: &Membership, log: RaftId) -> bool {
+    membership.settled && membership.halves.len() == 1 && membership.halves.iter().all(|half| !half.contains(&log))
+}
+
+/// How it is with a voter, as one that is about to end sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It follows or leads, and nobody has deleted its pod.
+    There,
+    /// It follows or leads, and its pod is deleted.
+    Ends,
+    /// It does not answer, has found no leader yet, or waits for nobody any more.
+    Missing,
+}
+
+/// Whether a voter whose pod is deleted, and comes back, may end now: the others are a majority without it. Of several that
+/// end at one moment those with the later names go first, and the others wait until they are back. Where every vote is
+/// needed waiting helps nobody.
+pub fn may_end(me: &ServerId, voters: &BTreeMap<ServerId, Presence>) -> bool {
+    let majority = logs::majority_of(voters.len());
+    let stays = |(voter, presence): &(&ServerId, &Presence)| match presence {
+        Presence::There => *voter != me,
+        Presence::Ends => *voter < me,
+        Presence::Missing => false,
+    };
+    voters.len() <= majority || voters.iter().filter(stays).count() >= majority
+}
