@@ -1,10 +1,10 @@
 //! Who may start, found and vote: the pure part of the membership protocol (docs/membership.md).
 //!
 //! [`gate`] says what an agent does before its Raft starts, [`seen`] what one does whose Raft runs, when they look at the
-//! anchor; [`change`] what the Raft leader does about who votes, [`leaving`] what one waits for that ends; [`overrule`] when, and by whom, a new epoch is begun
-//! without a majority of the old one; [`recover`] the same on a person's word, where something may be lost, and
-//! [`set_aside`] where nothing but logs of earlier epochs is left. [`findings`], [`scaling`] and [`standing`] say to people
-//! what is so. `model/` explores all that can happen with these same functions.
+//! anchor; [`change`] what the Raft leader does about who votes, [`leaving`] what one waits for that ends; [`overrule`] when,
+//! and by whom, a new epoch is begun without a majority of the old one; [`recover`] the same on a person's word, where
+//! something may be lost, and [`set_aside`] where nothing but logs of earlier epochs is left. [`findings`], [`scaling`] and
+//! [`standing`] say to people what is so. `model/` explores all that can happen with these same functions.
 
 pub mod change;
 pub mod findings;

@@ -1,4 +1,5 @@
-//! Leaving: a server that is scaled away stays until it does not vote any more, one that restarts hands over what it leads.
+//! Leaving: a server that is scaled away stays until it does not vote any more, one that restarts until the others are a
+//! majority without it, and hands over what it leads.
 
 use super::{answer_of, overrule};
 use crate::agent::Shared;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-/// How often a leaving server looks whether it still votes.
+/// How often a leaving server looks whether the others can do without it.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What came of a drain: the rest of a sentence about the server.
@@ -118,7 +119,7 @@ async fn is_missed(shared: &Shared) -> bool {
     }
     let asked = status.voters.iter().map(|(id, node)| async {
         let server = ServerId::from(node.server.as_str());
-        // One that was let go already is about to be gone.
+        // No answer counts of one that waits for nobody any more.
         let said = answer_of(shared, *id, &node.address).await;
         let presence = match said.is_some_and(|said| said.lifecycle == Lifecycle::Active.to_string()) {
             false => Presence::Missing,
