@@ -29,15 +29,18 @@ const UNDONE: Duration = Duration::from_secs(15);
 /// How much longer it may take beside other cases that are played on the same processors.
 const CROWDED: u32 = 4;
 
+#[track_caller]
 fn ordinary(silence: Duration) {
     within(ORDINARY, silence);
 }
 
+#[track_caller]
 fn overridden(silence: Duration) {
     within(OVERRIDE, silence);
 }
 
 /// On a cluster one case is played at a time: what is said of the agents is held against them there.
+#[track_caller]
 fn within(limit: Duration, silence: Duration) {
     let limit = if std::env::var_os("KAA_IMAGE").is_some() { limit } else { limit * CROWDED };
     assert!(silence <= limit, "no commit for {silence:?}, more than {limit:?}");
