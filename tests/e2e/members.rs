@@ -51,8 +51,8 @@ pub fn grown_and_restarted(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 1);
     ordinary(group.scale(3));
     ordinary(group.roll());
-    // One after another, or there would be no majority.
-    ordinary(group.restart_last(3));
+    // One after the other, or there would be no majority.
+    ordinary(group.restart_last(2));
     assert_eq!(group.failed_hooks(), Vec::<String>::new());
     drained_by_hand(&group, cluster);
     group.judge();
