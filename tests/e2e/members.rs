@@ -17,6 +17,9 @@ use std::time::Duration;
 /// The longest time without a commit where all could be told beforehand.
 const ORDINARY: Duration = Duration::from_millis(1500);
 
+/// The same where most pods are deleted at one moment: less than two take that are gone together.
+const TOGETHER: Duration = Duration::from_secs(3);
+
 /// The same from the moment at which servers were lost without a word, where those that are left go on by themselves.
 const OVERRIDE: Duration = Duration::from_secs(10);
 
@@ -51,8 +54,7 @@ pub fn grown_and_restarted(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 1);
     ordinary(group.scale(3));
     ordinary(group.roll());
-    // One after the other, or there would be no majority.
-    ordinary(group.restart_last(2));
+    within(TOGETHER, group.restart_last(2));
     assert_eq!(group.failed_hooks(), Vec::<String>::new());
     drained_by_hand(&group, cluster);
     group.judge();

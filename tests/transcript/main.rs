@@ -5,10 +5,10 @@
 //! topic stands for itself and has a namespace of its own:
 //!
 //! ```text
-//! KUBECONFIG=... cargo test --features e2e --test transcript [-- TOPIC]    compares
-//! UPDATE=1 KUBECONFIG=... cargo test ...                                   writes the answers down
-//! TRANSCRIPT_OF=embedded KUBECONFIG=... cargo test ...                     with the embedded one: compares, and with
-//!                                                                          UPDATE=1 rewrites differences.txt
+//! KUBECONFIG=... cargo test --test transcript -- --ignored [TOPIC]    compares
+//! UPDATE=1 KUBECONFIG=... cargo test ...                                  writes the answers down
+//! TRANSCRIPT_OF=embedded KUBECONFIG=... cargo test ...                    with the embedded one: compares, and with
+//!                                                                         UPDATE=1 rewrites differences.txt
 //! ```
 //! `KUBECTL` is the kubectl to use (1.33), `TRANSCRIPT_IMAGE` an image with a shell.
 
@@ -34,6 +34,7 @@ macro_rules! topics {
     ($($topic:ident)*) => {
         const TOPICS: &[&str] = &[$(stringify!($topic)),*];
         $(#[test]
+        #[ignore = "needs a Kubernetes: tests/transcript/run DIR"]
         fn $topic() {
             talk(stringify!($topic), &Kubernetes::of_environment());
         })*
