@@ -30,8 +30,8 @@ pub const ANCHOR_PERIOD: Duration = Duration::from_secs(10);
 /// Without a quorum for this long, on top of the election timeout after which it is missed, an agent asks why, and whether
 /// an override is called for. Not a matter of safety; shorter, and it would begin before the ordinary way has had its chance.
 pub const OVERRULE_AFTER: Duration = Duration::from_secs(2);
-/// How long a leaving voter stays until the others have voted it out: the grace period less what is handed over after it,
-/// and less than a request may take, since the preStop hook asks for it by one.
+/// How long a leaving voter stays until the others have voted it out, or can do without it until it is back: the grace
+/// period less what is handed over after it, and less than a request may take, since the preStop hook asks for it by one.
 pub const DRAIN: Duration = Duration::from_secs(18);
 /// How long writes of clients wait, after a founding, for a second disk to hold them.
 pub const ALONE: Duration = Duration::from_secs(5);

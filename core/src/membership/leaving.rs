@@ -2,8 +2,8 @@
 //! majority without it, if its pod is deleted for another reason.
 
 use super::{Membership, logs};
-use crate::domain::ids::{RaftId, ServerId};
-use std::collections::BTreeMap;
+use crate::domain::ids::RaftId;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 
@@ -53,15 +53,17 @@ pub enum Presence {
     Missing,
 }
 
-/// Whether a voter whose pod is deleted, and comes back, may end now: the others are a majority without it. Of several that
-/// end at one moment those with the later names go first, and the others wait until they are back. Where every vote is
-/// needed waiting helps nobody.
-pub fn may_end(me: &ServerId, voters: &BTreeMap<ServerId, Presence>) -> bool {
-    let majority = logs::majority_of(voters.len());
-    let stays = |(voter, presence): &(&ServerId, &Presence)| match presence {
-        Presence::There => *voter != me,
-        Presence::Ends => *voter < me,
+/// Whether a voter whose pod is deleted, and comes back, may end now: the others can commit without it. Of several that end
+/// at one moment those with the later names go first, and the others wait until they are back. Where nobody can commit
+/// without this vote, waiting helps nobody.
+pub fn may_end(membership: &Membership, me: RaftId, presence: &BTreeMap<RaftId, Presence>) -> bool {
+    let server = |log: &RaftId| membership.members.get(log).map(|member| &member.server);
+    let others: BTreeSet<RaftId> = presence.keys().copied().filter(|log| *log != me).collect();
+    let stays = |log: &RaftId| match presence[log] {
+        Presence::There => true,
+        Presence::Ends => server(log) < server(&me),
         Presence::Missing => false,
     };
-    voters.len() <= majority || voters.iter().filter(stays).count() >= majority
+    let left: BTreeSet<RaftId> = others.iter().copied().filter(stays).collect();
+    !logs::commit(&membership.halves, &others) || logs::commit(&membership.halves, &left)
 }

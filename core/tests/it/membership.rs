@@ -137,19 +137,22 @@ fn a_server_ends_for_good_only_where_others_are_wanted() {
 
 #[test]
 fn of_several_that_end_at_once_so_many_go_first_as_the_others_can_spare() {
-    // There, Ends, missing: a line for each moment.
-    let may_end = |moment: &str| {
-        let presence = |(i, letter)| {
-            let presence = match letter {
-                'T' => Presence::There,
-                'E' => Presence::Ends,
-                _ => Presence::Missing,
-            };
-            (ServerId::from(format!("admin-{i}")), presence)
-        };
-        let voters: BTreeMap<_, _> = moment.chars().enumerate().map(presence).collect();
-        let ends = voters.iter().filter(|(_, presence)| **presence == Presence::Ends);
-        ends.filter(|(me, _)| leaving::may_end(me, &voters)).map(|(me, _)| me.to_string()).collect::<Vec<_>>().join(" ")
+    // There, Ends, missing: a letter for each server of the moment.
+    let presence = |moment: &str| -> BTreeMap<RaftId, Presence> {
+        let presence = moment.chars().map(|letter| match letter {
+            'T' => Presence::There,
+            'E' => Presence::Ends,
+            _ => Presence::Missing,
+        });
+        (1..).map(RaftId).zip(presence).collect()
+    };
+    let members: Vec<_> = (0..5).map(|i| (i + 1, format!("admin-{i}"), true)).collect();
+    let members: Vec<_> = members.iter().map(|(id, server, caught_up)| (*id, server.as_str(), *caught_up)).collect();
+    let who_may_end = |halves: &[&[u64]], moment: &str| {
+        let (membership, presence) = (membership(halves, &members), presence(moment));
+        let ends = presence.iter().filter(|(_, presence)| **presence == Presence::Ends);
+        let ends = ends.filter(|(me, _)| leaving::may_end(&membership, **me, &presence));
+        ends.map(|(me, _)| membership.members[me].server.to_string()).collect::<Vec<_>>().join(" ")
     };
     for (moment, expected) in [
         ("TTE", "admin-2"),
@@ -171,8 +174,11 @@ fn of_several_that_end_at_once_so_many_go_first_as_the_others_can_spare() {
         ("E", "admin-0"),
         ("EEEE", "admin-3"),
     ] {
-        assert_eq!(may_end(moment), expected, "{moment}");
+        let voters: Vec<u64> = (1..=moment.len() as u64).collect();
+        assert_eq!(who_may_end(&[&voters], moment), expected, "{moment}");
     }
+    assert_eq!(who_may_end(&[&[1, 2, 3], &[1, 2, 3, 4, 5]], "TmETT"), "", "one half would be left without a majority");
+    assert_eq!(who_may_end(&[&[1, 2, 3], &[1, 2, 3, 4, 5]], "TTETT"), "admin-2");
 }
 
 #[test]

@@ -113,22 +113,22 @@ async fn read(shared: &Shared) -> Result<Ending, String> {
 
 /// Whether this server's pod is deleted, and the others would not be a majority without it until it is back.
 async fn is_missed(shared: &Shared) -> bool {
-    let (me, ending, status) = (&shared.config.server, shared.ending(), shared.raft.status());
-    if !ending.contains(me) || shared.host.is_leaving() {
+    let (ending, status) = (shared.ending(), shared.raft.status());
+    if !ending.contains(&shared.config.server) || shared.host.is_leaving() {
         return false;
     }
     let asked = status.voters.iter().map(|(id, node)| async {
-        let server = ServerId::from(node.server.as_str());
         // No answer counts of one that waits for nobody any more.
         let said = answer_of(shared, *id, &node.address).await;
         let presence = match said.is_some_and(|said| said.lifecycle == Lifecycle::Active.to_string()) {
             false => Presence::Missing,
-            true if ending.contains(&server) => Presence::Ends,
+            true if ending.contains(&ServerId::from(node.server.as_str())) => Presence::Ends,
             true => Presence::There,
         };
-        (server, presence)
+        (*id, presence)
     });
-    !may_end(me, &futures::future::join_all(asked).await.into_iter().collect())
+    let presence = futures::future::join_all(asked).await.into_iter().collect();
+    !may_end(&shared.raft.membership(), status.raft_id, &presence)
 }
 
 /// The same, and what a server leads that stays a member is handed over, as far as somebody else can take it.
