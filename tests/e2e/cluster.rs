@@ -420,9 +420,14 @@ impl Cluster {
         self.runtime.block_on(async { tokio::time::timeout(Duration::from_secs(5), answer).await.ok()?.ok() })
     }
 
-    /// The rows of `GET /api/1/PATH`.
+    /// The rows of `GET /api/1/PATH`, once a server answers: none is an answer too.
     pub fn rows(&self, path: &str) -> Vec<Value> {
-        rows(self.rest(path).unwrap_or_default())
+        let mut answer = None;
+        self.wait(&format!("an answer to GET {path}"), |c| {
+            answer = c.rest(path);
+            answer.is_some()
+        });
+        rows(answer.expect("an answer"))
     }
 
     /// How many servers are connected, as one of them sees it.

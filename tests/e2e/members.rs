@@ -26,6 +26,9 @@ const OVERRIDE: Duration = Duration::from_secs(10);
 /// Between two changes of one mind: before those who are to leave do not vote any more, and after that.
 const CHANGES_OF_MIND: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
 
+/// How long it is looked that a server stays: longer than one needs that ends at once.
+const STAYED: Duration = Duration::from_secs(4);
+
 /// How long it is looked that nothing is done by itself: longer than an override takes.
 const UNDONE: Duration = Duration::from_secs(15);
 
@@ -55,9 +58,27 @@ pub fn grown_and_restarted(cluster: &mut Cluster) {
     ordinary(group.scale(3));
     ordinary(group.roll());
     within(TOGETHER, group.restart_last(2));
+    within(TOGETHER, deleted_while_another_is_away(&group, cluster));
     assert_eq!(group.failed_hooks(), Vec::<String>::new());
     drained_by_hand(&group, cluster);
     group.judge();
+}
+
+/// One whose vote the others need stays until they do not.
+fn deleted_while_another_is_away(group: &Group<'_>, cluster: &Cluster) -> Duration {
+    let leader = cluster.raft_leader();
+    let others: Vec<String> = (0..group.replicas()).map(server).filter(|other| *other != leader).collect();
+    let [away, deleted] = others.as_slice() else { panic!("{others:?}") };
+    let (process, uid) = (cluster.agent_of(away), cluster.pod_uid(deleted));
+    let change = group.begin(&format!("{deleted} deleted while {away} is stopped"));
+    group.stop(std::slice::from_ref(away));
+    cluster.delete_pod(deleted);
+    std::thread::sleep(STAYED);
+    let stayed = cluster.pod_uid(deleted) == uid;
+    process.signal("CONT");
+    assert!(stayed, "{deleted} went although {leader} was alone then");
+    cluster.pod_replaced(deleted, &uid);
+    group.whole(change, group.replicas())
 }
 
 /// The preStop hook's command on a server that is not about to end: it hands over, and stays a voter.

@@ -9,7 +9,6 @@ use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim,
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -24,9 +23,6 @@ const PACE: Pace =
 
 /// How long an agent may take to say what it knows.
 const ANSWER: Duration = Duration::from_secs(2);
-
-/// How long it may look as if too few servers were there: they are not asked at one moment.
-const GONE_TOGETHER: Duration = Duration::from_millis(500);
 
 /// How often a leader may come back to its place before that is no chance any more.
 const HAND_OVERS: u32 = 8;
@@ -264,44 +260,22 @@ impl<'a> Group<'a> {
     }
 
     fn restart(&self, pod: &str) {
-        let uid = self.cluster.pod_uid(pod);
-        self.cluster.delete_pod(pod);
-        self.cluster.pod_replaced(pod, &uid);
+        self.restart_together(&[pod.to_owned()]);
     }
 
-    /// `kubectl delete pod` of the last so many at one moment, and waits until the group is whole. Meanwhile most servers
-    /// answer all the time.
+    /// Deletes pods at one moment, and waits until all have been replaced.
+    fn restart_together(&self, pods: &[String]) {
+        let replaced: Vec<_> = pods.iter().map(|pod| (pod, self.cluster.pod_uid(pod))).collect();
+        pods.iter().for_each(|pod| self.cluster.delete_pod(pod));
+        replaced.iter().for_each(|(pod, uid)| self.cluster.pod_replaced(pod, uid));
+    }
+
+    /// `kubectl delete pod` of the last so many at one moment, and waits until the group is whole.
     pub fn restart_last(&self, count: u32) -> Duration {
         let pods: Vec<String> = (self.replicas - count..self.replicas).map(server).collect();
         let change = self.begin(&format!("{} of {} deleted at one moment", pods.join(" and "), self.replicas));
-        let old: BTreeSet<String> = pods.iter().map(|pod| self.cluster.pod_uid(pod)).collect();
-        pods.iter().for_each(|pod| self.cluster.delete_pod(pod));
-        let most = self.replicas as usize / 2 + 1;
-        let lacking = Cell::new(None);
-        self.until("all to be replaced and to answer", || {
-            let answer = self.who_answers();
-            lacking.set(if answer.len() < most { lacking.get().or(Some(Instant::now())) } else { None });
-            let lacked = lacking.get().map_or(Duration::ZERO, |since| since.elapsed());
-            assert!(lacked < GONE_TOGETHER, "for {lacked:?} only {} of {} answered", answer.len(), self.replicas);
-            let replaced = answer.len() == self.replicas as usize && answer.is_disjoint(&old);
-            if replaced { Ok(()) } else { Err(format!("{answer:?} answer, {old:?} were deleted")) }
-        });
+        self.restart_together(&pods);
         self.whole(change, self.replicas)
-    }
-
-    /// The UIDs of the pods whose agents answer.
-    fn who_answers(&self) -> BTreeSet<String> {
-        let pods: Api<Pod> = Api::namespaced(self.cluster.client(), self.cluster.namespace());
-        self.cluster.run(async {
-            let pods = pods.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
-            let asked = pods.into_iter().map(|pod| async {
-                let uid = pod.metadata.uid.clone()?;
-                let address = of_admin(pod)?.1?;
-                let asked = reqwest::get(format!("http://{address}:8888/livez"));
-                tokio::time::timeout(GONE_TOGETHER / 2, asked).await.ok()?.ok().map(|_| uid)
-            });
-            futures::future::join_all(asked).await.into_iter().flatten().collect()
-        })
     }
 
     /// What Kubernetes says of preStop hooks that could not be run.

@@ -12,6 +12,7 @@ use super::group::{Group, server};
 use kaa::clock;
 use kaa::failpoints::Point::{self, *};
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// The points that a life passes, and the one at which it ends.
 type Script = &'static [Point];
@@ -82,12 +83,24 @@ fn each(points: &[Point]) -> String {
     points.iter().map(|point| format!("{}\n", point.name())).collect()
 }
 
+/// Whether the server has come to the end of a script.
+fn is_at_the_end(cluster: &Cluster, ordinal: u32, name: &str) -> bool {
+    std::fs::read_to_string(cluster.scripts().join(server(ordinal)).join(name)).unwrap().is_empty()
+}
+
 /// Takes a script away, and says whether the server has come to its end.
 fn came_to_the_end(cluster: &Cluster, ordinal: u32, name: &str) -> bool {
-    let script = cluster.scripts().join(server(ordinal)).join(name);
-    let lines = std::fs::read_to_string(&script).unwrap();
-    std::fs::remove_file(script).unwrap();
-    lines.is_empty()
+    let came = is_at_the_end(cluster, ordinal, name);
+    std::fs::remove_file(cluster.scripts().join(server(ordinal)).join(name)).unwrap();
+    came
+}
+
+/// Waits until one of them has died: a group can be whole before that, and commit.
+fn one_died(group: &Group<'_>, cluster: &Cluster, armed: Range<u32>, name: &str, script: Script) {
+    group.until(&format!("one to come to {script:?}"), || {
+        let died = armed.clone().any(|ordinal| is_at_the_end(cluster, ordinal, name));
+        if died { Ok(()) } else { Err(format!("{armed:?} live")) }
+    });
 }
 
 /// The first domain, and the first two that join it.
@@ -125,15 +138,18 @@ fn halved(cluster: &Cluster, rounds: &[Vec<Script>]) {
         let back = [0, 1].map(|of| COMING_BACK[(round + of) % COMING_BACK.len()]);
         println!("members: killed: at {scripts:?} while half is lost, at {back:?} when it comes back");
         let names: Vec<String> = (0..scripts.len()).map(|number| format!("script-{number}")).collect();
+        // All seal; which of them founds shows only then.
+        let armed = |script: &Script| if *script == SEALING { 0..1 } else { left_over.clone() };
         for (name, script) in names.iter().zip(scripts) {
-            // All seal; which of them founds shows only then.
-            let armed = if *script == SEALING { 0..1 } else { left_over.clone() };
-            armed.for_each(|ordinal| arm(cluster, ordinal, name, &once(script)));
+            armed(script).for_each(|ordinal| arm(cluster, ordinal, name, &once(script)));
         }
-        group.lose(SERVERS / 2).overridden(&group);
+        let change = group.lose(SERVERS / 2);
         for (name, script) in names.iter().zip(scripts) {
-            let armed = if *script == SEALING { 0..1 } else { left_over.clone() };
-            let died = armed.filter(|ordinal| came_to_the_end(cluster, *ordinal, name)).count();
+            one_died(&group, cluster, armed(script), name, script);
+        }
+        change.overridden(&group);
+        for (name, script) in names.iter().zip(scripts) {
+            let died = armed(script).filter(|ordinal| came_to_the_end(cluster, *ordinal, name)).count();
             assert_eq!(died, 1, "one came to {script:?}");
         }
         coming.clone().zip(back).for_each(|(ordinal, script)| arm(cluster, ordinal, "back", &once(script)));
@@ -156,6 +172,7 @@ pub fn recovering(cluster: &mut Cluster) {
         arm(cluster, 0, "recovering", &once(script));
         let change = group.lose(1);
         recovered(&group, change.epoch());
+        one_died(&group, cluster, 0..1, "recovering", script);
         change.overridden(&group);
         assert!(came_to_the_end(cluster, 0, "recovering"), "it came to {script:?}");
         group.back_from_the_past(3);
