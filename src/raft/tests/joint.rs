@@ -224,6 +224,7 @@ async fn openraft_goes_back_from_a_joint_membership_and_loses_what_was_acknowled
     let zero = &group.agents[0];
     let before = zero.handle.status().last_log_index;
     change(&zero.handle, group.ids([0])).await.unwrap();
+    until("its status shows it", || zero.handle.status().applied_index > before).await;
     assert_eq!(group.halves(0), [group.ids([0])]);
     assert_eq!(zero.handle.status().applied_index, before + 1, "in one step");
     assert_eq!(zero.set("lost").await, Outcome::Changed);
