@@ -20,6 +20,8 @@ use tonic::Streaming;
 const HEARTBEAT_PERIOD: Duration = Duration::from_secs(2);
 /// An agent that says nothing for so long, five heartbeats, is taken for lost.
 const SILENCE_LIMIT: Duration = Duration::from_secs(10);
+/// An agent that does not take note of the engine's end for so long is left for another one: the wrapper waits to end.
+const NOTED_WITHIN: Duration = Duration::from_secs(3);
 /// The first pause after every agent has failed.
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 /// The longest pause: an engine must not be unknown for longer than its agents need to come back.
@@ -74,8 +76,10 @@ enum Lost {
     Dial(#[from] dial::Error),
     #[error("{:?}: {}", .0.code(), .0.message())]
     Call(Box<tonic::Status>),
-    #[error("it has said nothing for {} s", SILENCE_LIMIT.as_secs())]
-    Silent,
+    #[error("it has said nothing for {} s", .0.as_secs())]
+    Silent(Duration),
+    #[error("it has not taken note of the engine's end within {} s", NOTED_WITHIN.as_secs())]
+    NotNoted,
     #[error("it has closed the connection")]
     Closed,
     #[error("it takes no messages")]
@@ -182,7 +186,8 @@ impl Session {
             let first = inbound.message().await?;
             Ok::<_, tonic::Status>((first, inbound))
         };
-        let answer = timeout(SILENCE_LIMIT, answer).await.map_err(|_| Lost::Silent)?;
+        let limit = if self.report.borrow().exit.is_some() { NOTED_WITHIN } else { SILENCE_LIMIT };
+        let answer = timeout(limit, answer).await.map_err(|_| Lost::Silent(limit))?;
         let (first, inbound) = answer.map_err(|status| Lost::Call(Box::new(status)))?;
         match first.ok_or(Lost::Closed)?.message {
             Some(to_engine::Message::Registered(registered)) => self.accept(target, registered).await?,
@@ -237,6 +242,7 @@ impl Session {
         let mut beats = interval(HEARTBEAT_PERIOD);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut silent_at = Instant::now() + SILENCE_LIMIT;
+        let mut noted_by = None;
         let mut sequence = 0;
         let mut said: Option<Report> = None;
         self.report.mark_changed();
@@ -247,7 +253,8 @@ impl Session {
                     silent_at = Instant::now() + SILENCE_LIMIT;
                     self.hear(heard, &outbound).await?;
                 }
-                () = sleep_until(silent_at) => return Err(Lost::Silent),
+                () = sleep_until(silent_at) => return Err(Lost::Silent(SILENCE_LIMIT)),
+                () = sleep_until(noted_by.unwrap_or(silent_at)), if noted_by.is_some() => return Err(Lost::NotNoted),
                 _ = beats.tick() => {
                     sequence += 1;
                     send(&outbound, from_engine::Message::Heartbeat(Heartbeat { sequence }))?;
@@ -257,6 +264,9 @@ impl Session {
                     let report = self.report.borrow_and_update().clone();
                     let new = news(said.as_ref(), &report);
                     new.into_iter().try_for_each(|message| send(&outbound, message))?;
+                    if report.exit.is_some() {
+                        noted_by = noted_by.or_else(|| Some(Instant::now() + NOTED_WITHIN));
+                    }
                     said = Some(report);
                 }
             }

@@ -19,8 +19,9 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-/// How long the end of the engine is offered to agents: a pod must be able to end when none is reachable.
-const EXIT_REPORT_LIMIT: Duration = Duration::from_secs(5);
+/// How long the end of the engine is offered to agents: three of them one after another may take their time to say nothing.
+/// A pod must be able to end when none is reachable.
+const EXIT_REPORT_LIMIT: Duration = Duration::from_secs(10);
 
 /// The exit code of a wrapper whose engine was not let start in time.
 const HELD_TOO_LONG: i32 = 76;

@@ -302,6 +302,24 @@ async fn the_exit_code_is_reported_until_it_is_noted() {
     assert!(noted_at.elapsed() < Duration::from_secs(2));
 }
 
+/// As one does that has just lost its leader, or whose node has gone without a word: the end is told to the next one, long
+/// before it would be left for its silence.
+#[tokio::test]
+async fn an_end_that_is_not_noted_is_told_to_another_agent() {
+    let mut agent = FakeAgent::start().await;
+    let wrapper = Wrapper::te(&[&agent], &[], &["sh", "-c", "sleep 0.5; exit 3"]);
+    let (mut first, _) = agent.running().await;
+    let exit = first.exit().await;
+    // It does not even answer, and is left as well.
+    let second = agent.opened().await;
+    let mut third = agent.opened().await;
+    third.admit().await;
+    assert_eq!(exit, third.exit().await);
+    third.say(NOTED).await;
+    assert_eq!(3, wrapper.code().await);
+    drop((first, second));
+}
+
 #[tokio::test]
 async fn a_pod_ends_even_if_nobody_notes_its_end() {
     let mut agent = FakeAgent::start().await;
