@@ -12,7 +12,10 @@ pub mod killed;
 
 use super::cluster::Cluster;
 use group::{Change, Group, server};
-use std::time::Duration;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use kube::Api;
+use kube::api::DeleteParams;
+use std::time::{Duration, Instant};
 
 /// The longest time without a commit where all could be told beforehand.
 const ORDINARY: Duration = Duration::from_millis(1500);
@@ -28,6 +31,9 @@ const CHANGES_OF_MIND: [Duration; 2] = [Duration::from_millis(100), Duration::fr
 
 /// How long it is looked that a server stays: longer than one needs that ends at once.
 const STAYED: Duration = Duration::from_secs(4);
+
+/// How soon a server ends that has nobody to wait for: long before one that waits in vain.
+const ENDED: Duration = Duration::from_secs(10);
 
 /// How long it is looked that nothing is done by itself: longer than an override takes.
 const UNDONE: Duration = Duration::from_secs(15);
@@ -62,6 +68,24 @@ pub fn grown_and_restarted(cluster: &mut Cluster) {
     assert_eq!(group.failed_hooks(), Vec::<String>::new());
     drained_by_hand(&group, cluster);
     group.judge();
+    deleted_with_all(cluster);
+}
+
+/// One that waits for the others ends once the StatefulSet is deleted: nobody comes back.
+fn deleted_with_all(cluster: &Cluster) {
+    let leader = cluster.raft_leader();
+    let others: Vec<String> = (0..3).map(server).filter(|other| *other != leader).collect();
+    let [away, deleted] = others.as_slice() else { panic!("{others:?}") };
+    let process = cluster.agent_of(away);
+    cluster.agent_of(away).signal("STOP");
+    cluster.delete_pod(deleted);
+    std::thread::sleep(STAYED / 2);
+    let began = Instant::now();
+    let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), cluster.namespace());
+    cluster.run(sets.delete("kaa-admin", &DeleteParams::default())).expect("deleted");
+    cluster.pod_gone(deleted);
+    process.signal("CONT");
+    assert!(began.elapsed() < ENDED, "{deleted} waited for another {:?}", began.elapsed());
 }
 
 /// One whose vote the others need stays until they do not.

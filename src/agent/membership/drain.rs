@@ -91,12 +91,13 @@ async fn until_unneeded(shared: &Shared) -> Drained {
             Ok(Ending::ForGood) if began(shared, asked).elapsed() > DRAIN => return Drained::StillVotes,
             Ok(Ending::Restart | Ending::ForGood) => tokio::time::sleep(LOOK).await,
         }
-        // It may be scaled again meanwhile.
+        // It may be scaled again meanwhile, or deleted with all that is in its namespace.
         let now = shared.admin_ordinals();
-        if now != shown
-            && let Ok(again) = read(shared).await
-        {
-            (shown, ending) = (now, Ok(again));
+        if now != shown {
+            match read(shared).await {
+                Err(_) if now.is_some() => {}
+                again => (shown, ending) = (now, again),
+            }
         }
     };
     *shared.leaving.lock().unwrap_or_else(PoisonError::into_inner) = None;
