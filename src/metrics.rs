@@ -363,6 +363,7 @@ pub fn command_name(command: &Command) -> &'static str {
         Command::ResumeResync => "resume_resync",
         Command::AdoptAnchor { .. } => "adopt_anchor",
         Command::AcceptLoss { .. } => "accept_loss",
+        Command::NoteVoters { .. } => "note_voters",
         Command::RestoreDomain(_) => "restore_domain",
         Command::SetValue { .. } => "set_value",
         Command::StopProcess { .. } => "stop_process",

@@ -12,6 +12,7 @@ pub mod evidence;
 pub mod gate;
 pub mod ids;
 pub mod invariants;
+mod outcome;
 mod pause;
 mod person;
 pub mod process;
@@ -20,6 +21,7 @@ pub mod server;
 pub mod snapshot;
 mod takeaway;
 pub mod version;
+pub mod voters;
 
 use archive::{Archive, ArchiveState};
 use audit::{Audit, Record, Subject};
@@ -36,6 +38,7 @@ use serde::{Deserialize, Serialize};
 use server::Server;
 use snapshot::Restored;
 use std::collections::BTreeMap;
+use voters::Voters;
 
 /// How many tombstones are kept beside the latest of each archive.
 pub const TOMBSTONE_CAPACITY: usize = 1000;
@@ -76,6 +79,9 @@ pub struct Domain {
     /// The last epoch for which it was noted that a person gave up what only others had.
     #[serde(default)]
     pub lossy_epoch: MembershipEpoch,
+    /// Who votes, as it was noted last.
+    #[serde(default)]
+    pub voters: Option<Voters>,
     /// The snapshot of another domain that it was founded from, if it was.
     #[serde(default)]
     pub restored: Option<Restored>,
@@ -158,6 +164,7 @@ impl Domain {
                 self.adopt_anchor(&actor, &known, anchor, &why, evidence)
             }
             Command::AcceptLoss { epoch, founder, at, lost } => self.accept_loss(&actor, epoch, founder, at, &lost),
+            Command::NoteVoters { voters, wanted } => self.note_voters(&actor, voters, wanted),
             Command::RestoreDomain(restore) => self.restore(&actor, *restore),
             Command::SetValue { key, value, expected } => self.set_value(&actor, key, value, &expected),
             Command::StopProcess { process, how } => self.stop_process(&actor, process, how),

@@ -127,6 +127,9 @@ async fn step(shared: &Shared, led_since: Instant) -> Result<(), String> {
     if let Err(why) = note_loss(shared).await {
         debug!("what was given up for this epoch is not noted yet: {why}");
     }
+    if let Err(why) = note_voters(shared).await {
+        debug!("who votes is not noted yet: {why}");
+    }
     let mut membership = shared.raft.membership();
     count_on_those_who_answer(shared, &mut membership).await;
     let current =
@@ -221,6 +224,24 @@ async fn note_loss(shared: &Shared) -> Result<(), String> {
     }
     shared.loss_noted.store(true, Ordering::Relaxed);
     Ok(())
+}
+
+/// How long the leader stays with a note before it looks at the voters again.
+const NOTE: Duration = Duration::from_millis(500);
+
+/// Has the audit trail say who votes, where that has changed: whoever leads then, and before it changes again.
+async fn note_voters(shared: &Shared) -> Result<(), String> {
+    let Some(voters) = shared.raft.settled_voters() else { return Ok(()) };
+    if shared.raft.read(|domain| domain.voters.as_ref().is_some_and(|known| known.are(&voters))) {
+        return Ok(());
+    }
+    let wanted = shared.admin_ordinals().map(|ordinals| ordinals.end - ordinals.start);
+    let noted = shared.propose(Role::RaftLeader, Command::NoteVoters { voters, wanted });
+    // It may be committed all the same, and shows then.
+    match tokio::time::timeout(NOTE, noted).await.map_err(|_| "no quorum in time".to_owned())?? {
+        Outcome::Refused(why) => Err(why.to_string()),
+        _ => Ok(()),
+    }
 }
 
 async fn admit_myself(shared: &Shared) -> Result<(), String> {

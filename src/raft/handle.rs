@@ -17,6 +17,7 @@ use kaa_core::domain::Domain;
 use kaa_core::domain::command::{Outcome, Request};
 use kaa_core::domain::ids::RaftId;
 use kaa_core::domain::version;
+use kaa_core::domain::voters::Voters;
 use kaa_core::membership::{LocalLog, Membership};
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{ClientWriteError, ForwardToLeader, LinearizableReadError, RaftError};
@@ -295,6 +296,11 @@ impl Handle {
     pub fn membership(&self) -> Membership {
         // Three heartbeats: one that has just ended is not counted on.
         status::membership(&self.metrics(), Duration::from_millis(3 * self.0.options.heartbeat_ms))
+    }
+
+    /// Who votes, where this server leads and nothing is under way.
+    pub fn settled_voters(&self) -> Option<Voters> {
+        status::voters(&self.metrics(), self.0.local.epoch)
     }
 
     /// The server that holds a log, and its address: as the domain has it, else as the membership does.

@@ -2,6 +2,7 @@
 
 use super::types::{LogId, Node, TypeConfig, bare_term};
 use kaa_core::domain::ids::{DomainId, MembershipEpoch, RaftId, ServerId};
+use kaa_core::domain::voters::Voters;
 use kaa_core::membership::overrule::Position;
 use kaa_core::membership::{LocalLog, Member, Membership};
 use openraft::metrics::{RaftMetrics, SerdeInstant};
@@ -202,4 +203,14 @@ pub(super) fn membership(metrics: &Metrics, recently: Duration) -> Membership {
         members: membership.nodes().map(member).collect(),
         settled: own_term && committed >= *metrics.membership_config.log_id(),
     }
+}
+
+/// Who votes, if this server leads, no change is under way, and their membership is committed.
+pub(super) fn voters(metrics: &Metrics, epoch: MembershipEpoch) -> Option<Voters> {
+    // Who has caught up does not matter here.
+    let Membership { halves, members, settled, .. } = membership(metrics, Duration::ZERO);
+    let [half] = halves.as_slice() else { return None };
+    let servers = half.iter().filter_map(|id| members.get(id)).map(|member| member.server.clone()).collect();
+    let since = index(*metrics.membership_config.log_id());
+    (settled && metrics.state.is_leader()).then_some(Voters { epoch, since, servers })
 }

@@ -120,6 +120,8 @@ pub fn scaled_down_and_up(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 3);
     let logs = group.logs();
     ordinary(group.scale(1));
+    let noted = "do not vote any more; the voters are kaa-admin-0; the StatefulSet wants 1 server";
+    cluster.says("explain server/kaa-admin-2", noted);
     ordinary(group.scale(3));
     group.lead_by_one_beyond(1);
     ordinary(group.scale(1));
@@ -208,6 +210,7 @@ pub fn api_server_killed(cluster: &mut Cluster) {
 pub fn half_of_two_lost(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 2);
     overridden(group.lose(1).overridden(&group));
+    cluster.says("explain domain", " began; kaa-admin-1 does not vote any more; the voters are kaa-admin-0");
     group.back_from_the_past(2);
     // It runs on, and goes on as it was, after the other side has overridden it.
     let (stopped, before) = (server(1), group.logs());

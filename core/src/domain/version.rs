@@ -67,6 +67,7 @@ impl Command {
             | Self::ResumeResync
             | Self::AdoptAnchor { .. }
             | Self::AcceptLoss { .. }
+            | Self::NoteVoters { .. }
             | Self::RestoreDomain(_) => Version(0, 1, 0),
         }
     }

@@ -9,13 +9,14 @@ use kaa_core::domain::archive::{Claim, Marker, Ordinal, RemovalReason};
 use kaa_core::domain::audit::Subject;
 use kaa_core::domain::command::{Actor, Command, Entry, Expected, Fence, Outcome, Request, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
-use kaa_core::domain::ids::{ArchiveId, Millis, RaftId, ResyncEpoch, SessionNumber, StartId, Uid};
+use kaa_core::domain::ids::{ArchiveId, MembershipEpoch, Millis, RaftId, ResyncEpoch, SessionNumber, StartId, Uid};
 use kaa_core::domain::invariants::{step_violations, violations};
 use kaa_core::domain::process::{
     About, EngineKind, EngineState, ExitReason, Identity, Registration, SessionState, Stop,
 };
 use kaa_core::domain::server::Server;
 use kaa_core::domain::snapshot::{FORMAT, Restore, Snapshot};
+use kaa_core::domain::voters::Voters;
 use kaa_core::observed::Observed;
 use kaa_core::observed::objects::{self, Container, Deployment, Ended, Owner, Pod, Running, StatefulSet};
 use kaa_core::resync::databases::wanted_by;
@@ -173,6 +174,7 @@ impl World {
             }
             "restore" => self.restore(&line),
             "admit" => self.admit(&line),
+            "voters" => self.voters(&line),
             "lead" => self.lead(&line),
             "register" => self.register(&line),
             "state" => self.state(&line),
@@ -320,6 +322,15 @@ impl World {
             joined: Millis(0),
         };
         self.propose(Role::RaftLeader, Command::AdmitServer { server })
+    }
+
+    /// `voters SERVER... since= [epoch=] [wanted=]`
+    fn voters(&mut self, line: &Line) -> String {
+        let servers = line.words[1..].iter().map(|server| (*server).into()).collect();
+        let epoch = MembershipEpoch(line.number("epoch", 1));
+        let voters = Voters { epoch, since: line.number("since", 0), servers };
+        let wanted = line.values.get("wanted").map(|wanted| wanted.parse().unwrap());
+        self.propose(Role::RaftLeader, Command::NoteVoters { voters, wanted })
     }
 
     fn lead(&mut self, line: &Line) -> String {

@@ -12,13 +12,14 @@ use kaa_core::domain::ids::{ArchiveId, MembershipEpoch, Millis, NodeId, RaftId, 
 use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration, Stop};
 use kaa_core::domain::server::Server;
 use kaa_core::domain::snapshot::{FORMAT, KeptArchive, KeptDatabase, KeptRemoval, Place, Restore, Snapshot};
+use kaa_core::domain::voters::Voters;
 use openraft::EntryPayload;
 use openraft::vote::RaftLeaderId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Every command by name: a new one fails to compile in `name`, and then the test until it has its line.
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 24] = [
     "FoundDomain",
     "AdmitServer",
     "BeginResync",
@@ -42,6 +43,7 @@ const NAMES: [&str; 23] = [
     "RemoveServer",
     "AcceptLoss",
     "RestoreDomain",
+    "NoteVoters",
 ];
 
 fn name(command: &Command) -> &'static str {
@@ -69,6 +71,7 @@ fn name(command: &Command) -> &'static str {
         Command::RemoveServer { .. } => 20,
         Command::AcceptLoss { .. } => 21,
         Command::RestoreDomain(_) => 22,
+        Command::NoteVoters { .. } => 23,
     }]
 }
 
@@ -242,6 +245,10 @@ fn commands() -> Vec<Command> {
             lost: "entries after 17 that only admin-1 may hold".to_owned(),
         },
         Command::RestoreDomain(Box::new(restore())),
+        Command::NoteVoters {
+            voters: Voters { epoch: MembershipEpoch(2), since: 70_000, servers: ["admin-0".into()].into() },
+            wanted: Some(1),
+        },
     ]
 }
 

@@ -1,0 +1,211 @@
+//! What the domain answers to a command.
+
+use super::ids::{
+    ArchiveId, ClusterName, DatabaseName, DomainId, MembershipEpoch, Millis, NodeId, RaftId, ResyncEpoch, ServerId,
+    SessionNumber, StartId, Uid,
+};
+use super::process::ExitReason;
+use serde::{Deserialize, Serialize};
+
+/// What the domain answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// Done.
+    Changed,
+    /// It was so already.
+    Unchanged,
+    /// The engine is known by these.
+    Registered(Registered),
+    /// The resync epoch is open.
+    ResyncBegun(ResyncEpoch),
+    /// Not done.
+    Refused(Refusal),
+}
+
+/// What an engine is told when it is registered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registered {
+    /// The domain.
+    pub domain: DomainId,
+    /// Its start id.
+    pub process: StartId,
+    /// Its node id.
+    pub node: NodeId,
+    /// A storage manager's archive.
+    pub archive: Option<ArchiveId>,
+    /// Its session.
+    pub session: SessionNumber,
+}
+
+/// Why a command was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// Nothing but the founding can be the first entry.
+    #[error("the domain is not founded yet")]
+    NotFounded,
+    /// The domain was founded as another.
+    #[error("the domain is founded already, as {0}")]
+    AlreadyFounded(DomainId),
+    /// Another agent has become resync leader since.
+    #[error("the proposal is of resync epoch {proposed}, the current one of cluster {cluster} is {current}")]
+    StaleResync {
+        /// Whose resync.
+        cluster: ClusterName,
+        /// The proposal's epoch.
+        proposed: ResyncEpoch,
+        /// The current one; 0 if there is none.
+        current: ResyncEpoch,
+    },
+    /// The Lease was acquired again since.
+    #[error("the lease was acquired {last} times already, this is acquisition {proposed}")]
+    StaleLease {
+        /// The proposal's count.
+        proposed: u64,
+        /// The last accepted one.
+        last: u64,
+    },
+    /// The Lease is another one, and nothing proves that the old one is gone.
+    #[error("the lease is another one, and nothing shows that the one before it is gone")]
+    LeaseReplaced,
+    /// No such server.
+    #[error("there is no server {0}")]
+    UnknownServer(ServerId),
+    /// A later membership was noted.
+    #[error("later voters are known: of epoch {epoch}, since entry {since}")]
+    StaleVoters {
+        /// The epoch of those that are known.
+        epoch: MembershipEpoch,
+        /// Since which entry they vote.
+        since: u64,
+    },
+    /// The server came back with another log.
+    #[error("server {server} holds log {raft_id} now")]
+    AnotherLog {
+        /// The server.
+        server: ServerId,
+        /// Its log.
+        raft_id: RaftId,
+    },
+    /// An engine speaks with the server.
+    #[error("process {process} has a live session with server {server}")]
+    ServerInUse {
+        /// The server.
+        server: ServerId,
+        /// The process.
+        process: StartId,
+    },
+    /// No such process lives.
+    #[error("there is no process {0}")]
+    UnknownProcess(StartId),
+    /// The process that asks to be known has exited.
+    #[error("process {process} has exited at {at}: {reason}")]
+    Exited {
+        /// The process.
+        process: StartId,
+        /// When.
+        at: Millis,
+        /// Why.
+        reason: ExitReason,
+    },
+    /// Another container claims to be the process.
+    #[error("process {0} is another container")]
+    AnotherIdentity(StartId),
+    /// The session that is meant is over.
+    #[error("process {process} is in session {current}, not {proposed}")]
+    AnotherSession {
+        /// The process.
+        process: StartId,
+        /// The session that was meant.
+        proposed: SessionNumber,
+        /// The current one.
+        current: SessionNumber,
+    },
+    /// A report came by a session that is lost.
+    #[error("session {session} of process {process} is lost")]
+    SessionLost {
+        /// The process.
+        process: StartId,
+        /// The session.
+        session: SessionNumber,
+    },
+    /// A live session outweighs what Kubernetes says.
+    #[error("process {0} has a live session")]
+    SessionLive(StartId),
+    /// The object belongs to another cluster's resync.
+    #[error("it belongs to cluster {0}")]
+    AnotherCluster(ClusterName),
+    /// No such archive.
+    #[error("there is no archive {0}")]
+    UnknownArchive(ArchiveId),
+    /// The archive has moved to another claim.
+    #[error("archive {archive} is on another claim than the one meant")]
+    AnotherClaim {
+        /// The archive.
+        archive: ArchiveId,
+    },
+    /// A process is on the archive.
+    #[error("archive {archive} is in use by process {process}")]
+    ArchiveInUse {
+        /// The archive.
+        archive: ArchiveId,
+        /// The process.
+        process: StartId,
+    },
+    /// Purge comes after removal.
+    #[error("archive {0} is not removed")]
+    NotRemoved(ArchiveId),
+    /// A person has paused the resync.
+    #[error("the resync is paused by {by}: {why}")]
+    Paused {
+        /// Who.
+        by: String,
+        /// Why.
+        why: String,
+    },
+    /// The database still has an archive, be it removed.
+    #[error("database {database} still has archive {archive}")]
+    HasArchive {
+        /// The database.
+        database: DatabaseName,
+        /// One of its archives.
+        archive: ArchiveId,
+    },
+    /// The database still has a process.
+    #[error("database {database} still has process {process}")]
+    HasProcess {
+        /// The database.
+        database: DatabaseName,
+        /// One of its processes.
+        process: StartId,
+    },
+    /// The domain is anchored by another Lease than the one meant.
+    #[error("the domain is anchored by the lease with uid {0}")]
+    AnotherAnchor(Uid),
+    /// A database keeps its last archive.
+    #[error("archive {0} is the last of its database")]
+    LastArchive(ArchiveId),
+    /// The volume's marker names another database's archive.
+    #[error("the volume holds archive {0}, which is of another database")]
+    AnotherDatabase(ArchiveId),
+    /// The volume's marker names another domain.
+    #[error("the volume belongs to domain {0}; take its marker away to use it here")]
+    ForeignVolume(DomainId),
+    /// A transaction engine came before any storage manager.
+    #[error("there is no database {0} yet: a storage manager has to come first")]
+    NoDatabase(DatabaseName),
+    /// The evidence does not prove what the command rests on.
+    #[error("nothing read proves that {0}")]
+    Unproven(String),
+    /// What rests on nothing but a person's word needs a person.
+    #[error("only a person may ask for this")]
+    OnlyAPerson,
+    /// Something is there already.
+    #[error("the domain is not empty, it has {0}: a snapshot is restored into one that was founded and not used yet")]
+    NotEmpty(String),
+    /// The snapshot is of another format, or contradicts itself.
+    #[error("the snapshot cannot be restored: {0}")]
+    Unsound(String),
+    /// The value is another one.
+    #[error("the value is another one")]
+    AnotherValue(Option<String>),
+}
