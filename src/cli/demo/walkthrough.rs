@@ -55,6 +55,8 @@ impl<'a> Walkthrough<'a> {
             self.lose_engines().await?;
             if round == 0 {
                 self.with_the_admin_servers().await?;
+                // The one that left may have led the resync.
+                self.domain.led().await?;
             }
             if round == 0 && rounds > 0 {
                 self.tell(&format!("The same {rounds} times more without words, for the times."))?;
