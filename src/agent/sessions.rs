@@ -108,7 +108,7 @@ pub async fn bind(shared: Arc<Shared>) {
     }
 }
 
-/// How the engines here would register again, unchanged, whose archive is on a claim that is not known.
+/// How the engines here would register again, unchanged, of whose pods nobody has read on which claim their archive is.
 fn unbound(shared: &Shared) -> Vec<Registration> {
     let server = &shared.config.server;
     shared.raft.read(|domain| {
@@ -119,7 +119,7 @@ fn unbound(shared: &Shared) -> Vec<Registration> {
         });
         let unbound = here.filter_map(|process| {
             let archive = domain.archives.get(&process.archive?)?;
-            archive.claim.is_none().then(|| Registration {
+            (archive.claim.is_none() || process.claim_unread).then(|| Registration {
                 database: process.database.clone(),
                 kind: process.kind,
                 cluster: process.cluster.clone(),

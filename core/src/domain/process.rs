@@ -44,6 +44,9 @@ pub struct Process {
     /// How new a storage manager said that its data is, while nothing let its engine start since.
     #[serde(default)]
     pub history: Option<u64>,
+    /// Set while nobody has read of its pod which claim it mounts: the known one of its archive may be another.
+    #[serde(default)]
+    pub claim_unread: bool,
 }
 
 /// How a process is asked to end; the later one is the harder.

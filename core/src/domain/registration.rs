@@ -68,6 +68,7 @@ impl Domain {
             registered: self.time,
             stop: None,
             history: None,
+            claim_unread: asked.kind == EngineKind::Sm && asked.claim.is_none(),
         };
         let mut subjects = vec![Subject::Process(id), Subject::Database(process.database.clone())];
         subjects.extend(archive.map(Subject::Archive));
@@ -128,20 +129,26 @@ impl Domain {
         Ok(Outcome::Registered(self.registered(id, node, archive, session)))
     }
 
-    /// Binds the archive of a process whose pod could not be read when it registered. Where another process is in the way
-    /// nothing is done: it is asked again.
+    /// Binds the archive of a process whose pod could not be read when it registered, also if a claim of it is known: the
+    /// volume may have been restored under another one. Where another process is in the way nothing is done: it is asked
+    /// again. Once it was read it stays: a claim that has the name later is not the one that the pod mounts.
     fn learn_claim(&mut self, actor: &Actor, process: StartId, asked: &Registration) {
         let (Some(claim), Some(id)) = (&asked.claim, self.processes.get(&process).and_then(|known| known.archive))
         else {
             return;
         };
-        if self.archives.get(&id).is_none_or(|archive| archive.claim.is_some()) {
+        let (archive, reads) = (self.archives.get(&id), self.processes.get(&process).is_some_and(|it| it.claim_unread));
+        if archive.is_none_or(|archive| archive.claim.is_some() && !reads) {
             return;
         }
         let mut others = self.others_on(id, Some(claim));
         others.extend(self.replaced_by(&asked.cluster, claim));
+        others.retain(|other| *other != id);
         if others.into_iter().all(|other| self.process_on(other).is_none()) {
             self.settle_archive(actor, Found::Known(id), asked);
+            if let Some(process) = self.processes.get_mut(&process) {
+                process.claim_unread = false;
+            }
         }
     }
 
