@@ -8,10 +8,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed step ends the run")]
 
-#[path = "../tests/e2e/cluster.rs"]
+#[path = "../tests/it/domain/cluster.rs"]
 #[allow(dead_code)]
 mod cluster;
-#[path = "../tests/e2e/masks.rs"]
+#[path = "../tests/it/domain/masks.rs"]
 mod masks;
 
 use cluster::{Cluster, Disturb};

@@ -9,7 +9,6 @@ mod joint;
 mod killed;
 mod power;
 mod recorder;
-mod seed;
 mod storage;
 mod volumes;
 
@@ -24,10 +23,10 @@ use recorder::Recorder;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Once};
-use std::time::Duration;
+use testkit::eventually_async;
+use testkit::wait::is;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
 
 /// An agent without the rest: a volume, a Raft, a port.
 struct Agent {
@@ -185,9 +184,5 @@ fn free_address() -> String {
 
 /// Waits until something is so, and panics if that takes too long.
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(15);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        sleep(Duration::from_millis(20)).await;
-    }
+    eventually_async(what, async || is(is_so())).await;
 }

@@ -1,6 +1,15 @@
-//! Everything that needs the executable, in one test binary.
+//! Everything that needs the executable or whole agents, in one test binary. `docs/testing.md` says in which tier a test
+//! is: what starts processes stands in a module `real` (with `cargo test`), `ci` (`.ci/run`) or `long` (`.ci/long`);
+//! `cargo t` plays all that stands in none of these.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used, missing_docs, reason = "a test's panic is its verdict")]
 
-mod engine;
+mod domain;
+mod e2e;
+mod engine {
+    mod real;
+}
+mod faults;
+mod sim;
 mod tidy;
+mod transcript;

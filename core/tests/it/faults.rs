@@ -3,7 +3,8 @@
 //!
 //! Each sequence runs twice: with its faults, judged after every command against what was true when its evidence was read;
 //! and as a reference without any, where everybody sees everything at once. When the faults end, both must come to the same
-//! rest. Each has a seed of its own: `KAA_SEED=n KAA_SEQUENCES=1` runs one again, `KAA_SEQUENCES=n` runs more.
+//! rest. Each has a seed of its own: `KAA_SEED=n KAA_SEQUENCES=1` runs one again, `KAA_SEQUENCES=n` runs so many
+//! instead of those of the tier.
 
 mod engines;
 mod judge;
@@ -16,14 +17,13 @@ use leader::Watch;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 use run::Run;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
+use testkit::chance::number;
+use testkit::tier;
 
 /// Agents that lead, or led, the resync.
 const LEADERS: usize = 3;
-/// Sequences that are tried unless `KAA_SEQUENCES` says otherwise.
-const SEQUENCES: u64 = 10_000;
 /// Steps of the longest.
 const STEPS: usize = 60;
 
@@ -196,16 +196,11 @@ fn sequence(seed: u64) -> Result<bool, String> {
     }
 }
 
-fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number")))
-}
-
 #[test]
 fn whatever_fails_nothing_is_taken_away_wrongly_and_the_end_is_the_same() {
-    let count = number("KAA_SEQUENCES").unwrap_or(SEQUENCES);
+    let count = number("KAA_SEQUENCES").unwrap_or(tier().of(300, 1_000, 10_000, 200_000));
     // New ones with every run: what is never tried is never found.
-    let first = number("KAA_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    let first = number("KAA_SEED").unwrap_or_else(testkit::chance::fresh);
     eprintln!("KAA_SEED={first} KAA_SEQUENCES={count}");
     let (next, complete) = (AtomicU64::new(0), AtomicU64::new(0));
     let failure = std::sync::Mutex::new(None);
@@ -221,7 +216,9 @@ fn whatever_fails_nothing_is_taken_away_wrongly_and_the_end_is_the_same() {
                     match sequence(seed) {
                         Ok(whole) => drop(complete.fetch_add(whole.into(), Ordering::Relaxed)),
                         Err(told) => {
-                            *failure.lock().unwrap() = Some(format!("KAA_SEED={seed} KAA_SEQUENCES=1: {told}"))
+                            let again =
+                                format!("KAA_SEED={seed} KAA_SEQUENCES=1 cargo test -p kaa-core --test it whatever");
+                            *failure.lock().unwrap() = Some(format!("{told}\nagain: {again}"))
                         }
                     }
                 }

@@ -1,5 +1,6 @@
 //! Readable cases: each file of `tests/data` is a script of what Kubernetes, engines and people do, with what the domain
-//! answers and the next pass would propose. `UPDATE=1 cargo test -p kaa-core` rewrites the answers.
+//! answers and the next pass would propose. Each is a test of its own: `cargo test -p kaa-core --test it
+//! case::claim_deleted`. `UPDATE=1 cargo test -p kaa-core` rewrites the answers.
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its verdict")]
 
@@ -12,25 +13,84 @@ mod sequences;
 mod set_aside;
 mod stating;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// One test for each file.
+macro_rules! cases {
+    ($($name:ident)*) => {
+        const CASES: &[&str] = &[$(stringify!($name)),*];
+        mod case {
+            $(
+                #[test]
+                fn $name() {
+                    super::comes_out_as_written(stringify!($name));
+                }
+            )*
+        }
+    };
+}
+
+cases! {
+    adopted
+    another_uid
+    claim_deleted
+    claim_learned
+    claim_replaced
+    claim_replaced_scaled_down
+    claim_restored_unread
+    claims_vanished_unseen
+    cold_start
+    container_taken_for_another
+    database_deleted
+    database_deleted_and_back
+    database_of_two_clusters
+    fencing
+    first_light
+    held_back
+    never_ran
+    people
+    pod_gone
+    restored
+    scale_down
+    second_line
+    server_removed
+    voters
+    what_if_admin_servers
+    what_if_delete
+    what_if_scale
+    what_if_unknown
+    workloads
+}
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
+}
+
+fn comes_out_as_written(case: &str) {
+    let file = directory().join(case.replace('_', "-")).with_extension("txt");
+    let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let answered = script::run(&text);
+    if std::env::var_os("UPDATE").is_some() {
+        return std::fs::write(&file, &answered).unwrap();
+    }
+    let mut lines = text.lines().zip(answered.lines()).enumerate();
+    let first = lines.find(|(_, (written, got))| written != got);
+    let told = first.map(|(number, (written, got))| format!("line {}:\n- {written}\n+ {got}", number + 1));
+    assert!(
+        answered == text,
+        "{} comes out otherwise (UPDATE=1 rewrites it), {}",
+        file.display(),
+        told.unwrap_or("at its end".to_owned())
+    );
+}
 
 #[test]
-fn every_case_comes_out_as_written() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
-    let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+fn every_file_is_a_case() {
+    let name = |entry: std::io::Result<std::fs::DirEntry>| {
+        let path = entry.unwrap().path();
+        path.file_stem().unwrap().to_string_lossy().replace('-', "_")
+    };
+    let mut files: Vec<String> = std::fs::read_dir(directory()).unwrap().map(name).collect();
     files.sort();
-    assert!(files.len() >= 5, "the cases are missing");
-    let mut wrong = Vec::new();
-    for file in files {
-        let text = std::fs::read_to_string(&file).unwrap();
-        let answered = script::run(&text);
-        if std::env::var_os("UPDATE").is_some() {
-            std::fs::write(&file, &answered).unwrap();
-        } else if answered != text {
-            let lines = text.lines().zip(answered.lines()).enumerate();
-            let first = lines.into_iter().find(|(_, (written, got))| written != got);
-            wrong.push(format!("{}: {first:?}", file.display()));
-        }
-    }
-    assert!(wrong.is_empty(), "came out otherwise (UPDATE=1 rewrites):\n{}", wrong.join("\n"));
+    assert_eq!(files, CASES, "the list in main.rs, in order");
 }

@@ -161,7 +161,7 @@ fn forecast(world: &World, replicas: u8) -> Vec<String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: testkit::tier().of(200, 500, 2_000, 20_000), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn what_if_tells_what_scaling_then_does(steps in prop::collection::vec(step(), 1..40), replicas in 0..4u8) {

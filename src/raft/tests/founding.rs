@@ -4,7 +4,6 @@
 
 use super::power::Held;
 use super::recorder::{Recorder, Unsynced};
-use super::seed::Chance;
 use super::{Agent, anchor, found_domain, found_on, free_address, node, options, start, until};
 use crate::raft::backend::{Engine, Op};
 use crate::raft::types::{Entry, LogId, SnapshotMeta, TypeConfig, Vote, first_term};
@@ -20,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use tempfile::{TempDir, tempdir};
+use testkit::Chance;
 
 /// Others that voted in the epoch before.
 const OTHERS: [u64; 2] = [7, 8];

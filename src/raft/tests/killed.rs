@@ -3,7 +3,6 @@
 //!
 //! The process is this test's executable, which runs one ignored test. `KAA_KILLS` says how often, `KAA_SEED` when.
 
-use super::seed::{Chance, number};
 use super::{Agent, anchor, node, start, value};
 use crate::raft::backend::Engine;
 use crate::raft::{Role, Volume};
@@ -15,6 +14,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tempfile::tempdir;
+use testkit::Chance;
+use testkit::chance::number;
 
 const DIR: &str = "KAA_TEST_WRITER_DIR";
 const ENGINE: &str = "KAA_TEST_WRITER_STORE";

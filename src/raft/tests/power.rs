@@ -7,7 +7,6 @@
 //! `KAA_SEED` replays a run, `KAA_POWER_ROUNDS` makes it longer (each round has 30 cuts).
 
 use super::recorder::{Lie, Recorder, Unsynced};
-use super::seed::{Chance, number};
 use super::{anchor, node, request, value};
 use crate::raft::handle::sentence;
 use crate::raft::snapshot::{self, Pointer};
@@ -28,6 +27,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use tempfile::{TempDir, tempdir};
+use testkit::Chance;
+use testkit::chance::number;
 
 const CUTS: usize = 30;
 const CHANGES: usize = 14;

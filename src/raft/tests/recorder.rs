@@ -4,7 +4,6 @@
 //! names and bytes and which of it was synced; [`Recorder::cut`] makes, in another directory, what a machine could find
 //! after a loss of power: all that was synced, and of the rest nothing, all, or whichever sectors chance lets through.
 
-use super::seed::Chance;
 use crate::raft::disk::{Disk, Output};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,6 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use testkit::Chance;
 
 /// What a disk writes whole or not at all.
 const SECTOR: usize = 512;

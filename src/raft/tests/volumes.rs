@@ -1,7 +1,6 @@
 //! What happens to a volume between two runs of Raft.
 
 use super::recorder::Recorder;
-use super::seed::{Chance, number};
 use super::{Agent, anchor, found, free_address, node, start};
 use crate::raft::backend::{Backend, Engine, Op, Redb};
 use crate::raft::disk::Local;
@@ -17,6 +16,8 @@ use std::error::Error as _;
 use std::path::Path;
 use std::sync::Arc;
 use tempfile::tempdir;
+use testkit::Chance;
+use testkit::chance::number;
 
 fn file(dir: &Path) -> std::path::PathBuf {
     dir.join("log/raft.redb")

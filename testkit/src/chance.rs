@@ -1,0 +1,54 @@
+//! Random numbers that can be replayed: every random test prints its seed, and `KAA_SEED` replays it.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// SplitMix64: the same numbers for a seed, whatever becomes of the libraries.
+#[derive(Clone, Debug)]
+pub struct Chance(u64);
+
+impl Chance {
+    /// By `KAA_SEED`, or by a new seed. The seed is printed, and so is part of what a failing test shows.
+    pub fn new(test: &str) -> Self {
+        let seed = number("KAA_SEED").unwrap_or_else(fresh);
+        eprintln!("{test}: KAA_SEED={seed}");
+        Self(seed)
+    }
+
+    /// By this seed.
+    pub fn of(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// From 0 up to, not including, `end`, which is not 0.
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.number() % end as u64) as usize
+    }
+
+    /// True or false.
+    pub fn coin(&mut self) -> bool {
+        self.number() & 1 == 1
+    }
+}
+
+/// A seed that nobody chose.
+pub fn fresh() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// A number in an environment variable; `None` where it is not set.
+///
+/// # Panics
+/// Where it is set to something else.
+pub fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number")))
+}

@@ -1,0 +1,6 @@
+//! A whole domain as processes on a Kubernetes, and those who use it.
+
+pub mod clients;
+pub mod cluster;
+pub mod masks;
+pub mod processes;

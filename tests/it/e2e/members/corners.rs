@@ -1,0 +1,346 @@
+//! The anchor or a volume is lost or turned back, a second set of agents or a second process comes along, and those whose
+//! log was given up run on: there is never a second domain, nobody mixes with another, and what is wrong is said.
+
+use super::group::{Group, server};
+use super::{UNDONE, overridden};
+use crate::domain::cluster::Cluster;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kaa::demo::install;
+use kaa::demo::manifests::{self, Part};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+/// How soon an agent that cannot have its volume has to say so and end.
+const SOON: Duration = Duration::from_secs(20);
+
+fn leases(cluster: &Cluster) -> Api<Lease> {
+    Api::namespaced(cluster.client(), cluster.namespace())
+}
+
+/// What an anchor says, if it is there.
+fn anchor_of(cluster: &Cluster, domain: &str) -> Option<BTreeMap<String, String>> {
+    let named = kube::api::ListParams::default().fields(&format!("metadata.name={domain}-default-anchor"));
+    let found = cluster.run(leases(cluster).list(&named)).expect("the leases");
+    found.items.into_iter().next().map(|lease| lease.metadata.annotations.unwrap_or_default())
+}
+
+fn anchor(cluster: &Cluster) -> Option<BTreeMap<String, String>> {
+    anchor_of(cluster, "kaa")
+}
+
+fn rewrite_anchor(cluster: &Cluster, annotations: &BTreeMap<String, String>) {
+    let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+    let asked = async { leases(cluster).patch("kaa-default-anchor", &PatchParams::default(), &patch).await };
+    cluster.run(asked).expect("the anchor is rewritten");
+}
+
+/// A server loses its volume, and its pod begins anew with an empty one.
+fn wipe(cluster: &Cluster, server: &str) {
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client(), cluster.namespace());
+    let name = format!("raftlog-{server}");
+    let uid = |claim: PersistentVolumeClaim| claim.metadata.uid;
+    let before = uid(cluster.run(claims.get(&name)).expect("the claim"));
+    let pod = cluster.pod_uid(server);
+    cluster.run(claims.delete(&name, &DeleteParams::default())).expect("deleted");
+    cluster.force_delete_pod(server);
+    cluster
+        .wait(&format!("claim {name} to be another one"), |c| c.run(claims.get(&name)).is_ok_and(|c| uid(c) != before));
+    cluster.pod_replaced(server, &pod);
+}
+
+/// Waits until a server says so at its readiness probe.
+fn says(group: &Group<'_>, server: &str, what: &str) {
+    group.until(&format!("{server} to say '{what}'"), || {
+        let said = group.readiness(server).ok_or("no answer")?;
+        if said.contains(what) { Ok(()) } else { Err(said) }
+    });
+}
+
+fn writes_go_on(group: &Group<'_>) {
+    let writes = group.acknowledged();
+    group.until("more writes", || if group.acknowledged() > writes + 5 { Ok(()) } else { Err("none".to_owned()) });
+}
+
+/// The first server comes with an empty volume, which is how a domain begins: but there is one.
+pub fn first_wiped(cluster: &mut Cluster) {
+    let group = Group::watched(cluster, 3);
+    let (founded, first) = (anchor(cluster), group.logs()[&server(0)].clone());
+    let change = group.begin("kaa-admin-0 wiped");
+    wipe(cluster, &server(0));
+    group.whole(change, 3);
+    let second = group.logs()[&server(0)].clone();
+    assert_ne!(second, first, "it is a new member");
+    let change = group.begin("kaa-admin-0 wiped, all others down");
+    let others = [server(1), server(2)];
+    let processes: Vec<_> = others.iter().map(|other| cluster.agent_of(other)).collect();
+    group.stop(&others);
+    wipe(cluster, &server(0));
+    says(&group, &server(0), "not a member yet");
+    let writes = group.acknowledged();
+    nobody_founds(cluster, &founded);
+    assert_eq!(group.acknowledged(), writes, "nobody commits");
+    processes.into_iter().for_each(|process| process.signal("CONT"));
+    group.whole(change, 3);
+    assert_ne!(group.logs()[&server(0)], second, "it is a new member");
+    group.judge();
+}
+
+/// Looks on for a while: the anchor stays as it is.
+fn nobody_founds(cluster: &Cluster, anchor_is: &Option<BTreeMap<String, String>>) {
+    let began = Instant::now();
+    while began.elapsed() < UNDONE {
+        assert_eq!(anchor(cluster), *anchor_is, "nobody founds");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
+/// Agents that run say so and go on; an empty first server founds nothing while another answers, nor while the Lease of
+/// the resync is there. A person makes it again.
+pub fn anchor_deleted(cluster: &mut Cluster) {
+    let group = Group::watched(cluster, 3);
+    let change = group.begin("the anchor deleted");
+    let first = group.logs()[&server(0)].clone();
+    let deleted = async { leases(cluster).delete("kaa-default-anchor", &DeleteParams::default()).await };
+    cluster.run(deleted).expect("deleted");
+    (0..3).for_each(|ordinal| says(&group, &server(ordinal), "the lease kaa-default-anchor is gone"));
+    writes_go_on(&group);
+    wipe(cluster, &server(0));
+    says(&group, &server(0), "there is no anchor, but kaa-admin-");
+    nobody_founds(cluster, &None);
+    writes_go_on(&group);
+    let others = [server(1), server(2)];
+    let processes: Vec<_> = others.iter().map(|other| cluster.agent_of(other)).collect();
+    group.stop(&others);
+    says(&group, &server(0), "there is no anchor, but the lease kaa-default-resync is of a domain that was here");
+    nobody_founds(cluster, &None);
+    processes.into_iter().for_each(|process| process.signal("CONT"));
+    writes_go_on(&group);
+    group.within(&server(1), "adopt --because deleted-by-hand").expect("the anchor is made again");
+    group.whole(change, 3);
+    assert_ne!(group.logs()[&server(0)], first, "it is a new member");
+    group.judge();
+}
+
+/// As by an API server that was restored from a copy: those that run go on, one that restarts does not start, nor does an
+/// empty one get in, until it is put right.
+pub fn anchor_turned_back(cluster: &mut Cluster) {
+    let mut group = Group::watched(cluster, 2);
+    let old = anchor(cluster).expect("an anchor");
+    overridden(group.lose(1).overridden(&group));
+    group.scale(3);
+    let now = anchor(cluster).expect("an anchor");
+    let change = group.begin("the anchor turned back");
+    rewrite_anchor(cluster, &old);
+    (0..3).for_each(|ordinal| says(&group, &server(ordinal), "the anchor was turned back to epoch 1"));
+    writes_go_on(&group);
+    let pod = cluster.pod_uid(&server(2));
+    cluster.delete_pod(&server(2));
+    cluster.pod_replaced(&server(2), &pod);
+    says(&group, &server(2), "the anchor is of epoch 1: it was turned back");
+    writes_go_on(&group);
+    wipe(cluster, &server(2));
+    says(&group, &server(2), "not a member yet");
+    nobody_founds(cluster, &Some(old));
+    writes_go_on(&group);
+    rewrite_anchor(cluster, &now);
+    group.whole(change, 3);
+    group.judge();
+}
+
+/// A second process on a volume says whose it is and ends; the first one goes on.
+pub fn two_processes_on_one_volume(cluster: &mut Cluster) {
+    let group = Group::watched(cluster, 1);
+    let change = group.begin("a second process on the volume of kaa-admin-0");
+    let mut second = Command::new(env!("CARGO_BIN_EXE_kaa"));
+    let mut second = second.arg("agent").env_clear().envs(cluster.environment_of(&server(0))).spawn().unwrap();
+    let began = Instant::now();
+    let ended = loop {
+        match second.try_wait().unwrap() {
+            Some(status) => break status,
+            None if began.elapsed() > SOON => {
+                second.kill().unwrap();
+                panic!("two agents run on one volume");
+            }
+            None => std::thread::sleep(Duration::from_millis(50)),
+        }
+    };
+    assert!(!ended.success(), "{ended}");
+    writes_go_on(&group);
+    group.whole(change, 1);
+    group.judge();
+}
+
+/// All of the manifests of the first set of agents by other names, for the domain of a name.
+fn other_agents(cluster: &Cluster, domain: &str) -> Vec<Value> {
+    let objects = manifests::objects(Part::Base, cluster.namespace()).unwrap();
+    let renamed = objects.into_iter().map(|object| {
+        let text = object.to_string().replace("kaa-admin", "kaa-other");
+        let text = text.replace(r#"name":"kaa""#, r#"name":"kaa-other""#);
+        let text = text.replace("kaa-default-", &format!("{domain}-default-"));
+        let mut object: Value = serde_json::from_str(&text).unwrap();
+        if object["kind"] == "StatefulSet" {
+            object["spec"]["replicas"] = json!(1);
+            let pod = &mut object["spec"]["template"]["spec"];
+            pod["securityContext"] = json!({"runAsUser": 0});
+            pod["containers"][0]["image"] = json!(cluster.image());
+            pod["containers"][0]["env"].as_array_mut().unwrap().push(json!({"name": "KAA_DOMAIN", "value": domain}));
+            for volume in pod["volumes"].as_array_mut().unwrap() {
+                volume["secret"]["secretName"] = json!("kaa-admin-tls");
+            }
+        }
+        object
+    });
+    renamed.collect()
+}
+
+/// Two StatefulSets in one namespace, with certificates of one authority. Of the same domain by name: the second gets
+/// nowhere. Of another one: it founds that, and neither has a server of the other.
+pub fn two_sets_of_agents(cluster: &mut Cluster) {
+    const OTHER: &str = "kaa-other-0";
+    let mut group = Group::watched(cluster, 1);
+    let founded = anchor(cluster);
+    let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), cluster.namespace());
+    for domain in ["kaa", "other"] {
+        let change = group.begin(&format!("a second statefulset for domain {domain}"));
+        cluster.run(install::apply(&cluster.client(), &other_agents(cluster, domain))).expect("applied");
+        if domain == "kaa" {
+            says(&group, OTHER, "not a member yet");
+            nobody_founds(cluster, &founded);
+        } else {
+            says(&group, OTHER, "readyz check passed");
+            let theirs = anchor_of(cluster, "other").expect("an anchor of their own");
+            assert_ne!(theirs["kaa.dev/domain"], founded.as_ref().expect("an anchor")["kaa.dev/domain"]);
+            assert_eq!(group.known_to(OTHER), [OTHER]);
+        }
+        assert_eq!(group.logs().into_keys().collect::<Vec<_>>(), [server(0)]);
+        group.whole(change, 1);
+        if domain == "kaa" {
+            cluster.run(sets.delete("kaa-other", &DeleteParams::default())).expect("deleted");
+            cluster.pod_gone(OTHER);
+            cluster.delete_claim(&format!("raftlog-{OTHER}"));
+        }
+    }
+    // Each follows its own.
+    group.scale(2);
+    assert_eq!(group.known_to(OTHER), [OTHER]);
+    assert_eq!(anchor(cluster), founded);
+    group.judge();
+}
+
+/// Asks the first server to go on without the others, until it does.
+pub(super) fn recovered(group: &Group<'_>, from: u64) {
+    group.until("the next epoch, however often a person has to ask", || {
+        if group.epoch() == from {
+            group.recover(&server(0), "--accept-data-loss --yes").map(drop)?;
+        }
+        if group.epoch() > from { Ok(()) } else { Err("it is said to be done".to_owned()) }
+    });
+}
+
+/// Those whose logs a person gave up were only stopped, and go on while the founder waits for their end: they set their
+/// logs aside, which is as good.
+pub fn given_up_and_continued(cluster: &mut Cluster) {
+    let group = Group::watched(cluster, 3);
+    // What it has acknowledged is in its own log: so nothing acknowledged is lost, and that can be judged.
+    group.lead_by(0);
+    let before = group.logs();
+    let change = group.begin("two of three stopped, recover, and going on later");
+    let lost = [server(1), server(2)];
+    let processes: Vec<_> = lost.iter().map(|lost| cluster.agent_of(lost)).collect();
+    group.stop(&lost);
+    recovered(&group, change.epoch());
+    says(&group, &server(0), "is still there");
+    let writes = group.acknowledged();
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(group.acknowledged(), writes, "nobody commits while an old process may");
+    processes.into_iter().for_each(|process| process.signal("CONT"));
+    change.overridden(&group);
+    let now = group.logs();
+    for server in &lost {
+        assert_ne!(now[server], before[server], "{server} has a new log");
+        let kept = group.set_aside(server);
+        assert!(kept.iter().any(|kept| kept.ends_with(&format!("-{}", before[server]))), "{server}: {kept:?}");
+    }
+    group.judge();
+}
+
+/// A process that Kubernetes knows nothing of.
+struct Unseen(Child);
+
+impl Unseen {
+    fn start(environment: BTreeMap<String, String>) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kaa"));
+        Self(command.arg("agent").env_clear().envs(environment).spawn().unwrap())
+    }
+}
+
+impl Drop for Unseen {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        self.0.wait().unwrap();
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() {
+            copy(&from, &to);
+        } else {
+            std::fs::copy(from, to).unwrap();
+        }
+    }
+}
+
+/// The process of a pod that is gone by every word of Kubernetes comes back on its old volume, after a person gave up what
+/// was on it. It has passed the gate as that pod, so it starts at once: it hears of the later epoch and sets its log aside.
+pub fn given_up_and_brought_back(cluster: &mut Cluster) {
+    let mut group = Group::watched(cluster, 3);
+    // What it has acknowledged is in its own log: so nothing acknowledged is lost, and that can be judged.
+    group.lead_by(0);
+    let (old, log) = (server(2), group.logs()[&server(2)].clone());
+    let mut environment: BTreeMap<String, String> = cluster.environment_of(&old).into_iter().collect();
+    // The files of its pod go with it.
+    for (name, value) in cluster.environment_of(&server(0)) {
+        if ["HOME", "KAA_CREDENTIALS_FILE", "KAA_TLS_DIR", "KUBECONFIG"].contains(&name.as_str()) {
+            environment.insert(name, value);
+        }
+    }
+    environment.remove("EMBEDDED_CONTAINER");
+    let volume = cluster.files().join("old-volume");
+    group.stop(&[server(1), server(2)]);
+    copy(&group.volume(&old), &volume);
+    environment.insert("KAA_DATA_DIR".to_owned(), volume.display().to_string());
+    let change = group.lose(1);
+    recovered(&group, change.epoch());
+    change.overridden(&group);
+    let began = group.begin("a process of the past");
+    // Kubernetes says that the pod is gone before its process is: it has the addresses until then.
+    let address = environment["KAA_LISTEN_HTTP"].clone();
+    group.until("the process of the pod that is gone to end", || {
+        std::net::TcpListener::bind(&address).map(drop).map_err(|error| format!("{address}: {error}"))
+    });
+    let mut unseen = Unseen::start(environment);
+    let kept = volume.join(format!("set-aside-{}-{log}", began.epoch() - 1));
+    group.until("its log to be set aside", || match unseen.0.try_wait().unwrap() {
+        _ if kept.is_dir() => Ok(()),
+        Some(ended) => panic!("it ended: {ended}"),
+        None => Err("it is not".to_owned()),
+    });
+    writes_go_on(&group);
+    group.whole(began, 1);
+    drop(unseen);
+    group.scale(3);
+    let kept = group.set_aside(&old);
+    assert!(kept.iter().any(|kept| kept.ends_with(&format!("-{log}"))), "{old}: {kept:?}");
+    group.judge();
+}

@@ -1,0 +1,117 @@
+//! The founder of an epoch loses its volume after the anchor names it and before it has founded.
+
+use super::group::{Change, Group, server};
+use crate::domain::cluster::Cluster;
+use std::time::Duration;
+
+/// Until what was written is everywhere: some round trips.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// How long it is looked that nothing is founded: longer than an agent takes to look at the anchor and to decide.
+const UNFOUNDED: Duration = Duration::from_secs(5);
+
+/// Three of five are lost, and a person has the two that are left go on; the one that is to found loses its volume. The
+/// other has set its log aside, and both wait, and say so. A person names that log: the domain goes on with all that is in
+/// it, and the others join.
+pub fn founded_from_what_was_set_aside(cluster: &mut Cluster) {
+    let mut group = Group::watched(cluster, 5);
+    let before = group.logs();
+    // Nobody writes, so that what is acknowledged is in every log: whichever comes back has to hold all of it.
+    group.rest(true);
+    std::thread::sleep(SETTLED);
+    let change = group.begin("5 -> 2, three lost, recover, the founder's volume lost, founded from what was set aside");
+    let (founder, other) = given_up(&mut group, cluster, &change);
+    // It never runs again: nothing is founded.
+    cluster.agent_of(&founder).signal("STOP");
+    without_its_volume(&mut group, cluster, &founder, &other);
+    let place = format!("{other}/{}", set_aside(&group, &other, &before[&other]));
+    wait_and_say_so(&group, &change, &founder, &other);
+    listed_and_refused(&group, &founder, &other, &place);
+    // Whoever is asked: it is passed on to the one that has it.
+    let begun = group.recover(&founder, &format!("--from-set-aside {place} --accept-data-loss --yes")).expect("done");
+    assert!(begun.contains(&format!("Epoch {} begins with the log {place}", change.epoch() + 2)), "{begun}");
+    assert!(begun.contains("Lost: whatever was committed after entry "), "{begun}");
+    group.rest(false);
+    change.founded_in(&group, 2);
+    let now = group.logs();
+    assert_eq!(now[&other], before[&other], "the log that was named votes");
+    assert_ne!(now[&founder], before[&founder], "the one that was lost does not");
+    let kept = group.set_aside(&other);
+    assert!(kept.iter().any(|name| name.starts_with("set-aside-2-")), "what it had till then is kept: {kept:?}");
+    assert!(!kept.iter().any(|name| place.ends_with(name.as_str())), "the log is in its place: {kept:?}");
+    cluster.says("explain domain", "whatever was committed after entry");
+    cluster.says("explain domain", "loopback");
+    group.back_from_the_past(3);
+    group.judge();
+}
+
+/// A person gives up what the lost ones have. Which server founds, and the other one that is left.
+fn given_up(group: &mut Group<'_>, cluster: &Cluster, change: &Change) -> (String, String) {
+    let left = [server(0), server(1)];
+    group.stop(&[server(2), server(3), server(4)]);
+    group.ask_for(2);
+    // The first of them stays where it is, so that the founder has somebody to wait for.
+    [server(3), server(4)].iter().for_each(|lost| cluster.force_delete_pod(lost));
+    group.until("it to be told who would go on", || {
+        let shown = group.recover(&left[1], "--dry-run")?;
+        if shown.contains("Would go on: ") { Ok(()) } else { Err(shown) }
+    });
+    let shown = group.recover(&left[1], "--dry-run").expect("an answer");
+    let founder = left.iter().find(|server| shown.contains(&format!("Would go on: {server}"))).expect("one of them");
+    let other = left.iter().find(|server| *server != founder).expect("another");
+    // Nothing is typed, as where there is no terminal.
+    let refused = group.recover(other, "--accept-data-loss").expect_err("it was not confirmed");
+    assert!(refused.contains("is not the name of the domain: nothing was changed"), "{refused}");
+    assert_eq!(group.epoch(), change.epoch(), "it was only shown");
+    // The other one is asked, and passes it on.
+    let begun = group.recover(other, "--accept-data-loss --yes").expect("done");
+    assert!(begun.contains(&format!("Epoch {} begins with the log of {founder}", change.epoch() + 1)), "{begun}");
+    (founder.clone(), other.clone())
+}
+
+/// All pods end, and come back: that of the founder on a new volume.
+fn without_its_volume(group: &mut Group<'_>, cluster: &Cluster, founder: &str, other: &str) {
+    group.ask_for(0);
+    [founder, &server(2)].iter().for_each(|pod| cluster.force_delete_pod(pod));
+    [founder, other, &server(2)].iter().for_each(|pod| cluster.pod_gone(pod));
+    cluster.delete_claim(&format!("raftlog-{founder}"));
+    group.ask_for(2);
+}
+
+/// The directory of that log, once it has been set aside.
+fn set_aside(group: &Group<'_>, server: &str, log: &str) -> String {
+    let name = format!("set-aside-1-{log}");
+    group.until("the log of the one that does not found to be set aside", || match group.set_aside(server) {
+        kept if kept.contains(&name) => Ok(()),
+        kept => Err(format!("{kept:?}")),
+    });
+    name
+}
+
+fn wait_and_say_so(group: &Group<'_>, change: &Change, founder: &str, other: &str) {
+    for server in [founder, other] {
+        group.until("it to be said what is waited for", || {
+            let ready = group.readiness(server).unwrap_or_default();
+            let says = ready.contains("readyz check failed")
+                && ready.contains("this server's log is empty, and waits for a leader of its epoch")
+                && ready.contains("kaa recover --dry-run lists the logs of earlier epochs");
+            if says { Ok(()) } else { Err(format!("{server}: {ready}")) }
+        });
+    }
+    let writes = group.acknowledged();
+    std::thread::sleep(UNFOUNDED);
+    assert_eq!((group.epoch(), group.acknowledged()), (change.epoch() + 1, writes), "nobody founds by itself");
+}
+
+fn listed_and_refused(group: &Group<'_>, founder: &str, other: &str, place: &str) {
+    for asked in [founder, other] {
+        let shown = group.recover(asked, "--dry-run").expect("an answer");
+        assert!(shown.contains(&format!("  {place}: log ")) && shown.contains(" of epoch 1, up to entry "), "{shown}");
+        assert!(shown.contains("Would be refused: no server that is wanted answers with a log"), "{shown}");
+        let shown = group.recover(asked, &format!("--dry-run --from-set-aside {place}")).expect("an answer");
+        assert!(shown.contains(&format!("Would go on: {other}, with the log {place} up to entry ")), "{shown}");
+        let wrong = format!("--from-set-aside {other}/set-aside-1-1 --accept-data-loss --yes");
+        let refused = group.recover(asked, &wrong).expect_err("there is none");
+        assert!(refused.contains(&format!("no log set-aside-1-1 was set aside on {other}: there is ")), "{refused}");
+    }
+}

@@ -1,0 +1,107 @@
+//! Whole agents in simulated time: three of them, each with its Raft, its watches, its Lease, its evidence and its
+//! engines' sessions, on a small Kubernetes and a network that fail from a seed. In every other seed they are scaled.
+//!
+//! A seed decides everything, so that what was seen once can be seen again: `KAA_SIM_SEED=7 cargo test -p kaa --test it
+//! sim::nothing` plays one and prints what happened; `KAA_SIM_SEEDS=1000` plays so many instead of those of the tier.
+
+#[cfg(not(tokio_unstable))]
+compile_error!(
+    "built without the flags of .cargo/config.toml (RUSTFLAGS overrides them), a seed would not decide everything"
+);
+
+mod admins;
+mod checks;
+mod disk;
+mod engine;
+mod group;
+mod host;
+mod kubelet;
+mod kubernetes;
+mod network;
+mod people;
+mod schedule;
+mod trace;
+mod world;
+
+use group::Counts;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use testkit::chance::number;
+use testkit::tier;
+use world::play;
+
+/// In so many seeds everything happens that can.
+const ENOUGH: u64 = 40;
+
+/// So many of the last lines of what happened are shown when a seed fails.
+const TAIL: usize = 25;
+
+#[test]
+fn nothing_is_lost_or_wrongly_taken_and_the_domain_converges() {
+    let only = number("KAA_SIM_SEED");
+    let seeds = only.map_or(0..number("KAA_SIM_SEEDS").unwrap_or(tier().of(3, 8, ENOUGH, 200)), |seed| seed..seed + 1);
+    let (next, end) = (AtomicU64::new(seeds.start), seeds.end);
+    let failed = Mutex::new(Vec::new());
+    let figures = Mutex::new((0, 0, 0, 0, Counts::default()));
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= end {
+                return;
+            }
+            let run = play(seed);
+            if only.is_some() {
+                println!("{}\nhash {:016x}", run.text, run.hash);
+            }
+            let mut figures = figures.lock().unwrap();
+            let (converged_ms, acknowledged, reads, taken_away, group) = &mut *figures;
+            *converged_ms = run.converged_ms.max(*converged_ms);
+            *acknowledged += run.acknowledged;
+            *reads += run.reads;
+            *taken_away += run.taken_away;
+            *group += run.group;
+            if !run.wrong.is_empty() {
+                let told: Vec<&str> = run.text.lines().collect();
+                let tail = told[told.len().saturating_sub(TAIL)..].join("\n");
+                println!("seed {seed}: {}\n{tail}", run.wrong.join("; "));
+                failed.lock().unwrap().push((seed, run.wrong));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(work);
+        scope.spawn(work);
+    });
+    let (converged_ms, acknowledged, reads, taken_away, group) = *figures.lock().unwrap();
+    println!(
+        "{} seeds: converged within {converged_ms} ms, {acknowledged} writes acknowledged, {reads} reads answered, \
+         {taken_away} taken away; {group:?}",
+        end - seeds.start
+    );
+    let failed = failed.into_inner().unwrap();
+    let told: Vec<String> = (failed.iter())
+        .map(|(seed, wrong)| {
+            format!(
+                "KAA_SIM_SEED={seed} cargo test -p kaa --test it sim::nothing -- --nocapture\n  {}",
+                wrong.join("\n  ")
+            )
+        })
+        .collect();
+    assert!(failed.is_empty(), "{} seeds failed; each is replayed by\n{}", failed.len(), told.join("\n"));
+    let Counts { overrides, set_aside, evictions, inclusions } = group;
+    let all = [acknowledged, reads, overrides, set_aside, evictions, inclusions];
+    // A few seeds may have none of one or the other.
+    assert!(end - seeds.start < ENOUGH || taken_away > 0 && !all.contains(&0), "something never happened");
+}
+
+#[test]
+fn a_seed_replays_bit_for_bit() {
+    let hashes = [10, 11].map(|seed| {
+        let other = std::thread::spawn(move || play(seed));
+        let (one, other) = (play(seed), other.join().unwrap());
+        assert_eq!(one.text, other.text);
+        assert_eq!(one.hash, other.hash, "seed {seed}: the words agree and what is behind them does not");
+        one.hash
+    });
+    assert_ne!(hashes[0], hashes[1]);
+}

@@ -1,0 +1,324 @@
+//! Stand-in engines: what a wrapper says to agents, without a wrapper or a database.
+//!
+//! One is one run of one container. It opens a stream to any agent, registers, starts its child when told to, beats,
+//! and tries the next agent when a stream is lost. What really runs is kept beside the domain, to compare.
+
+use crate::sim::network::Network;
+use crate::sim::trace::Trace;
+use embedded_kubernetes::tokens::{Bound, Tokens};
+use jiff::Timestamp;
+use kaa::clock;
+use kaa::proto::engine::engine_client::EngineClient;
+use kaa::proto::engine::{
+    EngineState, Exit, FromEngine, Heartbeat, History, Kind, Marker, Refused, Register, State, ToEngine, directive,
+    from_engine, to_engine,
+};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, interval, sleep, timeout_at};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Streaming};
+
+/// As the wrapper has it.
+const BEAT: Duration = Duration::from_secs(2);
+const SILENCE: Duration = Duration::from_secs(10);
+/// How long an engine that was told to end tries to say that it has.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// How long an engine waits to be let start before its container starts anew.
+const HELD: Duration = Duration::from_secs(15);
+
+/// What is true of an engine, whatever the domain says.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    pub pod: String,
+    pub pod_uid: String,
+    pub claim_uid: Option<String>,
+    /// Its child runs.
+    pub running: bool,
+    /// It is over.
+    pub ended: bool,
+    /// The start id that it was given.
+    pub start_id: u64,
+    /// When it last heard from an agent.
+    pub heard_ms: u64,
+    /// How new its data was when its child was started.
+    pub started_with: u64,
+}
+
+/// All engines there ever were, by their nonce, and what volumes say of themselves, by their claim's UID.
+#[derive(Default)]
+pub struct Truth {
+    pub engines: BTreeMap<u64, Facts>,
+    pub markers: BTreeMap<String, Marker>,
+    /// How new the data on each volume is, by its claim's UID.
+    pub data: BTreeMap<String, u64>,
+}
+
+impl Truth {
+    /// The database moves on wherever it runs.
+    pub fn move_on(&mut self) {
+        let newest = self.data.values().max().copied().unwrap_or(0) + 1;
+        for facts in self.engines.values().filter(|facts| facts.running) {
+            if let Some(claim) = &facts.claim_uid {
+                self.data.insert(claim.clone(), newest);
+            }
+        }
+    }
+}
+
+/// What engines share.
+#[derive(Clone)]
+pub struct Ground {
+    pub network: Network,
+    pub tokens: Arc<Tokens>,
+    pub truth: Arc<Mutex<Truth>>,
+    pub agents: Vec<String>,
+    pub trace: Trace,
+}
+
+/// One run of a container.
+pub struct Engine {
+    pub ground: Ground,
+    pub nonce: u64,
+    pub facts: Facts,
+    pub started_ms: u64,
+    /// Turns true when the container is told to end.
+    pub stop: watch::Receiver<bool>,
+    /// When it was.
+    pub farewell: Option<Instant>,
+    /// By when it has to have been let start, once it was told that it may not yet.
+    pub held: Option<Instant>,
+}
+
+/// How a stream ended.
+enum Ended {
+    /// Try another agent.
+    Lost,
+    /// The container ends.
+    Over,
+}
+
+impl Engine {
+    fn is_sm(&self) -> bool {
+        self.facts.claim_uid.is_some()
+    }
+
+    fn fact<T>(&self, act: impl FnOnce(&mut Facts) -> T) -> T {
+        let mut truth = self.ground.truth.lock().unwrap();
+        act(truth.engines.get_mut(&self.nonce).expect("it was entered when it was made"))
+    }
+
+    /// Runs until the container ends.
+    pub async fn run(mut self) {
+        let mut turn = usize::try_from(clock::random_below(64)).unwrap();
+        loop {
+            let agent = self.ground.agents[turn % self.ground.agents.len()].clone();
+            turn += 1;
+            let by = self.farewell.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            let mut stop = self.stop.clone();
+            let ended = tokio::select! {
+                biased;
+                ended = timeout_at(by, self.attend(&agent)) => ended.unwrap_or(Ended::Over),
+                _ = stop.wait_for(|stop| *stop), if by > Instant::now() + FAREWELL => Ended::Lost,
+            };
+            if matches!(ended, Ended::Over) {
+                break;
+            }
+            if *self.stop.borrow() && self.farewell.is_none() {
+                self.farewell = Some(Instant::now() + FAREWELL);
+                self.fact(|facts| facts.running = false);
+                if self.facts.start_id == 0 {
+                    break;
+                }
+                continue;
+            }
+            sleep(Duration::from_millis(100 + clock::random_below(400))).await;
+        }
+        self.fact(|facts| (facts.running, facts.ended) = (false, true));
+    }
+
+    fn register(&self) -> Register {
+        let Facts { pod, pod_uid, claim_uid, start_id, .. } = self.facts.clone();
+        let truth = self.ground.truth.lock().unwrap();
+        Register {
+            kind: if self.is_sm() { Kind::Sm } else { Kind::Te }.into(),
+            database: "demo".to_owned(),
+            namespace: "default".to_owned(),
+            marker: claim_uid.and_then(|claim| truth.markers.get(&claim).cloned()),
+            path: if self.is_sm() { "/data".to_owned() } else { String::new() },
+            hostname: pod.clone(),
+            pod,
+            pod_uid,
+            container: "engine".to_owned(),
+            nonce: self.nonce,
+            started_ms: self.started_ms,
+            connection: clock::random_u64(),
+            start_id,
+            port: 48006,
+            ..Register::default()
+        }
+    }
+
+    /// Opens one stream, registers, and stays until it is lost.
+    async fn attend(&mut self, agent: &str) -> Ended {
+        let channel = self.ground.network.channel(&self.facts.pod, &format!("{agent}:48004"));
+        let (said, queue) = mpsc::channel(32);
+        let say = |message| drop(said.try_send(FromEngine { message: Some(message) }));
+        say(from_engine::Message::Register(self.register()));
+        let now = Timestamp::from_millisecond(i64::try_from(clock::now().0).unwrap()).unwrap();
+        let bound = Bound {
+            namespace: "default".to_owned(),
+            service_account: "default".to_owned(),
+            service_account_uid: "any".to_owned(),
+            pod: Some((self.facts.pod.clone(), self.facts.pod_uid.clone())),
+            node: None,
+        };
+        let token = self.ground.tokens.issue(&bound, &["kaa".to_owned()], 3600, now);
+        let mut request = Request::new(ReceiverStream::new(queue));
+        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().expect("ASCII"));
+        let opened = async { EngineClient::new(channel).attach(request).await.map(tonic::Response::into_inner) };
+        let Ok(Ok(mut heard)) = tokio::time::timeout(SILENCE, opened).await else { return Ended::Lost };
+        let mut beats = interval(BEAT);
+        let mut sequence = 0;
+        let mut silent_at = Instant::now() + SILENCE;
+        loop {
+            tokio::select! {
+                biased;
+                message = next(&mut heard) => {
+                    let Some(message) = message else { return Ended::Lost };
+                    // Over a cut link nothing comes.
+                    if self.ground.network.is_cut(&self.facts.pod, agent) {
+                        continue;
+                    }
+                    silent_at = Instant::now() + SILENCE;
+                    let now_ms = self.ground.trace.now_ms();
+                    self.fact(|facts| facts.heard_ms = now_ms);
+                    if let Some(ended) = self.hear(message, &say) {
+                        return ended;
+                    }
+                }
+                () = tokio::time::sleep_until(silent_at) => return Ended::Lost,
+                () = tokio::time::sleep_until(self.held.unwrap_or(silent_at)), if self.held.is_some() => {
+                    self.held = None;
+                    self.farewell = Some(Instant::now() + FAREWELL);
+                    say(exit(false));
+                }
+                _ = beats.tick(), if self.facts.start_id != 0 => {
+                    sequence += 1;
+                    if !self.ground.network.is_cut(&self.facts.pod, agent) {
+                        say(from_engine::Message::Heartbeat(Heartbeat { sequence }));
+                    }
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, message: to_engine::Message, say: &impl Fn(from_engine::Message)) -> Option<Ended> {
+        let running = self.fact(|facts| facts.running);
+        match message {
+            to_engine::Message::Registered(registered) => {
+                if running && registered.start_id != self.facts.start_id {
+                    self.ground.trace.line(&format!("{} is taken for another process", self.facts.pod));
+                    return Some(Ended::Lost);
+                }
+                self.facts.start_id = registered.start_id;
+                self.fact(|facts| facts.start_id = registered.start_id);
+                if let Some(claim) = &self.facts.claim_uid {
+                    let marker = Marker { domain: registered.domain, archive: registered.archive };
+                    let markers = &mut self.ground.truth.lock().unwrap().markers;
+                    if markers.iter().any(|(other, known)| other != claim && known.archive == marker.archive) {
+                        let words =
+                            format!("{} is told that its new volume is archive {}", self.facts.pod, marker.archive);
+                        self.ground.trace.wrong(&words);
+                    }
+                    markers.insert(claim.clone(), marker);
+                }
+                self.report(running, say);
+            }
+            to_engine::Message::Held(_) => {
+                if !running && self.farewell.is_none() {
+                    self.held.get_or_insert(Instant::now() + HELD);
+                }
+            }
+            to_engine::Message::Directive(asked) => match asked.action {
+                Some(directive::Action::Start(_)) if self.farewell.is_none() => {
+                    self.held = None;
+                    self.start(running);
+                    say(from_engine::Message::State(State { engine: EngineState::Running.into(), pid: 7 }));
+                }
+                Some(directive::Action::Start(_)) | None => {}
+                Some(directive::Action::Stop(_) | directive::Action::Exit(_)) => {
+                    self.fact(|facts| facts.running = false);
+                    self.farewell = Some(Instant::now() + FAREWELL);
+                    say(exit(true));
+                }
+            },
+            to_engine::Message::Refused(refused) => return Some(self.refused(&refused, running)),
+            to_engine::Message::ExitNoted(_) => return Some(Ended::Over),
+            to_engine::Message::Heartbeat(_) => {}
+        }
+        None
+    }
+
+    /// What is said after each registration.
+    fn report(&self, running: bool, say: &impl Fn(from_engine::Message)) {
+        if running {
+            say(from_engine::Message::State(State { engine: EngineState::Running.into(), pid: 7 }));
+        }
+        // As a wrapper does: what it said of its data is true until the child is started.
+        if let Some(claim) = self.facts.claim_uid.as_ref().filter(|_| !running) {
+            let value = self.ground.truth.lock().unwrap().data.get(claim).copied().unwrap_or(0);
+            say(from_engine::Message::History(History { value }));
+        }
+        if self.farewell.is_some() {
+            say(exit(true));
+        }
+    }
+
+    fn refused(&mut self, refused: &Refused, running: bool) -> Ended {
+        let known = self.facts.start_id;
+        let mine = refused.exited.as_ref().is_some_and(|exited| known == 0 || exited.start_id == known);
+        if mine || refused.lasting && !running {
+            return Ended::Over;
+        }
+        if refused.exited.is_none() && !running {
+            // Forgotten before it ran: it can only come back as a new process.
+            self.facts.start_id = 0;
+        }
+        Ended::Lost
+    }
+
+    /// Starts the child. Another one on the same volume that is still in touch with an agent is what must never be.
+    fn start(&self, running: bool) {
+        let now_ms = self.ground.trace.now_ms();
+        let (pod, claim) = (&self.facts.pod, &self.facts.claim_uid);
+        if !running {
+            self.ground.trace.line(&format!("engine of {pod} runs as process {}", self.facts.start_id));
+        }
+        let truth = self.ground.truth.lock().unwrap();
+        for (nonce, other) in truth.engines.iter().filter(|(_, other)| claim.is_some() && other.claim_uid == *claim) {
+            if *nonce != self.nonce && other.running && now_ms < other.heard_ms + 2 * BEAT.as_millis() as u64 {
+                let words = format!("{pod} starts on an archive on which process {} runs", other.start_id);
+                self.ground.trace.wrong(&words);
+            }
+        }
+        let data = claim.as_ref().and_then(|claim| truth.data.get(claim)).copied().unwrap_or(0);
+        drop(truth);
+        self.fact(|facts| {
+            if !running {
+                facts.started_with = data;
+            }
+            facts.running = true;
+        });
+    }
+}
+
+fn exit(graceful: bool) -> from_engine::Message {
+    from_engine::Message::Exit(Exit { code: Some(0), graceful, reason: String::new() })
+}
+
+async fn next(heard: &mut Streaming<ToEngine>) -> Option<to_engine::Message> {
+    heard.message().await.ok().flatten()?.message
+}

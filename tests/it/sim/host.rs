@@ -1,0 +1,288 @@
+//! One agent: a real one, alone in a runtime of its own, whose clock moves when it is stepped. It can be killed (the
+//! runtime is dropped with everything in it), paused (it is not stepped; then its clock leaps), and started again. Which pod
+//! it is in, and on the volume of which claim, the kubelet says (`admins`).
+
+use crate::sim::disk::{Disk, Unsynced};
+use crate::sim::kubernetes::Kubernetes;
+use crate::sim::network::{Network, serve};
+use crate::sim::trace::Trace;
+use kaa::agent::{self, Door, Guards, Shared, Storage, Surroundings};
+use kaa::certificates;
+use kaa::config::{AgentArgs, Config, Deletion};
+use kaa::net::Tls;
+use kaa::raft::backend::Engine;
+use kaa::raft::{self, Volume};
+use kaa_core::observed::objects::ANNOTATION_PREFIX;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+use tokio::task::LocalSet;
+use tokio::time::Instant;
+
+/// Shown to nobody: the simulated network has no sockets to secure.
+static TLS: LazyLock<Tls> = LazyLock::new(|| {
+    let made = certificates::make(&["kaa-admin".to_owned()], 1).expect("certificates");
+    Tls::from_pem(made.ca_certificate, made.certificate, made.key).expect("they fit")
+});
+
+/// What an agent needs of the world.
+#[derive(Clone)]
+pub struct Ground {
+    pub network: Network,
+    pub kubernetes: Kubernetes,
+    pub trace: Trace,
+}
+
+/// One admin server.
+pub struct Host {
+    pub name: String,
+    ordinal: usize,
+    dir: PathBuf,
+    disk: Disk,
+    /// Its pod; empty before the first.
+    pub pod_uid: String,
+    /// The claim of its volume; empty before the first.
+    claim_uid: String,
+    /// Whether its container waits to be started again by somebody else than the kubelet.
+    pub held: bool,
+    seed: u64,
+    starts: u64,
+    /// The logs that were set aside on volumes that are gone.
+    set_aside_before: usize,
+    running: Option<Running>,
+}
+
+struct Running {
+    /// Where the agent's first task runs; goes before the runtime.
+    local: LocalSet,
+    runtime: Runtime,
+    begin: Instant,
+    elapsed: Duration,
+    /// How long it has been paused.
+    paused: Option<Duration>,
+    door: Arc<Mutex<Option<Arc<Door>>>>,
+    stopper: watch::Sender<bool>,
+    /// Turns true when the agent has ended by itself.
+    ended: Arc<AtomicBool>,
+    network: Network,
+}
+
+/// A runtime whose time and chance are given.
+pub fn runtime(seed: &str) -> Runtime {
+    let mut builder = Builder::new_current_thread();
+    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(seed.as_bytes()));
+    builder.enable_time().start_paused(true).build().expect("a runtime without sockets")
+}
+
+impl Host {
+    pub fn new(ordinal: usize, dir: PathBuf, seed: u64) -> Self {
+        Self {
+            name: format!("kaa-admin-{ordinal}"),
+            ordinal,
+            dir,
+            disk: Disk::default(),
+            pod_uid: String::new(),
+            claim_uid: String::new(),
+            held: false,
+            seed,
+            starts: 0,
+            set_aside_before: 0,
+            running: None,
+        }
+    }
+
+    fn config(&self) -> Config {
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let args = AgentArgs {
+            server: self.name.clone(),
+            pod_uid: self.pod_uid.clone(),
+            domain: "kaa".to_owned(),
+            cluster: "default".to_owned(),
+            namespace: Some("default".to_owned()),
+            service: None,
+            address_suffix: None,
+            data_dir: self.dir.clone(),
+            store: Engine::Redb,
+            min_free: 0,
+            tls_dir: self.dir.clone(),
+            listen_peers: "127.0.0.1:48005".parse().expect("an address"),
+            listen_engines: any,
+            listen_http: any,
+            hosts_file: None,
+            credentials_file: None,
+            purge_delay: Duration::ZERO,
+            database_deletion: Deletion::Auto,
+            annotation_prefix: ANNOTATION_PREFIX.to_owned(),
+            token_audience: None,
+        };
+        Config::new(args).expect("a name with an ordinal")
+    }
+
+    /// Starts the agent, unless it runs.
+    pub fn start(&mut self, ground: &Ground) {
+        if self.running.is_some() {
+            return;
+        }
+        self.starts += 1;
+        let runtime = runtime(&format!("{} {} {}", self.seed, self.name, self.starts));
+        let door = Arc::new(Mutex::new(None));
+        let (stopper, stop) = watch::channel(false);
+        let life = live(self.config(), ground.clone(), self.disk.clone(), door.clone(), stop, self.ordinal);
+        let (trace, name) = (ground.trace.clone(), self.name.clone());
+        let local = LocalSet::new();
+        let ended = Arc::new(AtomicBool::new(false));
+        let (end, network) = (ended.clone(), ground.network.clone());
+        let begin = local.block_on(&runtime, async move {
+            tokio::task::spawn_local(async move {
+                if let Err(error) = life.await {
+                    trace.wrong(&format!("agent {name} ended by itself: {error:#}"));
+                }
+                end.store(true, Ordering::Relaxed);
+            });
+            Instant::now()
+        });
+        self.running = Some(Running {
+            local,
+            runtime,
+            begin,
+            elapsed: Duration::ZERO,
+            paused: None,
+            door,
+            stopper,
+            ended,
+            network,
+        });
+    }
+
+    /// Lets its clock move on by `tick`, and everything happen that is due.
+    pub fn step(&mut self, tick: Duration) {
+        let Some(running) = &mut self.running else { return };
+        match &mut running.paused {
+            Some(paused) => *paused += tick,
+            None => {
+                running.elapsed += tick;
+                let until = running.begin + running.elapsed;
+                running.local.block_on(&running.runtime, async move { tokio::time::sleep_until(until).await });
+            }
+        }
+        if running.ended.load(Ordering::Relaxed) {
+            self.kill();
+        }
+    }
+
+    /// Tells it to end, once: an agent that ends looks at what it was told all the while.
+    pub fn stop(&mut self) {
+        if let Some(running) = self.running.as_ref().filter(|running| !*running.stopper.borrow()) {
+            running.stopper.send_replace(true);
+        }
+    }
+
+    /// Kills it.
+    pub fn kill(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.network.break_off(&self.name);
+        }
+    }
+
+    /// Puts it into another pod. Another claim's volume is empty.
+    pub fn settle(&mut self, pod_uid: &str, claim_uid: &str) {
+        self.pod_uid = pod_uid.to_owned();
+        self.held = false;
+        if self.claim_uid == claim_uid {
+            return;
+        }
+        if !self.claim_uid.is_empty() {
+            self.set_aside_before = self.set_aside();
+            self.disk = Disk::default();
+            std::fs::remove_dir_all(&self.dir).expect("its directory is there");
+        }
+        self.claim_uid = claim_uid.to_owned();
+    }
+
+    /// How many logs were set aside here so far.
+    pub fn set_aside(&self) -> usize {
+        let Ok(entries) = std::fs::read_dir(&self.dir) else { return self.set_aside_before };
+        let aside = |name: std::ffi::OsString| name.to_string_lossy().starts_with("set-aside-");
+        self.set_aside_before + entries.filter(|entry| aside(entry.as_ref().expect("an entry").file_name())).count()
+    }
+
+    /// Whether its process is there: it may be paused, or on its way to the end.
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Whether it was told to end.
+    pub fn is_stopping(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| *running.stopper.borrow())
+    }
+
+    pub fn pause(&mut self) {
+        if let Some(running) = &mut self.running {
+            running.paused.get_or_insert(Duration::ZERO);
+        }
+    }
+
+    pub fn resume(&mut self) {
+        let Some(running) = &mut self.running else { return };
+        if let Some(paused) = running.paused.take() {
+            running.elapsed += paused;
+            running.local.block_on(&running.runtime, async move { tokio::time::advance(paused).await });
+        }
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.paused.is_none() && !*running.stopper.borrow())
+    }
+
+    /// Looks at the agent, once its Raft runs, by its own clock: outside of its runtime there would be the machine's.
+    pub fn look<T>(&self, look: impl FnOnce(&Shared) -> T) -> Option<T> {
+        let _entered = self.running.as_ref()?.runtime.enter();
+        self.shared().map(|shared| look(&shared))
+    }
+
+    /// The agent's inside, once its Raft runs.
+    fn shared(&self) -> Option<Arc<Shared>> {
+        self.running.as_ref()?.door.lock().unwrap().as_ref()?.running()
+    }
+
+    /// Runs something in the agent's runtime, if its Raft runs.
+    pub fn spawn<F>(&self, work: impl FnOnce(Arc<Shared>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        if let (Some(running), Some(shared)) = (&self.running, self.shared()) {
+            running.runtime.spawn(work(shared));
+        }
+    }
+}
+
+/// The life of an agent.
+async fn live(
+    config: Config,
+    ground: Ground,
+    disk: Disk,
+    slot: Arc<Mutex<Option<Arc<Door>>>>,
+    stop: watch::Receiver<bool>,
+    ordinal: usize,
+) -> anyhow::Result<()> {
+    let Ground { network, kubernetes, .. } = ground;
+    let server = config.server.to_string();
+    let kubernetes = kaa::kubernetes::Kubernetes::new(kubernetes.client(&server), "default");
+    let dir = config.data_dir.clone();
+    let storage: Storage = Box::new(move || {
+        Volume::open_with(Arc::new(Unsynced), &dir, disk.opener(Duration::from_millis(1 + ordinal as u64)))
+    });
+    let address = config.peer_address("default", config.ordinal);
+    let host = raft::Host::new(config.server.clone(), address.clone(), config.cluster.clone(), "0.0.0".to_owned());
+    host.set_local_log(storage()?.local_log());
+    tokio::spawn(serve(raft::Service::serve(host.clone(), raft::Admission::Anybody), network.listen(&address)));
+    let links = raft::Peers::dialled(network.dial(&server));
+    let door = Arc::new(Door::new(&config, TLS.clone(), kubernetes.rights.clone()));
+    let guards = Guards::new(TLS.clone());
+    tokio::spawn(serve(agent::engine_service(door.clone()), network.listen(&format!("{server}:48004"))));
+    *slot.lock().unwrap() = Some(door.clone());
+    agent::live(Surroundings { config, kubernetes, storage, host, links, guards, door, stop }).await
+}

@@ -1,0 +1,327 @@
+//! One run: a seed in, what happened out. One thread, one clock, one source of chance.
+
+use crate::sim::checks::Checks;
+use crate::sim::engine::{self, Truth};
+use crate::sim::group::{Counts, Group};
+use crate::sim::host::{self, Host, runtime};
+use crate::sim::kubelet::Kubelet;
+use crate::sim::kubernetes::Kubernetes;
+use crate::sim::network::Network;
+use crate::sim::people;
+use crate::sim::schedule::{Action, UNTIL_MS, schedule};
+use crate::sim::trace::Trace;
+use embedded_kubernetes::store::Ids;
+use kaa::agent::Shared;
+use kaa::clock::{self, Simulated};
+use kaa::kubernetes::lease::Leadership;
+use kaa_core::domain::command::{Actor, Command, Expected, Outcome, Role};
+use kaa_core::domain::ids::Millis;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::time::Instant;
+
+/// How far the clocks move in one step: the grain of what happens between agents.
+const TICK_MS: u64 = 4;
+/// The wall time at which a run begins.
+pub const EPOCH_MS: u64 = 1_750_000_000_000;
+/// How long the domain may take to converge once nothing goes wrong any more: the grace of an agent that is on its way to
+/// the end, the Lease of one that is gone, two passes of the resync, and the next look of everybody else.
+const CONVERGED_WITHIN_MS: u64 = 90_000;
+/// As many admin servers as there may be.
+const MOST_ADMINS: usize = 4;
+/// How many there are at first and in the end.
+const ADMINS: usize = 3;
+
+/// What came of a run.
+pub struct Run {
+    pub hash: u64,
+    pub text: String,
+    pub wrong: Vec<String>,
+    /// How long it took to converge.
+    pub converged_ms: u64,
+    pub acknowledged: usize,
+    /// Linearizable reads that were answered.
+    pub reads: usize,
+    pub taken_away: u64,
+    pub group: Counts,
+}
+
+/// What clients were told.
+#[derive(Default)]
+struct Clients {
+    /// The values whose writes were acknowledged.
+    acknowledged: BTreeSet<String>,
+    /// The last entry of the log that any client knows to be committed.
+    known: u64,
+    reads: usize,
+}
+
+/// Everything of one run.
+pub struct World {
+    now_ms: u64,
+    pub trace: Trace,
+    pub ground: host::Ground,
+    pub hosts: Vec<Host>,
+    pub kubelet: Kubelet,
+    pub checks: Checks,
+    pub group: Group,
+    outside: Runtime,
+    outside_begin: Instant,
+    clients: Arc<Mutex<Clients>>,
+    dice: Ids,
+    writes: u64,
+    _directory: TempDir,
+}
+
+/// Plays a seed.
+pub fn play(seed: u64) -> Run {
+    clock::simulate(Some(Simulated { now: Millis(EPOCH_MS), random: seed }));
+    let mut world = World::new(seed);
+    let mut actions = schedule(seed).into_iter().peekable();
+    while world.now_ms < UNTIL_MS {
+        world.step();
+        while let Some((_, action)) = actions.next_if(|(at, _)| *at <= world.now_ms) {
+            world.act(action);
+        }
+    }
+    for (_, action) in actions {
+        // What was to end later ends now.
+        if matches!(action, Action::Start(_)) {
+            world.act(action);
+        }
+    }
+    let converged_ms = world.converge();
+    world.checks.close();
+    let (hash, text, wrong) = (world.trace.hash(), world.trace.text(), world.trace.all_wrong());
+    let clients = world.clients.lock().unwrap();
+    let (acknowledged, reads) = (clients.acknowledged.len(), clients.reads);
+    drop(clients);
+    let taken_away = world.checks.taken_away;
+    let group = Counts { set_aside: world.hosts.iter().map(Host::set_aside).sum(), ..world.group.counts };
+    drop(world);
+    clock::simulate(None);
+    Run { hash, text, wrong, converged_ms, acknowledged, reads, taken_away, group }
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let trace = Trace::default();
+        let (network, kubernetes) = (Network::new(trace.clone()), Kubernetes::new(seed, trace.clone()));
+        let truth: Arc<Mutex<Truth>> = Arc::default();
+        let agents = (0..ADMINS).map(|ordinal| format!("kaa-admin-{ordinal}")).collect();
+        let (tokens, instance) = (kubernetes.tokens.clone(), kubernetes.instance.clone());
+        let (checks, for_engines) = (Checks::new(trace.clone(), instance.clone(), truth.clone()), trace.clone());
+        let engines = engine::Ground { network: network.clone(), tokens, truth, agents, trace: for_engines };
+        let ground = host::Ground { network, kubernetes, trace: trace.clone() };
+        let directory = tempfile::tempdir().unwrap();
+        let dice = Ids::new(seed ^ 0xd1ce);
+        let host = |ordinal: usize| Host::new(ordinal, directory.path().join(ordinal.to_string()), seed);
+        let hosts = (0..MOST_ADMINS).map(host).collect();
+        let group = Group::new(trace.clone(), instance.clone());
+        let outside = runtime(&format!("{seed} outside"));
+        let outside_begin = outside.block_on(async { Instant::now() });
+        let kubelet = Kubelet::new(engines, instance);
+        let clients = Arc::default();
+        let (now_ms, writes, _directory) = (0, 0, directory);
+        Self {
+            now_ms,
+            trace,
+            ground,
+            hosts,
+            kubelet,
+            checks,
+            group,
+            outside,
+            outside_begin,
+            clients,
+            dice,
+            writes,
+            _directory,
+        }
+    }
+
+    /// Lets everything move on by one tick.
+    fn step(&mut self) {
+        self.now_ms += TICK_MS;
+        self.trace.set_now(self.now_ms);
+        let random = clock::simulated().expect("it was put in place").random;
+        clock::simulate(Some(Simulated { now: Millis(EPOCH_MS + self.now_ms), random }));
+        for host in &mut self.hosts {
+            host.step(Duration::from_millis(TICK_MS));
+        }
+        let until = self.outside_begin + Duration::from_millis(self.now_ms);
+        self.outside.block_on(async move { tokio::time::sleep_until(until).await });
+        if self.now_ms.is_multiple_of(20) {
+            self.ground.kubernetes.instance.with(|_| ());
+            self.kubelet.step(&self.outside, self.now_ms);
+            self.kubelet.tend(&mut self.hosts, &self.ground, self.now_ms);
+            self.checks.truth.lock().unwrap().move_on();
+            self.group.look(&self.hosts);
+        }
+        for host in &self.hosts {
+            self.checks.look(host, self.now_ms);
+        }
+        match self.now_ms % 600 {
+            0 | 300 => self.write(),
+            160 => self.read(),
+            _ => {}
+        }
+    }
+
+    /// A person writes a value at some agent. What is acknowledged comes after all that was acknowledged before it began.
+    fn write(&mut self) {
+        self.writes += 1;
+        let host = &self.hosts[usize::try_from(self.dice.number()).unwrap() % self.hosts.len()];
+        let (key, clients, trace) = (format!("sim/{}", self.writes), self.clients.clone(), self.trace.clone());
+        let known = clients.lock().unwrap().known;
+        host.spawn(move |shared| async move {
+            let actor = Actor { role: Role::Person, name: "loopback".to_owned() };
+            let command =
+                Command::SetValue { key: key.clone(), value: Some("v".to_owned()), expected: Expected::Absent };
+            if let Ok((index, Outcome::Changed)) = shared.propose_as(actor, command).await {
+                if index <= known {
+                    trace.wrong(&format!("{key} was written at entry {index}, and {known} was known when it began"));
+                }
+                let mut clients = clients.lock().unwrap();
+                clients.known = clients.known.max(index);
+                clients.acknowledged.insert(key);
+            }
+        });
+    }
+
+    /// A person reads at some agent: all that was acknowledged before, or nothing.
+    fn read(&mut self) {
+        let host = &self.hosts[usize::try_from(self.dice.number()).unwrap() % self.hosts.len()];
+        let (clients, trace, name) = (self.clients.clone(), self.trace.clone(), host.name.clone());
+        let known = clients.lock().unwrap().known;
+        host.spawn(move |shared| async move {
+            if shared.raft.linearize().await.is_ok() {
+                let index = shared.raft.read(|domain| domain.index);
+                if index < known {
+                    trace.wrong(&format!("{name} showed entry {index}, and {known} was known when it was asked"));
+                }
+                clients.lock().unwrap().reads += 1;
+            }
+        });
+    }
+
+    /// Ends everything that goes wrong and waits until the domain shows what is. Tells how long that took.
+    fn converge(&mut self) -> u64 {
+        self.trace.line("nothing goes wrong any more");
+        self.ground.network.heal();
+        // With all of them back even a group goes on that has waited for a person: no more is lost for good than it can
+        // do without.
+        people::scale_admins(self, ADMINS);
+        for ordinal in 0..self.hosts.len() {
+            self.act(Action::Resume(ordinal));
+            self.act(Action::Start(ordinal));
+            self.ground.kubernetes.set_trouble(&self.hosts[ordinal].name.clone(), Default::default());
+        }
+        let begun = self.now_ms;
+        let mut differences = vec!["it was not looked at".to_owned()];
+        while self.now_ms < begun + CONVERGED_WITHIN_MS {
+            self.step();
+            if self.now_ms.is_multiple_of(100) {
+                differences = self.group.differences(&self.hosts[..ADMINS]);
+                if differences.is_empty() {
+                    let acknowledged = self.clients.lock().unwrap().acknowledged.clone();
+                    differences = self.checks.differences(&self.hosts[..ADMINS], &acknowledged);
+                }
+                if differences.is_empty() {
+                    self.trace.line("the domain has converged");
+                    return self.now_ms - begun;
+                }
+            }
+        }
+        for difference in differences {
+            self.trace.wrong(&format!("not converged: {difference}"));
+        }
+        CONVERGED_WITHIN_MS
+    }
+
+    /// Whether all servers that are wanted run, vote, and know it, and nobody else votes: then the volume of one may go,
+    /// or of any other that is not wanted. The volumes of two voters at once, or of the only one, are more than any group
+    /// survives without a person who gives up what they held.
+    fn may_lose(&self, ordinal: usize) -> bool {
+        let wanted = self.group.wanted();
+        let whole = self.group.differences(&self.hosts[..wanted]).is_empty();
+        whole && (ordinal >= wanted || wanted > 1)
+    }
+
+    fn isolate(&self, host: usize, cut: bool) {
+        for other in self.hosts.iter().filter(|other| other.name != self.hosts[host].name) {
+            self.ground.network.set_cut(&self.hosts[host].name, &other.name, cut);
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        self.trace.line(&action.to_string());
+        let names: Vec<String> = self.hosts.iter().map(|host| host.name.clone()).collect();
+        match action {
+            Action::Crash(host) => {
+                self.hosts[host].held = self.hosts[host].is_running();
+                self.hosts[host].kill();
+            }
+            Action::Start(host) => {
+                // What has not ended by now is killed, unless its pod ends as well.
+                if self.hosts[host].held && self.hosts[host].is_stopping() {
+                    self.hosts[host].kill();
+                }
+                self.hosts[host].held = false;
+            }
+            Action::Stop(host) => {
+                self.hosts[host].held = self.hosts[host].is_running();
+                self.hosts[host].stop();
+            }
+            Action::Wipe(host) if !self.may_lose(host) => self.trace.line("not now: too many would be lost"),
+            Action::Wipe(host) => {
+                self.hosts[host].kill();
+                people::wipe_admin(self, &names[host]);
+            }
+            Action::DeleteAdmin(host, how) => people::delete_admin(self, host, how),
+            Action::ScaleAdmins(replicas, how) => {
+                people::scale_admins(self, replicas);
+                for host in replicas..MOST_ADMINS {
+                    people::delete_admin(self, host, how);
+                }
+            }
+            Action::Pause(host) => self.hosts[host].pause(),
+            Action::PauseHolder => {
+                let leads = |shared: &Shared| matches!(*shared.candidacy.leadership.borrow(), Leadership::Leader(_));
+                let holds = |host: &&mut Host| host.look(leads) == Some(true);
+                if let Some(holder) = self.hosts.iter_mut().find(holds) {
+                    self.trace.line(&format!("the holder is {}", holder.name));
+                    holder.pause();
+                }
+            }
+            Action::Resume(host) => self.hosts[host].resume(),
+            Action::ResumeAll => self.hosts.iter_mut().for_each(Host::resume),
+            Action::Cut(one, other) => self.ground.network.set_cut(&names[one], &names[other], true),
+            Action::Mend(one, other) => self.ground.network.set_cut(&names[one], &names[other], false),
+            Action::Isolate(host) => self.isolate(host, true),
+            Action::Rejoin(host) => self.isolate(host, false),
+            Action::CutEngine(pod, host) => self.ground.network.set_cut(&pod, &names[host], true),
+            Action::MendEngine(pod, host) => self.ground.network.set_cut(&pod, &names[host], false),
+            Action::Trouble(host, trouble) => self.ground.kubernetes.set_trouble(&names[host], trouble),
+            Action::TroubleForAll(trouble) => {
+                names.iter().for_each(|name| self.ground.kubernetes.set_trouble(name, trouble));
+            }
+            Action::Forget
+            | Action::KillEngine(_)
+            | Action::KillFor(..)
+            | Action::KillEngines
+            | Action::DeletePod(_)
+            | Action::ForceDeletePod(_)
+            | Action::Scale(_)
+            | Action::DeleteClaim(_)
+            | Action::RecreateClaim(_) => people::change(self, &action),
+        }
+    }
+
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+}
