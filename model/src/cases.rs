@@ -90,7 +90,7 @@ pub fn four() -> Case {
 pub fn stranded() -> Case {
     let init = State { replicas: 2, ..domain(4, 4, Budget::default()) };
     let name = "stranded: 4 voters, 2 wanted";
-    Case { name, large: false, init, scales: &[2], max_term: 1, max_epoch: 2, max_log: 5 }
+    Case { name, large: true, init, scales: &[2], max_term: 1, max_epoch: 2, max_log: 5 }
 }
 
 pub fn loss() -> Case {
@@ -108,7 +108,7 @@ pub fn lost() -> Case {
 pub fn five() -> Case {
     let init = after_the_fall(Budget { scale: 1, recover: 1, ..Budget::default() });
     let name = "five: 5 voters, 2 left, scale 5, recover";
-    Case { name, large: false, init, scales: &[5], max_term: 2, max_epoch: 2, max_log: 4 }
+    Case { name, large: true, init, scales: &[5], max_term: 2, max_epoch: 2, max_log: 4 }
 }
 
 /// Servers of which the first `voters` are a domain with one committed entry, and the others are empty.
