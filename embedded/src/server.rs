@@ -52,8 +52,11 @@ const PLACES: [(u16, RangeInclusive<u8>); 2] = [(6443, 77..=101), (16443, 102..=
 
 /// Connections at once. A watch takes one, and there are some dozens of watches; those beyond wait in the kernel.
 const MAX_CONNECTIONS: u32 = 512;
-/// How long a client may take to say what it wants, handshake included, or stay idle.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a client may take to say what it wants, or stay idle: longer than the 90 s after which clients close an idle
+/// connection by themselves, so that none is closed here at the moment at which a client begins to ask by it.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a body may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The greatest head of a request.
@@ -277,7 +280,7 @@ async fn converse(stream: TcpStream, tls: TlsAcceptor, door: Arc<Door>) {
     let stream = tokio::select! {
         _ = stopping.wait_for(|stopping| *stopping) => return,
         _ = faults.wait_for(|faults| faults.down) => return,
-        done = timeout(HEADER_TIMEOUT, tls.accept(stream)) => match done {
+        done = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => match done {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return tracing::debug!(%error, "a handshake failed"),
             Err(_) => return tracing::debug!("a handshake took too long"),

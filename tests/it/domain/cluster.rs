@@ -294,7 +294,8 @@ impl Cluster {
     }
 
     pub fn pod_uid(&self, name: &str) -> String {
-        self.run(self.api::<Pod>().get(name)).expect("the pod").metadata.uid.expect("a UID")
+        let read = || self.run(self.api::<Pod>().get(name)).map_err(|error| error.to_string());
+        eventually(&format!("pod {name}"), read).metadata.uid.expect("a UID")
     }
 
     /// Waits until another pod of the same name is there.

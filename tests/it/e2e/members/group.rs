@@ -62,7 +62,7 @@ impl<'a> Group<'a> {
     /// Lets clients write from now on to a group of so many that is whole.
     pub fn watched(cluster: &'a Cluster, replicas: u32) -> Self {
         let clients = Clients::start_in(cluster);
-        let (domain, _) = anchor(cluster).expect("an anchor");
+        let (domain, _) = eventually("an anchor", || anchor(cluster).ok_or("there is none, or no answer"));
         let group = Self { cluster, clients, domain, replicas, engines: cluster.running() };
         group.whole(group.begin("at first"), replicas);
         group
@@ -170,7 +170,7 @@ impl<'a> Group<'a> {
 
     /// The anchor's epoch.
     pub fn epoch(&self) -> u64 {
-        anchor(self.cluster).expect("an anchor").1
+        eventually("an anchor", || anchor(self.cluster).ok_or("there is none, or no answer")).1
     }
 
     /// The id of each server's log, as one that is ready knows it.
@@ -415,7 +415,7 @@ impl Change {
     fn told(self, group: &Group<'_>, took: Duration) -> Duration {
         let now = Instant::now();
         let silence = group.clients.longest_silence(self.began, now);
-        let (domain, epoch) = anchor(group.cluster).expect("an anchor");
+        let (domain, epoch) = eventually("an anchor", || anchor(group.cluster).ok_or("there is none, or no answer"));
         assert_eq!(domain, group.domain, "the domain is the same");
         println!(
             "members: {}: {}: whole after {:.1} s, {} writes, longest time without a commit {:.2} s, epoch {epoch}",
