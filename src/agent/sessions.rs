@@ -108,7 +108,7 @@ pub async fn bind(shared: Arc<Shared>) {
     }
 }
 
-/// How the engines here would register again, unchanged, of whose pods nobody has read on which claim their archive is.
+/// How the engines here would register again, unchanged, whose archive has no known claim or whose pod no agent has read.
 fn unbound(shared: &Shared) -> Vec<Registration> {
     let server = &shared.config.server;
     shared.raft.read(|domain| {

@@ -39,7 +39,7 @@ impl Chance {
     }
 }
 
-/// A seed that nobody chose.
+/// A new seed.
 pub fn fresh() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -44,7 +44,7 @@ pub struct Process {
     /// How new a storage manager said that its data is, while nothing let its engine start since.
     #[serde(default)]
     pub history: Option<u64>,
-    /// Set while nobody has read of its pod which claim it mounts: the known one of its archive may be another.
+    /// Set while no agent has read which claim its pod mounts: the known claim of its archive may be another one.
     #[serde(default)]
     pub claim_unread: bool,
 }
