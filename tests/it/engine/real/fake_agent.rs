@@ -7,8 +7,9 @@ use kaa::proto::engine::{
     directive, from_engine, to_engine,
 };
 use std::net::SocketAddr;
+use std::sync::Arc;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::transport::{Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
@@ -17,7 +18,7 @@ pub const DOMAIN: &str = "domain-1";
 
 pub struct FakeAgent {
     pub address: SocketAddr,
-    opened: mpsc::Receiver<Opened>,
+    opened: Arc<Mutex<mpsc::Receiver<Opened>>>,
 }
 
 /// One stream, from the agent's side. Dropping it is losing the session.
@@ -26,9 +27,14 @@ pub struct Opened {
     pub authorization: Option<String>,
     inbound: Streaming<FromEngine>,
     outbound: mpsc::Sender<Result<ToEngine, Status>>,
+    /// Those that are opened after it.
+    later: Arc<Mutex<mpsc::Receiver<Opened>>>,
 }
 
-struct Service(mpsc::Sender<Opened>);
+struct Service {
+    open: mpsc::Sender<Opened>,
+    opened: Arc<Mutex<mpsc::Receiver<Opened>>>,
+}
 
 #[tonic::async_trait]
 impl Engine for Service {
@@ -40,7 +46,8 @@ impl Engine for Service {
         let first = inbound.message().await?.and_then(|first| first.message);
         let Some(from_engine::Message::Register(register)) = first else { panic!("Register comes first") };
         let (outbound, queue) = mpsc::channel(16);
-        let _ = self.0.send(Opened { register, authorization, inbound, outbound }).await;
+        let later = self.opened.clone();
+        let _ = self.open.send(Opened { register, authorization, inbound, outbound, later }).await;
         Ok(Response::new(ReceiverStream::new(queue)))
     }
 }
@@ -58,19 +65,20 @@ impl FakeAgent {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (open, opened) = mpsc::channel(16);
-        let service = EngineServer::new(Service(open));
+        let opened = Arc::new(Mutex::new(opened));
+        let service = EngineServer::new(Service { open, opened: opened.clone() });
         tokio::spawn(server.add_service(service).serve_with_incoming(TcpListenerStream::new(listener)));
         Self { address, opened }
     }
 
     /// The next stream that a wrapper opens.
     pub async fn opened(&mut self) -> Opened {
-        soon("a stream to be opened", self.opened.recv()).await.unwrap()
+        soon("a stream to be opened", async { self.opened.lock().await.recv().await }).await.unwrap()
     }
 
     /// Whether a stream has been opened that the test has not seen.
     pub fn has_opened(&self) -> bool {
-        !self.opened.is_empty()
+        self.opened.try_lock().is_ok_and(|opened| !opened.is_empty())
     }
 
     /// The next stream, taken through registration and Start until the engine is RUNNING.
@@ -140,24 +148,38 @@ impl Opened {
         .await
     }
 
+    /// The end of the engine. A wrapper waits three seconds for an agent to take note of it: if a busy machine took longer,
+    /// it is said again on the next stream.
     pub async fn exit(&mut self) -> Exit {
-        self.hear(|message| match message {
+        let exit = |message| match message {
             from_engine::Message::Exit(exit) => Some(exit),
             _ => None,
-        })
-        .await
+        };
+        loop {
+            if let Ok(exit) = self.heard(exit).await {
+                return exit;
+            }
+            let later = self.later.clone();
+            *self = soon("the next stream", async { later.lock().await.recv().await }).await.unwrap();
+            self.admit().await;
+        }
     }
 
     /// Waits for a message, skips others, and answers heartbeats meanwhile.
-    async fn hear<T>(&mut self, mut wanted: impl FnMut(from_engine::Message) -> Option<T>) -> T {
+    async fn hear<T>(&mut self, wanted: impl FnMut(from_engine::Message) -> Option<T>) -> T {
+        self.heard(wanted).await.unwrap_or_else(|status| panic!("the stream ends: {status}"))
+    }
+
+    async fn heard<T>(&mut self, mut wanted: impl FnMut(from_engine::Message) -> Option<T>) -> Result<T, Status> {
         let heard = async {
             loop {
-                let message = self.inbound.message().await.unwrap().expect("the stream goes on").message.unwrap();
+                let message = self.inbound.message().await?.ok_or_else(|| Status::cancelled("it is closed"))?;
+                let message = message.message.expect("a message says something");
                 if let from_engine::Message::Heartbeat(Heartbeat { sequence }) = message {
                     self.say(to_engine::Message::Heartbeat(Heartbeat { sequence })).await;
                 }
                 if let Some(found) = wanted(message) {
-                    return found;
+                    return Ok(found);
                 }
             }
         };
