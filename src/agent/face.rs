@@ -213,6 +213,8 @@ async fn read_anchor(shared: &Shared) -> Result<ReadAnchor, String> {
     let found = match read().await? {
         Some(found) => Some(found),
         None => {
+            // Only who commits speaks for the domain, and the read above took its time.
+            shared.raft.linearize().await.map_err(|error| error.to_string())?;
             let status = shared.raft.status();
             let anchor = Anchor { domain: status.domain, epoch: status.epoch, founder: RaftId(0), lossy: false };
             let made = anchor::create(kubernetes, &name, &anchor, &shared.config.server).await;

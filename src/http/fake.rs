@@ -78,7 +78,9 @@ impl Source for Fake {
         async move { Ok(Written { index, outcome }) }.boxed()
     }
 
+    /// The real one creates an anchor that is missing.
     fn read_anchor(&self) -> BoxFuture<'_, Result<ReadAnchor, String>> {
+        assert!(self.quorum, "the anchor is asked for by a server that does not know that it speaks for the domain");
         let read = self.anchor.clone();
         async { read }.boxed()
     }

@@ -1,6 +1,6 @@
 //! What a person says of the resync as a whole: pause it, resume it, take this Kubernetes for the domain's.
 
-use super::domain::parameters;
+use super::domain::{linearize, parameters};
 use super::error::Error;
 use super::page::Parameters;
 use super::source::Written;
@@ -105,13 +105,15 @@ pub(super) async fn resume(State(face): State<Face>, Writer(actor): Writer) -> R
     Ok(answer(&face))
 }
 
-/// The anchor is read afresh. It has to name this domain: that it bears the right name is not enough.
+/// The anchor is read afresh, by a server that knows by a quorum that it speaks for the domain: an anchor that is missing is
+/// created then. It has to name this domain: that it bears the right name is not enough.
 pub(super) async fn adopt(
     State(face): State<Face>,
     Writer(actor): Writer,
     body: Result<Json<Reason>, JsonRejection>,
 ) -> Result<Answer<AdoptAnswer>, Error> {
     let why = why(body)?;
+    linearize(&face).await?;
     let (id, known) = face.source.read(|domain| (domain.id.clone(), domain.anchor.clone()));
     let Some((id, known)) = id.zip(known) else {
         return Err(Error::CannotTell("the domain is not founded yet".to_owned()));

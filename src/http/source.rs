@@ -31,7 +31,8 @@ pub trait Source: Send + Sync + 'static {
     fn linearize(&self) -> BoxFuture<'_, Result<(), NoQuorum>>;
     /// Changes the domain on somebody's behalf: waits, not for long, until it is committed, and applied here.
     fn write(&self, actor: Actor, command: Command) -> BoxFuture<'_, Result<Written, NotWritten>>;
-    /// Reads the anchor of the domain afresh; makes it, for this domain, if there is none. A failure is a sentence.
+    /// Reads the anchor of the domain afresh; creates it, for this domain and epoch, if there is none. To be called right after
+    /// [`Source::linearize`]: a server of an epoch that is over must not create it. A failure is a sentence.
     fn read_anchor(&self) -> BoxFuture<'_, Result<ReadAnchor, String>>;
     /// The domain's name, as this agent was told.
     fn name(&self) -> String;

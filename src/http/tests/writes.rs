@@ -91,6 +91,14 @@ async fn only_who_may_write_pauses_adopts_or_drains() {
 }
 
 #[tokio::test]
+async fn a_server_without_a_quorum_adopts_nothing_and_creates_no_anchor() {
+    let domain = Domain::new(Fake { quorum: false, ..fake::source() });
+    let request = Request::post("/api/1/kaa/adopt").header("content-type", "application/json");
+    let (status, answer) = domain.send(POD, request.body(Body::from(r#"{"why": "restored"}"#)).unwrap()).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{answer}");
+}
+
+#[tokio::test]
 async fn a_value_is_set_if_it_is_what_was_expected() {
     let domain = Domain::new(fake::source());
     let (status, answer) = domain.put("a%2Fb", &body("one", None, true)).await;
