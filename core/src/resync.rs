@@ -7,6 +7,7 @@
 mod archives;
 pub mod databases;
 pub mod leadership;
+pub mod held;
 pub mod plan;
 mod processes;
 mod servers;

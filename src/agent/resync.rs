@@ -8,13 +8,16 @@ use crate::config::{BACKOFF, FIRST_PASS, IDLE_SHARE, PASS_SPACING, RESYNC_PERIOD
 use crate::kubernetes::evidence;
 use crate::kubernetes::lease::{Leadership, Term};
 use crate::metrics::Reading;
-use crate::raft::ProposeError;
+use crate::raft::{Node, ProposeError};
+use kaa_core::domain::command::Refusal;
 use kaa_core::domain::command::{Actor, Command, Fence, Outcome, Request, Role};
-use kaa_core::domain::ids::{Millis, ResyncEpoch};
-use kaa_core::resync::plan::{Plan, Waiting, WaitingReason};
+use kaa_core::domain::ids::{Millis, RaftId, ResyncEpoch};
+use kaa_core::resync::held::{HeldFindings, Parted};
+use kaa_core::resync::plan::{Finding, Plan, Proposal, Waiting, WaitingReason};
 use kaa_core::resync::{confirm, plan};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -36,20 +39,21 @@ pub async fn run(shared: Arc<Shared>) {
     let mut leadership = shared.candidacy.leadership.clone();
     info!("domain resync with an initial delay of {FIRST_PASS:?}, then every {RESYNC_PERIOD:?} and on every change");
     tokio::time::sleep(FIRST_PASS).await;
-    let mut reported = Vec::new();
+    let (mut reported, mut held) = (Vec::new(), Pending::default());
     loop {
         let began = Instant::now();
         observed.mark_unchanged();
         applied.mark_unchanged();
         leadership.mark_unchanged();
-        let held = leadership.borrow().clone();
+        let leads = leadership.borrow().clone();
         let (mut again, mut proposed) = (RESYNC_PERIOD, false);
-        if let Leadership::Leader(term) = held
+        if let Leadership::Leader(term) = leads
             && shared.candidacy.still_leads(&term)
         {
-            match pass(&shared, &term).await {
+            match pass(&shared, &term, held.of(&term)).await {
                 Ok(last) => {
                     proposed = !last.lines.is_empty();
+                    again = held.next().unwrap_or(RESYNC_PERIOD);
                     report(&mut reported, last, &shared);
                 }
                 Err(why) => {
@@ -78,48 +82,113 @@ pub async fn run(shared: Arc<Shared>) {
     }
 }
 
+/// Why a pass was given up.
+#[derive(Debug, thiserror::Error)]
+enum GivenUp {
+    /// Another agent may lead by now.
+    #[error("the lease was lost during the pass")]
+    LeaseLost,
+    /// The lock of what the watches show is poisoned.
+    #[error("the watches have failed")]
+    Watches,
+    /// The domain takes this agent for no resync leader.
+    #[error("the domain refused this resync leader: {0}")]
+    Refused(Refusal),
+    /// The domain did not answer a resync leader with an epoch.
+    #[error("the domain answered {0:?} to a resync leader")]
+    Answer(Outcome),
+    /// A command could not be committed, or that is not known.
+    #[error(transparent)]
+    Propose(#[from] ProposeError),
+}
+
+/// The findings that were held in one term, by this agent's clock.
+#[derive(Default)]
+struct Pending(Option<(Term, HeldFindings)>);
+
+impl Pending {
+    /// Those of a term; a new one begins with none.
+    fn of(&mut self, term: &Term) -> &mut HeldFindings {
+        if self.0.as_ref().is_none_or(|(before, _)| before != term) {
+            self.0 = None;
+        }
+        let period_ms = u64::try_from(RESYNC_PERIOD.as_millis()).unwrap_or(u64::MAX);
+        &mut self.0.get_or_insert_with(|| (term.clone(), HeldFindings::new(period_ms))).1
+    }
+
+    /// How long until the first of them is to be read again.
+    fn next(&self) -> Option<Duration> {
+        let (term, held) = self.0.as_ref()?;
+        Some(Duration::from_millis(held.next_ms()?.saturating_sub(now_ms(term))).min(RESYNC_PERIOD))
+    }
+}
+
+/// The moment, by a monotonic clock that starts with the term.
+fn now_ms(term: &Term) -> u64 {
+    u64::try_from(term.since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
 /// One pass: epoch, plan, reads, proposals.
-async fn pass(shared: &Shared, term: &Term) -> Result<LastPass, String> {
+async fn pass(shared: &Shared, term: &Term, held: &mut HeldFindings) -> Result<LastPass, GivenUp> {
     let at = crate::clock::now();
     let epoch = epoch(shared, term).await?;
     let fence = Fence { cluster: shared.config.cluster.clone(), epoch };
-    let (Plan { findings, mut waiting }, anchor) = {
-        let observed = shared.observed.read().map_err(|_| "the watches have failed")?;
-        shared.raft.read(|domain| (plan(domain, &observed, &shared.policy, at), domain.anchor.clone()))
+    let (mut waiting, anchor, due) = {
+        let observed = shared.observed.read().map_err(|_| GivenUp::Watches)?;
+        let (mut plan, anchor) =
+            shared.raft.read(|domain| (plan(domain, &observed, &shared.policy, at), domain.anchor.clone()));
+        voters_stay(&mut plan, &shared.raft.status().voters);
+        let Parted { due, waiting } = held.part(plan.findings, &observed, anchor.as_ref(), now_ms(term));
+        plan.waiting.extend(waiting);
+        (plan.waiting, anchor, due)
     };
     let mut lines = Vec::new();
-    if !findings.is_empty() {
-        let needs: BTreeSet<_> = findings.iter().flat_map(|finding| finding.needs.iter().cloned()).collect();
+    if !due.is_empty() {
+        let needs: BTreeSet<_> = due.iter().flat_map(|due| due.finding.needs.iter().cloned()).collect();
         let planned = Instant::now();
         let readings = evidence::gather(&shared.kubernetes, &shared.config.anchor_name(), &needs).await;
         debug!(reads = needs.len(), took = ?planned.elapsed(), "evidence gathered");
         for answer in readings.answers.values() {
             shared.guards.metrics.evidence_read(if answer.is_ok() { Reading::Answered } else { Reading::Unknown });
         }
-        for finding in findings {
-            let line = match confirm(&finding, &readings, &fence, anchor.as_ref()) {
-                Ok(_) if !shared.candidacy.still_leads(term) => {
-                    return Err("the lease was lost during the pass".to_owned());
-                }
-                Ok(Command::RemoveServer { raft_id, .. }) if shared.raft.status().voters.contains_key(&raft_id) => {
-                    waiting.push(Waiting { subject: finding.subject, reason: WaitingReason::StillVotes });
-                    continue;
-                }
-                Ok(command) => format!("{}: {}", finding.proposal, propose(shared, command).await?),
+        for due in due {
+            let (proposal, subject) = (due.finding.proposal.clone(), due.finding.subject.clone());
+            lines.push(match confirm(&due.finding, &readings, &fence, anchor.as_ref()) {
+                Ok(_) if !shared.candidacy.still_leads(term) => return Err(GivenUp::LeaseLost),
+                Ok(command) => match propose(shared, command).await? {
+                    Outcome::Refused(why) => {
+                        held.note(due, None, now_ms(term));
+                        format!("{proposal}: refused, {why}")
+                    }
+                    Outcome::Unchanged => format!("{proposal}: done already"),
+                    Outcome::Changed | Outcome::Registered(_) | Outcome::ResyncBegun(_) => format!("{proposal}: done"),
+                },
                 Err(reason) => {
-                    let line = format!("{}: held, {reason}", finding.proposal);
-                    waiting.push(Waiting { subject: finding.subject, reason });
+                    held.note(due, Some(reason.clone()), now_ms(term));
+                    let line = format!("{proposal}: held, {reason}");
+                    waiting.push(Waiting { subject, reason });
                     line
                 }
-            };
-            lines.push(line);
+            });
         }
     }
     Ok(LastPass { at, lines, waiting })
 }
 
+/// A server that still votes is not removed, and nothing has to be read to know that.
+fn voters_stay(plan: &mut Plan, voters: &BTreeMap<RaftId, Node>) {
+    let votes = |finding: &Finding| match &finding.proposal {
+        Proposal::RemoveServer { raft_id, .. } => voters.contains_key(raft_id),
+        _ => false,
+    };
+    let (stay, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut plan.findings).into_iter().partition(votes);
+    plan.findings = rest;
+    let still_votes = |finding: Finding| Waiting { subject: finding.subject, reason: WaitingReason::StillVotes };
+    plan.waiting.extend(stay.into_iter().map(still_votes));
+}
+
 /// The epoch that the domain gave this acquisition of the Lease; asks for one if there is none yet.
-async fn epoch(shared: &Shared, term: &Term) -> Result<ResyncEpoch, String> {
+async fn epoch(shared: &Shared, term: &Term) -> Result<ResyncEpoch, GivenUp> {
     let cluster = &shared.config.cluster;
     let mine = shared.raft.read(|domain| {
         let current = domain.resync.get(cluster)?;
@@ -137,22 +206,19 @@ async fn epoch(shared: &Shared, term: &Term) -> Result<ResyncEpoch, String> {
         holder: shared.config.server.clone(),
         evidence: term.evidence(),
     };
-    match shared.propose(Role::ResyncLeader, command).await? {
+    match propose(shared, command).await? {
         Outcome::ResyncBegun(epoch) => {
             info!("this agent leads the resync of cluster {cluster} from epoch {epoch} on");
             Ok(epoch)
         }
-        Outcome::Refused(why) => Err(format!("the domain refused this resync leader: {why}")),
-        other => Err(format!("the domain answered {other:?} to a resync leader")),
+        Outcome::Refused(why) => Err(GivenUp::Refused(why)),
+        other => Err(GivenUp::Answer(other)),
     }
 }
 
-async fn propose(shared: &Shared, command: Command) -> Result<String, String> {
-    Ok(match shared.propose(Role::ResyncLeader, command).await? {
-        Outcome::Refused(why) => format!("refused, {why}"),
-        Outcome::Unchanged => "done already".to_owned(),
-        Outcome::Changed | Outcome::Registered(_) | Outcome::ResyncBegun(_) => "done".to_owned(),
-    })
+async fn propose(shared: &Shared, command: Command) -> Result<Outcome, ProposeError> {
+    let actor = Actor { role: Role::ResyncLeader, name: shared.config.server.to_string() };
+    Ok(shared.propose_as(actor, command).await?.1)
 }
 
 /// Logs what was done, and what is waited for whenever that changes.
