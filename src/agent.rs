@@ -330,7 +330,10 @@ async fn begin(surroundings: &Surroundings, stay: Stay) -> anyhow::Result<Agent>
     let (raft, begun) = start_raft(surroundings, stay).await?;
     let (ending, stop) = watch::channel(false);
     let settings = Settings::default();
-    let (candidacy, released) = lease::run(kubernetes, config.resync_name(), &config.server, settings, stop.clone());
+    let judged = raft.clone();
+    let judge = Box::new(move || judged.status().ability(judged.no_room().is_none()));
+    let (candidacy, released) =
+        lease::run(kubernetes, config.resync_name(), &config.server, settings, judge, stop.clone());
     let shared = Arc::new(Shared {
         policy: config.policy(kubernetes.namespace()),
         tokens: TokenVerifier::new(kubernetes.clone().with_timeout(IDENTIFY_TIMEOUT), config.token_audience.clone()),

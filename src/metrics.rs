@@ -381,8 +381,10 @@ pub mod group_waits {
     pub const NO_LEADER: &str = "no_leader";
     /// The anchor is gone, or says what it should not.
     pub const ANCHOR: &str = "anchor";
+    /// This agent does not stand for the lead of the resync.
+    pub const RESYNC_AWAY: &str = "resync_away";
     /// All of them.
-    pub const CODES: [&str; 4] = [RAFT_NOT_STARTED, NOT_A_MEMBER, NO_LEADER, ANCHOR];
+    pub const CODES: [&str; 5] = [RAFT_NOT_STARTED, NOT_A_MEMBER, NO_LEADER, ANCHOR, RESYNC_AWAY];
 }
 
 /// Every answer of [`reason`].

@@ -4,10 +4,11 @@
 //! [`confirm`], which turns a finding into a command only if the reads prove it. The command names what it expects, and
 //! the domain checks expectation, fence and evidence once more. Nothing is retried within a pass.
 
+pub mod ability;
 mod archives;
 pub mod databases;
-pub mod leadership;
 pub mod held;
+pub mod leadership;
 pub mod plan;
 mod processes;
 mod servers;

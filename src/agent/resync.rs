@@ -52,12 +52,16 @@ pub async fn run(shared: Arc<Shared>) {
         {
             match pass(&shared, &term, held.of(&term)).await {
                 Ok(last) => {
+                    shared.candidacy.pass_ended(true);
                     proposed = !last.lines.is_empty();
                     again = held.next().unwrap_or(RESYNC_PERIOD);
                     report(&mut reported, last, &shared);
                 }
                 Err(why) => {
                     warn!("resync pass given up: {why}");
+                    if why.is_of_this_agent() {
+                        shared.candidacy.pass_ended(false);
+                    }
                     again = BACKOFF;
                 }
             }
@@ -100,6 +104,24 @@ enum GivenUp {
     /// A command could not be committed, or that is not known.
     #[error(transparent)]
     Propose(#[from] ProposeError),
+}
+
+impl GivenUp {
+    /// Whether another agent might have done it: one that hears of a quorum, say. Where Raft's leader has no room, or takes a
+    /// command for too new or too large, it would tell anybody so.
+    fn is_of_this_agent(&self) -> bool {
+        match self {
+            Self::LeaseLost => false,
+            Self::Watches | Self::Refused(_) | Self::Answer(_) => true,
+            Self::Propose(error) => match error {
+                ProposeError::NoLeader
+                | ProposeError::Unknown { .. }
+                | ProposeError::Wire(_)
+                | ProposeError::Fatal(_) => true,
+                ProposeError::NoRoom { .. } | ProposeError::TooLarge { .. } | ProposeError::TooNew(_) => false,
+            },
+        }
+    }
 }
 
 /// The findings that were held in one term, by this agent's clock.

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{Millis, ServerId, Uid};
+use kaa_core::resync::ability::{Ability, Away, Patience, Standing};
 use kaa_core::resync::leadership::{Act, Elector, Record, Settings};
 use kube::api::PostParams;
 use std::fmt;
@@ -25,6 +26,20 @@ const LEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The looks of several candidates are spread over this share of the period, so that they do not come together.
 const JITTER_PERCENT: u64 = 40;
+
+/// How often a candidate judges whether it is able to lead, also right before it writes the Lease: nobody renews it without
+/// having just been found able.
+const JUDGE_PERIOD: Duration = Duration::from_millis(500);
+
+/// For how long a holder keeps the Lease that hears of no quorum or lags behind: an election takes two seconds or so.
+const LACKING_MS: u64 = 5_000;
+
+/// After so many passes in a row that could not commit anything a holder gives the Lease up; each may take up to five
+/// seconds for a proposal.
+const FAILED_PASSES: u32 = 3;
+
+/// What an agent is able to do at the moment of asking.
+pub type Judge = Box<dyn Fn() -> Ability + Send + Sync>;
 
 /// Who leads the resync.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +101,8 @@ pub struct Candidacy {
     /// Who leads; changes are announced.
     pub leadership: watch::Receiver<Leadership>,
     elector: Arc<Mutex<Elector>>,
+    standing: Arc<Mutex<Standing>>,
+    away: watch::Receiver<Option<Away>>,
     wake: Arc<Notify>,
     clock: Clock,
 }
@@ -96,6 +113,18 @@ impl Candidacy {
     pub fn still_leads(&self, term: &Term) -> bool {
         let elector = lock(&self.elector);
         elector.leads(self.clock.now_ms()) && elector.held().is_some_and(|record| term.is(record))
+    }
+
+    /// Why this agent does not stand for the lead; and for how much longer at least, if it gave the lead up.
+    pub fn away(&self) -> Option<(Away, Option<Duration>)> {
+        let away = (*self.away.borrow())?;
+        let left = |until_ms: u64| Duration::from_millis(until_ms.saturating_sub(self.clock.now_ms()));
+        Some((away, away.until_ms.map(left)))
+    }
+
+    /// Notes how a pass of this agent as the resync leader ended: whether what it found could be committed.
+    pub fn pass_ended(&self, committed: bool) {
+        lock(&self.standing).pass_ended(committed);
     }
 
     /// Notes that others say the holder is gone: the Lease is looked at once.
@@ -134,31 +163,39 @@ pub async fn exists(kubernetes: &Kubernetes, name: &str) -> Result<bool, super::
     Ok(kubernetes.read::<Lease>(name).await?.is_some())
 }
 
-/// Stands for election until `shutdown` turns true (or its sender is gone), then releases the Lease if it is held. The
-/// task ends when that is done.
+/// Stands for election, whenever this agent is able to lead, until `shutdown` turns true (or its sender is gone); then
+/// releases the Lease if it is held. The task ends when that is done.
 pub fn run(
     kubernetes: &Kubernetes,
     lease: String,
     server: &ServerId,
     settings: Settings,
+    judge: Judge,
     shutdown: watch::Receiver<bool>,
 ) -> (Candidacy, JoinHandle<()>) {
     let kubernetes = kubernetes.clone().with_timeout(LEASE_TIMEOUT);
     let look_ms = settings.look_ms + settings.look_ms * crate::clock::random_below(JITTER_PERCENT) / 100;
     let identity = format!("{server}_{:016x}", crate::clock::random_u64());
     let duration_s = settings.duration_ms.div_ceil(1000);
+    let patience = Patience { lacking_ms: LACKING_MS, away_ms: settings.duration_ms, failed_passes: FAILED_PASSES };
+    let standing = Arc::new(Mutex::new(Standing::new(patience)));
+    let (publish_away, away) = watch::channel(None);
     let elector = Arc::new(Mutex::new(Elector::new(identity.clone(), Settings { look_ms, ..settings })));
     let (publish, leadership) = watch::channel(Leadership::Unknown { why: "the lease was not read yet".to_owned() });
     let (wake, clock) = (Arc::new(Notify::new()), Clock(Instant::now()));
-    let candidacy = Candidacy { leadership, elector: elector.clone(), wake: wake.clone(), clock };
+    let candidacy =
+        Candidacy { leadership, elector: elector.clone(), standing: standing.clone(), away, wake: wake.clone(), clock };
     let candidate = Candidate {
         kubernetes,
         name: lease,
         identity,
         duration_s: i32::try_from(duration_s).unwrap_or(i32::MAX),
         elector,
+        standing,
+        judge,
         clock,
         publish,
+        publish_away,
         last: None,
         trouble: None,
     };
@@ -172,8 +209,11 @@ struct Candidate {
     identity: String,
     duration_s: i32,
     elector: Arc<Mutex<Elector>>,
+    standing: Arc<Mutex<Standing>>,
+    judge: Judge,
     clock: Clock,
     publish: watch::Sender<Leadership>,
+    publish_away: watch::Sender<Option<Away>>,
     /// The Lease as it was last answered: what others wrote into it is written back.
     last: Option<Lease>,
     /// Why the last request told nothing.
@@ -183,6 +223,7 @@ struct Candidate {
 impl Candidate {
     async fn stand(mut self, wake: Arc<Notify>, mut shutdown: watch::Receiver<bool>) {
         while !*shutdown.borrow() {
+            self.assess();
             let act = lock(&self.elector).next(self.clock.now_ms());
             if let Act::Wait { until_ms } = act {
                 tokio::select! {
@@ -198,11 +239,32 @@ impl Candidate {
         self.release().await;
     }
 
+    /// Judges whether this agent is able to lead: if not, it does not stand, and leads no more from this moment on.
+    fn assess(&self) {
+        let ability = (self.judge)();
+        let mut elector = lock(&self.elector);
+        let away = lock(&self.standing).judge(ability, elector.held().is_some(), self.clock.now_ms()).err();
+        elector.stand(away.is_none());
+        self.publish_away.send_if_modified(|before| {
+            let word = |away: &Option<Away>| away.map(|away| (away.why.code(), away.until_ms));
+            match (&*before, &away) {
+                (_, Some(away)) if word(before) != word(&Some(*away)) => match away.until_ms {
+                    Some(_) => tracing::warn!(lease = self.name, "gives the lead of the resync up: {away}"),
+                    None => tracing::info!(lease = self.name, "does not stand for the lead of the resync: {away}"),
+                },
+                (Some(_), None) => tracing::info!(lease = self.name, "stands for the lead of the resync"),
+                _ => {}
+            }
+            std::mem::replace(before, away) != away
+        });
+    }
+
     /// The end of our lead is to be announced when it comes, not when something is to be done.
     fn wait_until(&self, until_ms: u64) -> Instant {
         let now_ms = self.clock.now_ms();
         let lead_ends_ms = lock(&self.elector).leads_until_ms().filter(|until_ms| *until_ms > now_ms);
-        self.clock.at(lead_ends_ms.map_or(until_ms, |lead_ends_ms| lead_ends_ms.min(until_ms)))
+        let until = self.clock.at(lead_ends_ms.map_or(until_ms, |lead_ends_ms| lead_ends_ms.min(until_ms)));
+        until.min(Instant::now() + JUDGE_PERIOD)
     }
 
     async fn perform(&mut self, act: Act) {
@@ -212,9 +274,11 @@ impl Candidate {
             Act::Create => self.create().await,
             Act::Take { resource_version, transitions } => self.replace(resource_version, Some(transitions)).await,
             Act::Renew { resource_version } => self.replace(resource_version, None).await,
+            Act::Release { resource_version } => self.free(resource_version).await,
             Act::Wait { .. } => return,
         };
         match answer.and_then(|lease| self.note(lease)) {
+            Ok(record) if record.holder.is_none() => lock(&self.elector).seen(Some(record), sent_ms),
             Ok(record) => lock(&self.elector).renewed(record, sent_ms),
             // A Lease that is gone when it is written is as much a surprise as one that was changed.
             Err(Error::Exists { .. } | Error::Conflict { .. } | Error::Refused { code: 404, .. }) => {
@@ -306,15 +370,21 @@ impl Candidate {
     async fn release(&mut self) {
         let held = lock(&self.elector).release();
         self.publish.send_replace(Leadership::Unknown { why: "this agent is shutting down".to_owned() });
-        let (Some(held), Some(mut lease)) = (held, self.last.take()) else { return };
+        let Some(held) = held.filter(|_| self.last.is_some()) else { return };
+        if let Err(error) = self.free(held.resource_version).await {
+            tracing::warn!(lease = self.name, "not released: {}", error.to_line());
+        }
+    }
+
+    /// Writes the Lease as free, if it is still of this version.
+    async fn free(&self, resource_version: String) -> Result<Lease, Error> {
+        let mut lease = self.last.clone().unwrap_or_default();
         let spec = lease.spec.get_or_insert_default();
         spec.holder_identity = Some(String::new());
         // As client-go does: whoever does not know that an empty holder means free waits no longer than this.
         spec.lease_duration_seconds = Some(1);
         spec.renew_time = Some(now());
-        if let Err(error) = self.put(lease, held.resource_version).await {
-            tracing::warn!(lease = self.name, "not released: {}", error.to_line());
-        }
+        self.put(lease, resource_version).await
     }
 
     fn announce(&self) {
@@ -327,6 +397,9 @@ impl Candidate {
                     _ => Leadership::Leader(self.term(held)),
                 },
                 (.., Some(why)) => Leadership::Unknown { why: why.clone() },
+                (Some(_), ..) if self.publish_away.borrow().is_some() => {
+                    Leadership::Unknown { why: "this agent gives the lead up".to_owned() }
+                }
                 (Some(_), ..) => Leadership::Unknown { why: "our renewal of the lease is overdue".to_owned() },
                 (None, record, None) => Leadership::Follower { holder: record.and_then(|it| it.holder.clone()) },
             };
@@ -354,8 +427,8 @@ impl Candidate {
     }
 }
 
-fn lock(elector: &Mutex<Elector>) -> MutexGuard<'_, Elector> {
-    elector.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn now() -> MicroTime {
@@ -385,9 +458,11 @@ mod tests {
     use crate::kubernetes::fake;
     use axum::Router;
     use axum::routing::get;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     struct Agent {
         candidacy: Candidacy,
+        able: Arc<AtomicBool>,
         shutdown: watch::Sender<bool>,
         task: JoinHandle<()>,
     }
@@ -395,8 +470,11 @@ mod tests {
     fn agent(kubernetes: &Kubernetes, server: &str) -> Agent {
         let settings = Settings { duration_ms: 1000, margin_ms: 300, renew_ms: 100, look_ms: 100, retry_ms: 50 };
         let (shutdown, stops) = watch::channel(false);
-        let (candidacy, task) = run(kubernetes, "resync".to_owned(), &server.into(), settings, stops);
-        Agent { candidacy, shutdown, task }
+        let able = Arc::new(AtomicBool::new(true));
+        let judged = able.clone();
+        let judge = move || Ability { member: true, quorum: true, room: judged.load(Ordering::Relaxed), behind: 0 };
+        let (candidacy, task) = run(kubernetes, "resync".to_owned(), &server.into(), settings, Box::new(judge), stops);
+        Agent { candidacy, able, shutdown, task }
     }
 
     impl Agent {
@@ -432,6 +510,28 @@ mod tests {
         let released = stored.lock().expect("the lease").0.clone().and_then(|lease| lease.spec).expect("a spec");
         assert_eq!((released.holder_identity.as_deref(), released.lease_transitions), (Some(""), Some(1)));
         assert_eq!(second.leads().await.transitions, 2);
+    }
+
+    #[tokio::test]
+    async fn a_holder_that_is_not_able_any_more_frees_the_lease_and_stays_away() {
+        let (kubernetes, _) = fake::lease_server();
+        let mut first = agent(&kubernetes, "admin-0");
+        let term = first.leads().await;
+        let mut second = agent(&kubernetes, "admin-1");
+        second.until(|leadership| matches!(leadership, Leadership::Follower { .. })).await;
+        first.able.store(false, Ordering::Relaxed);
+        assert_eq!(second.leads().await.transitions, 2);
+        assert!(!first.candidacy.still_leads(&term));
+        let (away, left) = first.candidacy.away().expect("a reason");
+        assert!(away.to_string().contains("--min-free") && left.is_some(), "{away}");
+        first.able.store(true, Ordering::Relaxed);
+        second.shutdown.send_replace(true);
+        assert_eq!(
+            first.leads().await.transitions,
+            3,
+            "once it is able and has stayed away for as long as a Lease lasts"
+        );
+        assert_eq!(first.candidacy.away(), None);
     }
 
     #[tokio::test]

@@ -5,6 +5,7 @@ use kaa_core::domain::ids::{DomainId, MembershipEpoch, RaftId, ServerId};
 use kaa_core::domain::voters::Voters;
 use kaa_core::membership::overrule::Position;
 use kaa_core::membership::{LocalLog, Member, Membership};
+use kaa_core::resync::ability::Ability;
 use openraft::metrics::{RaftMetrics, SerdeInstant};
 use openraft::{Instant as _, ServerState};
 use std::collections::BTreeMap;
@@ -118,6 +119,16 @@ impl Status {
         let leader = self.leader.as_ref()?;
         let node = self.voters.values().find(|node| node.server == leader.as_str())?;
         Some(node.address.clone())
+    }
+
+    /// What this server is able to do, given whether there is room on its volume.
+    pub fn ability(&self, room: bool) -> Ability {
+        Ability {
+            member: self.voters.contains_key(&self.raft_id) || self.learners.contains_key(&self.raft_id),
+            quorum: self.quorum,
+            room,
+            behind: self.commit_index.saturating_sub(self.applied_index),
+        }
     }
 
     pub(super) fn new(metrics: &Metrics, around: &Surroundings<'_>) -> Self {

@@ -20,6 +20,7 @@ mod kubernetes;
 mod network;
 mod people;
 mod schedule;
+mod stories;
 mod trace;
 mod world;
 

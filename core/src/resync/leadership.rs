@@ -92,6 +92,11 @@ pub enum Act {
         /// The version.
         resource_version: String,
     },
+    /// Write the Lease as free, if it is still of this version: this candidate holds it and does not stand.
+    Release {
+        /// The version.
+        resource_version: String,
+    },
     /// Nothing before this moment.
     Wait {
         /// The moment.
@@ -116,6 +121,8 @@ pub struct Elector {
     identity: String,
     settings: Settings,
     known: Known,
+    /// Whether it stands for the lead; one that does not only looks.
+    stands: bool,
     /// When the Lease was last seen.
     seen_ms: u64,
     /// When to look again at another's Lease.
@@ -137,6 +144,7 @@ impl Elector {
             identity: identity.into(),
             settings,
             known: Known::No,
+            stands: true,
             seen_ms: 0,
             look_at_ms: 0,
             must_look: true,
@@ -149,6 +157,12 @@ impl Elector {
     /// Who it is in the Lease.
     pub fn identity(&self) -> &str {
         &self.identity
+    }
+
+    /// Has it stand for the lead from now on, or not. One that does not stand leads no more from this moment on, releases
+    /// the Lease if it holds it, and goes on looking who does.
+    pub fn stand(&mut self, stands: bool) {
+        self.stands = stands;
     }
 
     /// Notes what a read showed: `None` means that there is no Lease, for certain.
@@ -210,6 +224,11 @@ impl Elector {
         match &self.known {
             _ if self.must_look => Act::Look,
             Known::No => Act::Look,
+            Known::Says { record, .. } if !self.stands && self.is_mine(record) => {
+                Act::Release { resource_version: record.resource_version.clone() }
+            }
+            _ if !self.stands && now_ms >= self.look_at_ms => Act::Look,
+            _ if !self.stands => Act::Wait { until_ms: self.look_at_ms },
             Known::Absent => Act::Create,
             Known::Says { record, .. } if self.is_mine(record) => self.next_of_holder(record, now_ms),
             Known::Says { record, since_ms } => self.next_of_candidate(record, *since_ms, now_ms),
@@ -246,7 +265,7 @@ impl Elector {
 
     /// When its lead ends unless it renews; `None` if it has none.
     pub fn leads_until_ms(&self) -> Option<u64> {
-        self.held()?;
+        self.held().filter(|_| self.stands)?;
         let trusted_ms = self.settings.duration_ms.saturating_sub(self.settings.margin_ms);
         Some(self.renewed_ms? + trusted_ms)
     }
@@ -284,7 +303,8 @@ mod tests {
 
     /// Runs a script. A line is `time event -> act [leads]`, where the candidate is `a` and `LEASE` is
     /// `holder/transitions/renewed/version`, with `-` for no holder. Events: `absent`; `sees LEASE`;
-    /// `got LEASE sent TIME` (a write succeeded); `conflict`; `failed`; `nudge`; `heard`; `release`; `.` (time passes).
+    /// `got LEASE sent TIME` (a write succeeded); `conflict`; `failed`; `nudge`; `heard`; `release`; `stands`; `stands not`;
+    /// `.` (time passes).
     fn run(script: &str) {
         let mut elector = Elector::new("a", Settings::default());
         for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -300,6 +320,8 @@ mod tests {
                 ["nudge"] => elector.nudge(),
                 ["heard"] => elector.heard(now),
                 ["release"] => drop(elector.release()),
+                ["stands"] => elector.stand(true),
+                ["stands", "not"] => elector.stand(false),
                 ["."] => {}
                 _ => panic!("what is {line}?"),
             }
@@ -308,6 +330,7 @@ mod tests {
                 Act::Create => "create".to_owned(),
                 Act::Take { resource_version, transitions } => format!("take {resource_version} as {transitions}"),
                 Act::Renew { resource_version } => format!("renew {resource_version}"),
+                Act::Release { resource_version } => format!("free {resource_version}"),
                 Act::Wait { until_ms } => format!("wait {until_ms}"),
             };
             let leads = if elector.leads(now) { " leads" } else { "" };
@@ -436,6 +459,34 @@ mod tests {
         run("
             0     got a/1/r1/v1 sent 0       -> wait 5000 leads
             1000  release                    -> look
+        ");
+    }
+
+    #[test]
+    fn a_holder_that_does_not_stand_any_more_leads_no_more_and_frees_the_lease_until_that_is_certain() {
+        run("
+            0     got a/1/r1/v1 sent 0       -> wait 5000 leads
+            1000  stands not                 -> free v1
+            4000  failed                     -> wait 5000
+            5000  .                          -> free v1
+            5010  conflict                   -> look
+            5020  sees a/1/r1/v2             -> free v2
+            5050  sees -/1/r2/v3             -> wait 10050
+            10050 .                          -> look
+            10050 sees b/2/r3/v4             -> wait 15050
+        ");
+    }
+
+    #[test]
+    fn who_does_not_stand_looks_and_takes_nothing_and_takes_it_once_it_stands() {
+        run("
+            0     stands not                 -> look
+            10    absent                     -> wait 5010
+            5010  .                          -> look
+            5020  sees -/3/r1/v1             -> wait 10020
+            6000  nudge                      -> look
+            6010  sees -/3/r1/v1             -> wait 11010
+            7000  stands                     -> take v1 as 4
         ");
     }
 

@@ -47,9 +47,17 @@ fn of_the_group(shared: &Shared) -> Vec<Awaits> {
         (group_waits::NOT_A_MEMBER, said(&shared.waits)),
         (group_waits::NO_LEADER, no_leader(shared)),
         (group_waits::ANCHOR, said(&shared.anchor_alarm)),
+        (group_waits::RESYNC_AWAY, resync_away(shared)),
     ];
     let awaits = |(code, words): (_, Option<String>)| Some(Awaits { code, server: None, words: words? });
     all.into_iter().filter_map(awaits).collect()
+}
+
+/// Why this agent does not stand for the lead of the resync.
+pub(super) fn resync_away(shared: &Shared) -> Option<String> {
+    let (away, left) = shared.candidacy.away()?;
+    let left = left.filter(|left| !left.is_zero()).map(|left| format!("; it stays away for {} s", left.as_secs() + 1));
+    Some(format!("this server does not stand for the lead of the resync: {away}{}", left.unwrap_or_default()))
 }
 
 /// What is kept in a place of `Shared`.

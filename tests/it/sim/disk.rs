@@ -6,6 +6,7 @@ use kaa::raft::volume::Opener;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -72,10 +73,19 @@ impl Backend for File {
     }
 }
 
-/// The machine's disk for what lies beside the log, without waiting for it: the machine does not lose power here, and
-/// how much room it has is no business of a seed.
-#[derive(Debug)]
-pub struct Unsynced;
+/// The machine's disk for what lies beside the log, without waiting for it: the machine does not lose power here, and how
+/// much room it has is no business of a seed. There is all the room one wants, or none.
+#[derive(Clone, Debug, Default)]
+pub struct Unsynced {
+    full: Arc<AtomicBool>,
+}
+
+impl Unsynced {
+    /// Fills the disk, or makes room.
+    pub fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
+    }
+}
 
 impl disk::Disk for Unsynced {
     fn create_dirs(&self, dir: &Path) -> io::Result<()> {
@@ -103,6 +113,6 @@ impl disk::Disk for Unsynced {
     }
 
     fn free(&self, _: &Path) -> io::Result<u64> {
-        Ok(u64::MAX)
+        Ok(if self.full.load(Ordering::Relaxed) { 0 } else { u64::MAX })
     }
 }

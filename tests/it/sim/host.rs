@@ -22,6 +22,9 @@ use tokio::sync::watch;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
+/// The room that an agent needs, in bytes: there is always more, or none.
+const MIN_FREE: u64 = 1 << 20;
+
 /// Shown to nobody: the simulated network has no sockets to secure.
 static TLS: LazyLock<Tls> = LazyLock::new(|| {
     let made = certificates::make(&["kaa-admin".to_owned()], 1).expect("certificates");
@@ -42,6 +45,8 @@ pub struct Host {
     ordinal: usize,
     dir: PathBuf,
     disk: Disk,
+    /// What is beside its log, and how much room there is.
+    pub room: Unsynced,
     /// Its pod; empty before the first.
     pub pod_uid: String,
     /// The claim of its volume; empty before the first.
@@ -84,6 +89,7 @@ impl Host {
             ordinal,
             dir,
             disk: Disk::default(),
+            room: Unsynced::default(),
             pod_uid: String::new(),
             claim_uid: String::new(),
             held: false,
@@ -106,7 +112,7 @@ impl Host {
             address_suffix: None,
             data_dir: self.dir.clone(),
             store: Engine::Redb,
-            min_free: 0,
+            min_free: MIN_FREE,
             tls_dir: self.dir.clone(),
             listen_peers: "127.0.0.1:48005".parse().expect("an address"),
             listen_engines: any,
@@ -130,7 +136,8 @@ impl Host {
         let runtime = runtime(&format!("{} {} {}", self.seed, self.name, self.starts));
         let door = Arc::new(Mutex::new(None));
         let (stopper, stop) = watch::channel(false);
-        let life = live(self.config(), ground.clone(), self.disk.clone(), door.clone(), stop, self.ordinal);
+        let disk = (self.disk.clone(), self.room.clone());
+        let life = live(self.config(), ground.clone(), disk, door.clone(), stop, self.ordinal);
         let (trace, name) = (ground.trace.clone(), self.name.clone());
         let local = LocalSet::new();
         let ended = Arc::new(AtomicBool::new(false));
@@ -197,6 +204,7 @@ impl Host {
         if !self.claim_uid.is_empty() {
             self.set_aside_before = self.set_aside();
             self.disk = Disk::default();
+            self.room = Unsynced::default();
             std::fs::remove_dir_all(&self.dir).expect("its directory is there");
         }
         self.claim_uid = claim_uid.to_owned();
@@ -263,7 +271,7 @@ impl Host {
 async fn live(
     config: Config,
     ground: Ground,
-    disk: Disk,
+    (disk, room): (Disk, Unsynced),
     slot: Arc<Mutex<Option<Arc<Door>>>>,
     stop: watch::Receiver<bool>,
     ordinal: usize,
@@ -273,7 +281,7 @@ async fn live(
     let kubernetes = kaa::kubernetes::Kubernetes::new(kubernetes.client(&server), "default");
     let dir = config.data_dir.clone();
     let storage: Storage = Box::new(move || {
-        Volume::open_with(Arc::new(Unsynced), &dir, disk.opener(Duration::from_millis(1 + ordinal as u64)))
+        Volume::open_with(Arc::new(room.clone()), &dir, disk.opener(Duration::from_millis(1 + ordinal as u64)))
     });
     let address = config.peer_address("default", config.ordinal);
     let host = raft::Host::new(config.server.clone(), address.clone(), config.cluster.clone(), "0.0.0".to_owned());

@@ -30,6 +30,9 @@ pub enum Action {
     /// Nothing comes through between an agent and all the others.
     Isolate(usize),
     Rejoin(usize),
+    /// There is no room on an agent's volume.
+    Fill(usize),
+    MakeRoom(usize),
     /// Nothing comes through between an engine's pod and an agent.
     CutEngine(String, usize),
     MendEngine(String, usize),
@@ -164,8 +167,10 @@ fn faults(mut roll: &mut dyn FnMut(u64) -> u64, actions: &mut Actions) {
         let (at, host) = (FROM_MS + roll(28_000), roll(3) as usize);
         let lasts = |roll: &mut dyn FnMut(u64) -> u64, most: u64| at + 200 + roll(most);
         let pod = ["sm-demo-0", "sm-demo-1", "sm-demo-2"][roll(3) as usize].to_owned();
-        let (begin, end) = match roll(12) {
+        let (begin, end) = match roll(14) {
             0 | 1 => (Action::Crash(host), Some((lasts(&mut roll, 10_000), Action::Start(host)))),
+            12 => (Action::Isolate(host), Some((lasts(&mut roll, 20_000), Action::Rejoin(host)))),
+            13 => (Action::Fill(host), Some((lasts(&mut roll, 15_000), Action::MakeRoom(host)))),
             2 => (Action::Wipe(host), None),
             3 => (Action::Pause(host), Some((lasts(&mut roll, 20_000), Action::Resume(host)))),
             4 => (Action::PauseHolder, Some((at + 4_000 + roll(20_000), Action::ResumeAll))),

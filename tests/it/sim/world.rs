@@ -107,7 +107,7 @@ pub fn play(seed: u64) -> Run {
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         let trace = Trace::default();
         let (network, kubernetes) = (Network::new(trace.clone()), Kubernetes::new(seed, trace.clone()));
         let truth: Arc<Mutex<Truth>> = Arc::default();
@@ -144,7 +144,7 @@ impl World {
     }
 
     /// Lets everything move on by one tick.
-    fn step(&mut self) {
+    pub fn step(&mut self) {
         self.now_ms += TICK_MS;
         self.trace.set_now(self.now_ms);
         let random = clock::simulated().expect("it was put in place").random;
@@ -218,6 +218,7 @@ impl World {
         for ordinal in 0..self.hosts.len() {
             self.act(Action::Resume(ordinal));
             self.act(Action::Start(ordinal));
+            self.act(Action::MakeRoom(ordinal));
             self.ground.kubernetes.set_trouble(&self.hosts[ordinal].name.clone(), Default::default());
         }
         let begun = self.now_ms;
@@ -251,13 +252,19 @@ impl World {
         whole && (ordinal >= wanted || wanted > 1)
     }
 
+    /// Who leads the resync, as it says itself; of several, the last one.
+    pub fn holder(&self) -> Option<usize> {
+        let leads = |shared: &Shared| matches!(*shared.candidacy.leadership.borrow(), Leadership::Leader(_));
+        self.hosts.iter().rposition(|host| host.look(leads) == Some(true))
+    }
+
     fn isolate(&self, host: usize, cut: bool) {
         for other in self.hosts.iter().filter(|other| other.name != self.hosts[host].name) {
             self.ground.network.set_cut(&self.hosts[host].name, &other.name, cut);
         }
     }
 
-    fn act(&mut self, action: Action) {
+    pub fn act(&mut self, action: Action) {
         self.trace.line(&action.to_string());
         let names: Vec<String> = self.hosts.iter().map(|host| host.name.clone()).collect();
         match action {
@@ -290,11 +297,9 @@ impl World {
             }
             Action::Pause(host) => self.hosts[host].pause(),
             Action::PauseHolder => {
-                let leads = |shared: &Shared| matches!(*shared.candidacy.leadership.borrow(), Leadership::Leader(_));
-                let holds = |host: &&mut Host| host.look(leads) == Some(true);
-                if let Some(holder) = self.hosts.iter_mut().find(holds) {
-                    self.trace.line(&format!("the holder is {}", holder.name));
-                    holder.pause();
+                if let Some(holder) = self.holder() {
+                    self.trace.line(&format!("the holder is {}", names[holder]));
+                    self.hosts[holder].pause();
                 }
             }
             Action::Resume(host) => self.hosts[host].resume(),
@@ -303,6 +308,8 @@ impl World {
             Action::Mend(one, other) => self.ground.network.set_cut(&names[one], &names[other], false),
             Action::Isolate(host) => self.isolate(host, true),
             Action::Rejoin(host) => self.isolate(host, false),
+            Action::Fill(host) => self.hosts[host].room.set_full(true),
+            Action::MakeRoom(host) => self.hosts[host].room.set_full(false),
             Action::CutEngine(pod, host) => self.ground.network.set_cut(&pod, &names[host], true),
             Action::MendEngine(pod, host) => self.ground.network.set_cut(&pod, &names[host], false),
             Action::Trouble(host, trouble) => self.ground.kubernetes.set_trouble(&names[host], trouble),

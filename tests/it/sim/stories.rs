@@ -1,0 +1,95 @@
+//! Single stories in simulated time, each of what a seed seldom brings about: what is wrong stays wrong, and the domain has
+//! to follow all the same.
+
+use crate::sim::schedule::Action;
+use crate::sim::world::{EPOCH_MS, World};
+use kaa::clock::{self, Simulated};
+use kaa_core::domain::Domain;
+use kaa_core::domain::ids::Millis;
+use kaa_core::resync::ability::Inability;
+use std::collections::BTreeSet;
+
+const ADMINS: usize = 3;
+/// How long the agents may take to found the domain and to show everything in it.
+const BEGINS_WITHIN_MS: u64 = 60_000;
+/// For how long a holder keeps the Lease that cannot lead, and the next look of the others.
+const HANDED_OVER_WITHIN_MS: u64 = 15_000;
+/// Until an engine is told that its agent vouches for nobody, or is declared lost, and until the resync has judged it.
+const FOLLOWED_WITHIN_MS: u64 = 60_000;
+
+/// A world in which all is well, and what happens in it.
+struct Story(World);
+
+impl Story {
+    fn begin(seed: u64) -> Self {
+        clock::simulate(Some(Simulated { now: Millis(EPOCH_MS), random: seed }));
+        let mut story = Self(World::new(seed));
+        story.until(BEGINS_WITHIN_MS, "all is well", |world| {
+            world.holder().is_some()
+                && world.group.differences(&world.hosts[..ADMINS]).is_empty()
+                && world.checks.differences(&world.hosts[..ADMINS], &BTreeSet::new()).is_empty()
+        });
+        story
+    }
+
+    /// Lets time pass until something holds. Tells how long that took.
+    fn until(&mut self, within_ms: u64, what: &str, holds: impl Fn(&World) -> bool) -> u64 {
+        let Self(world) = self;
+        let begun = world.now_ms();
+        while world.now_ms() < begun + within_ms {
+            world.step();
+            if world.now_ms().is_multiple_of(100) && holds(world) {
+                let took = world.now_ms() - begun;
+                world.trace.line(&format!("{what}, after {took} ms"));
+                return took;
+            }
+        }
+        panic!("not within {within_ms} ms: {what}\n{}", world.trace.text());
+    }
+
+    /// Nothing went wrong, and the next story may begin.
+    fn end(self) {
+        let wrong = self.0.trace.all_wrong();
+        assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), self.0.trace.text());
+        clock::simulate(None);
+    }
+}
+
+/// Whether an agent shows a domain with so many active archives.
+fn active_archives(world: &World, host: usize) -> usize {
+    let active = |domain: &Domain| domain.archives.values().filter(|archive| archive.removed.is_none()).count();
+    world.hosts[host].look(|shared| shared.raft.read(active)).unwrap_or_default()
+}
+
+fn why_away(world: &World, host: usize) -> Option<Inability> {
+    world.hosts[host].look(|shared| shared.candidacy.away().map(|(away, _)| away.why)).flatten()
+}
+
+/// What makes the holder unable goes on; another one holds the Lease, and a scale-down is followed.
+fn another_leads_and_follows(seed: u64, unable: fn(usize) -> Action, why: Inability) {
+    let mut story = Story::begin(seed);
+    let holder = story.0.holder().expect("somebody holds the lease");
+    let other = (holder + 1) % ADMINS;
+    assert_eq!(active_archives(&story.0, other), 2);
+    story.0.act(unable(holder));
+    story.until(HANDED_OVER_WITHIN_MS, "another one leads", |world| world.holder().is_some_and(|it| it != holder));
+    assert_eq!(why_away(&story.0, holder), Some(why));
+    story.0.act(Action::Scale(1));
+    story.until(FOLLOWED_WITHIN_MS, "the scale-down is followed", |world| active_archives(world, other) == 1);
+    assert_ne!(story.0.holder(), Some(holder), "it cannot lead, and it did not come back");
+    story.end();
+}
+
+#[test]
+fn a_holder_that_is_cut_off_from_the_others_and_not_from_kubernetes_is_replaced() {
+    for seed in 0..3 {
+        another_leads_and_follows(seed, Action::Isolate, Inability::NoQuorum);
+    }
+}
+
+#[test]
+fn a_holder_without_room_is_replaced() {
+    for seed in 0..2 {
+        another_leads_and_follows(seed, Action::Fill, Inability::NoRoom);
+    }
+}
