@@ -75,6 +75,8 @@ pub struct Shared {
     stranded: Mutex<Option<String>>,
     /// What is wrong with the anchor, though this agent goes on.
     anchor_alarm: Mutex<Option<String>>,
+    /// Why a server keeps its vote that the watches show as unwanted.
+    eviction_held: Mutex<Option<String>>,
     /// Whether the audit trail has what a person gave up for this epoch, if one did.
     loss_noted: AtomicBool,
     without_quorum: Mutex<Option<Instant>>,
@@ -352,6 +354,7 @@ async fn begin(surroundings: &Surroundings, stay: Stay) -> anyhow::Result<Agent>
         waits: Mutex::default(),
         stranded: Mutex::default(),
         anchor_alarm: Mutex::default(),
+        eviction_held: Mutex::default(),
         loss_noted: AtomicBool::new(false),
         without_quorum: Mutex::default(),
         begun,

@@ -384,7 +384,7 @@ pub mod group_waits {
     /// This agent does not stand for the lead of the resync.
     pub const RESYNC_AWAY: &str = "resync_away";
     /// All of them.
-    pub const CODES: [&str; 5] = [RAFT_NOT_STARTED, NOT_A_MEMBER, NO_LEADER, ANCHOR, RESYNC_AWAY];
+    pub const CODES: [&str; 6] = [RAFT_NOT_STARTED, NOT_A_MEMBER, NO_LEADER, ANCHOR, EVICTION_HELD, RESYNC_AWAY];
 }
 
 /// Every answer of [`reason`].
@@ -404,6 +404,8 @@ const REASONS: [&str; 24] = [
     "unbound",
     "purge_delayed",
     "purge_held",
+    /// A server keeps its vote until it is read that it is not wanted.
+    pub const EVICTION_HELD: &str = "eviction_held";
     "workload_paused",
     "paused",
     "database_wanted",

@@ -16,7 +16,7 @@ pub mod scaling;
 pub mod set_aside;
 pub mod standing;
 
-pub use change::{Change, Member, Membership, next_change};
+pub use change::{Change, Member, Membership, next_change, takes_a_vote};
 
 use crate::domain::ids::{DomainId, MembershipEpoch, RaftId, ServerId};
 use serde::{Deserialize, Serialize};

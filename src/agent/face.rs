@@ -393,8 +393,9 @@ fn health(shared: &Shared) -> Health {
 /// The same of an agent whose Raft runs.
 fn notes_of(shared: &Shared) -> Vec<Note> {
     let anchor = standing::said(&shared.anchor_alarm).map(|words| Note { name: "anchor", words });
+    let eviction = standing::said(&shared.eviction_held).map(|words| Note { name: "voters", words });
     let away = standing::resync_away(shared).map(|words| Note { name: "resync", words });
-    [anchor, away].into_iter().flatten().chain(notes(&shared.guards.tls, &shared.kubernetes.rights)).collect()
+    [anchor, eviction, away].into_iter().flatten().chain(notes(&shared.guards.tls, &shared.kubernetes.rights)).collect()
 }
 
 /// How many entries an agent may lag and still be ready: what a busy group commits between two heartbeats.

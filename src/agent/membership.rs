@@ -17,7 +17,7 @@ pub use follow::follow;
 pub use gate::{Pass, open, pass_gate};
 pub use recover::answer;
 
-use super::Shared;
+use super::{Shared, note};
 use crate::config::{BACKOFF, MEMBERSHIP_PERIOD, OWNER_SILENCE, ordinal_of};
 use crate::kubernetes::anchor;
 use crate::proto::raft::{JoinRequest, StatusReply};
@@ -27,7 +27,7 @@ use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
 use kaa_core::domain::process::SessionState;
 use kaa_core::domain::server::Server;
 use kaa_core::membership::change::Step;
-use kaa_core::membership::{Change, Membership, next_change};
+use kaa_core::membership::{Change, Membership, next_change, takes_a_vote};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -132,9 +132,9 @@ async fn step(shared: &Shared, led_since: Instant) -> Result<(), String> {
     }
     let mut membership = shared.raft.membership();
     count_on_those_who_answer(shared, &mut membership).await;
-    let current =
-        shared.raft.read(|domain| domain.servers.values().map(|server| (server.id.clone(), server.raft_id)).collect());
-    match next_change(&membership, &current, wanted(shared).as_ref(), &shared.ending()) {
+    let decided = decide(shared, &membership).await;
+    note(&shared.eviction_held, decided.as_ref().err().cloned(), "who votes");
+    match decided? {
         Change::Step(Step::Wait(why)) => debug!("membership: {why}"),
         Change::Step(Step::Voters(voters, why)) => {
             info!("membership: voters become {}: {why}", named(&voters, &membership));
@@ -150,6 +150,22 @@ async fn step(shared: &Shared, led_since: Instant) -> Result<(), String> {
         }
     }
     lose_sessions_of_silent_agents(shared, led_since).await
+}
+
+/// Decides the next change by what the watches show; one that takes a vote away, by a fresh read of what is wanted. `Err` says
+/// why that is not known.
+async fn decide(shared: &Shared, membership: &Membership) -> Result<Change, String> {
+    let current =
+        shared.raft.read(|domain| domain.servers.values().map(|server| (server.id.clone(), server.raft_id)).collect());
+    let next = |wanted: Option<&BTreeSet<ServerId>>| next_change(membership, &current, wanted, &shared.ending());
+    let shown = next(wanted(shared).as_ref());
+    if !takes_a_vote(membership, &shown) {
+        return Ok(shown);
+    }
+    let read = overrule::wanted(&shared.kubernetes, &shared.config).await;
+    let ordinals =
+        read.map_err(|why| format!("nobody is voted out until it is read which servers are wanted: {why}"))?;
+    Ok(next(Some(&among(shared, &ordinals))))
 }
 
 /// How long a server may take to say that it is there.
@@ -261,13 +277,17 @@ async fn admit_myself(shared: &Shared) -> Result<(), String> {
     if known { Ok(()) } else { shared.propose(Role::RaftLeader, Command::AdmitServer { server: me }).await.map(drop) }
 }
 
-/// The servers that the admin StatefulSet wants, if that is known.
+/// The servers that the admin StatefulSet wants, as far as the watches show.
 fn wanted(shared: &Shared) -> Option<BTreeSet<ServerId>> {
-    let ordinals = shared.admin_ordinals()?;
+    Some(among(shared, &shared.admin_ordinals()?))
+}
+
+/// The servers that have one of these ordinals.
+fn among(shared: &Shared, ordinals: &Range<u32>) -> BTreeSet<ServerId> {
     let servers = shared.raft.read(|domain| domain.servers.keys().cloned().collect::<Vec<_>>());
     let set = &shared.config.stateful_set;
     let is_wanted = |server: &ServerId| ordinal_of(server, set).is_some_and(|ordinal| ordinals.contains(&ordinal));
-    Some(servers.into_iter().filter(is_wanted).collect())
+    servers.into_iter().filter(is_wanted).collect()
 }
 
 /// An agent that is silent cannot say that its engines are. This one has to have listened long enough to know.

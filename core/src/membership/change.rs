@@ -172,3 +172,14 @@ pub fn next_change(
     let stale: BTreeSet<RaftId> = membership.members.iter().filter(gone).map(|(id, _)| *id).collect();
     if stale.is_empty() { Change::Step(step) } else { Change::Forget(stale) }
 }
+
+/// Whether a change takes a vote away, or leads to that, because of what is wanted: then that has to be read afresh, since what
+/// the watches show may be old. A change that was begun is finished whatever is wanted.
+pub fn takes_a_vote(membership: &Membership, change: &Change) -> bool {
+    let [voters] = membership.halves.as_slice() else { return false };
+    match change {
+        Change::Step(Step::Voters(next, _)) => !voters.is_subset(next),
+        Change::Step(Step::HandOver(_)) => true,
+        Change::Step(Step::Wait(_)) | Change::Forget(_) => false,
+    }
+}

@@ -5,7 +5,7 @@ use kaa_core::membership::change::{Reason, Step};
 use kaa_core::membership::leaving::{Ending, Presence};
 use kaa_core::membership::{
     Anchor, Change, Gate, LocalLog, Member, Membership, Refusal, Seen, Traces, Waiting, gate, leaving, next_change,
-    seen,
+    seen, takes_a_vote,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -310,4 +310,17 @@ fn a_log_whose_server_came_back_with_another_one_leaves_first_the_voters_then_th
 fn a_server_that_was_removed_from_the_domain_is_replicated_to_no_more() {
     let members = membership(&[&[1]], &[(1, "admin-0", true), (9, "admin-7", false)]);
     assert_eq!(next(&members, &["admin-0"]), Change::Forget(ids(&[9])));
+}
+
+#[test]
+fn a_vote_is_taken_only_after_a_fresh_read_and_a_change_that_was_begun_needs_none() {
+    let takes = |halves: &[&[u64]], change: Change| takes_a_vote(&membership(halves, ALL), &change);
+    let next = |logs: &[u64]| voters(logs, Reason::Wanted);
+    assert!(takes(&[&[1, 2, 3]], next(&[1, 2])));
+    assert!(takes(&[&[1, 2]], next(&[1, 3])), "one for another");
+    assert!(takes(&[&[1, 2]], Change::Step(Step::HandOver(ids(&[2])))), "this leader is to be voted out next");
+    assert!(!takes(&[&[1, 2]], next(&[1, 2, 3])), "nobody loses a vote");
+    assert!(!takes(&[&[1, 2, 3], &[1]], voters(&[1], Reason::Forward)), "begun, and finished whatever is wanted now");
+    assert!(!takes(&[&[1, 2, 3]], wait(Reason::AsWanted)));
+    assert!(!takes(&[&[1, 2, 3]], Change::Forget(ids(&[9]))), "it does not vote");
 }

@@ -47,6 +47,7 @@ fn of_the_group(shared: &Shared) -> Vec<Awaits> {
         (group_waits::NOT_A_MEMBER, said(&shared.waits)),
         (group_waits::NO_LEADER, no_leader(shared)),
         (group_waits::ANCHOR, said(&shared.anchor_alarm)),
+        (group_waits::EVICTION_HELD, said(&shared.eviction_held)),
         (group_waits::RESYNC_AWAY, resync_away(shared)),
     ];
     let awaits = |(code, words): (_, Option<String>)| Some(Awaits { code, server: None, words: words? });

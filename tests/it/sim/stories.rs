@@ -1,6 +1,8 @@
 //! Single stories in simulated time, each of what a seed seldom brings about: what is wrong stays wrong, and the domain has
 //! to follow all the same.
 
+use crate::sim::kubernetes::Trouble;
+use crate::sim::people;
 use crate::sim::schedule::Action;
 use crate::sim::world::{EPOCH_MS, World};
 use kaa::clock::{self, Simulated};
@@ -92,4 +94,28 @@ fn a_holder_without_room_is_replaced() {
     for seed in 0..2 {
         another_leads_and_follows(seed, Action::Fill, Inability::NoRoom);
     }
+}
+
+/// The StatefulSet is scaled from three to two and back at once, and for a while the watches of all agents show two.
+#[test]
+fn nobody_is_voted_out_on_what_the_watches_show() {
+    let mut story = Story::begin(5);
+    let Story(world) = &mut story;
+    let lag_ms = 8_000;
+    let lags = Trouble { lag_ms, ..Trouble::default() };
+    world.hosts.iter().for_each(|host| world.ground.kubernetes.set_trouble(&host.name, lags));
+    people::scale_admins(world, 2);
+    // Each is a piece of its own of a watch, and comes as late after the one before.
+    world.step();
+    people::scale_admins(world, ADMINS);
+    let until = world.now_ms() + 3 * lag_ms;
+    while world.now_ms() < until {
+        world.step();
+    }
+    assert_eq!(world.group.counts.evictions, 0, "{}", world.trace.text());
+    world.hosts.iter().for_each(|host| world.ground.kubernetes.set_trouble(&host.name, Trouble::default()));
+    // An eviction that is meant is not held up.
+    people::scale_admins(world, 2);
+    story.until(HANDED_OVER_WITHIN_MS, "the third one is voted out", |world| world.group.counts.evictions == 1);
+    story.end();
 }
