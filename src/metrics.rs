@@ -90,6 +90,7 @@ pub struct Metrics {
     raft_commit_index: Gauge,
     raft_applied_index: Gauge,
     membership_epoch: Gauge,
+    set_aside: SetAside,
     raft_voters: Gauge,
     raft_learners: Gauge,
     membership_waiting: Family<Reason, Gauge>,
@@ -126,6 +127,21 @@ fn register<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, 
     metric
 }
 
+/// Of the logs that were set aside on the volume.
+#[derive(Debug)]
+struct SetAside {
+    logs: Gauge,
+    bytes: Gauge,
+}
+
+impl SetAside {
+    fn new(r: &mut Registry) -> Self {
+        let help = "Logs of earlier epochs that are kept on the volume";
+        let logs = register(r, "set_aside_logs", help, Gauge::default());
+        Self { logs, bytes: register(r, "set_aside_bytes", "What they take on the volume", Gauge::default()) }
+    }
+}
+
 impl Metrics {
     /// All at zero.
     pub fn new() -> Self {
@@ -147,6 +163,7 @@ impl Metrics {
                 "The membership epoch: one more for each override",
                 Gauge::default(),
             ),
+            set_aside: SetAside::new(r),
             raft_voters: register(r, "raft_voters", "How many servers vote", Gauge::default()),
             raft_learners: register(r, "raft_learners", "How many follow and do not vote", Gauge::default()),
             membership_waiting: register(r, "membership_waiting", "What the group waits for", Family::default()),
@@ -267,6 +284,12 @@ impl Metrics {
         self.raft_applied_index.set(applied_index.cast_signed());
     }
 
+    /// Sets what mirrors the logs that were set aside on the volume: how many, and how many bytes.
+    pub fn mirror_set_aside(&self, logs: usize, bytes: u64) {
+        self.set_aside.logs.set(logs as i64);
+        self.set_aside.bytes.set(bytes.cast_signed());
+    }
+
     /// Sets what mirrors the group: its epoch, how many vote and how many follow, and the words of what is said of it.
     pub fn mirror_membership(&self, epoch: u64, voters: usize, learners: usize, findings: &[&str], waiting: &[&str]) {
         self.membership_epoch.set(epoch.cast_signed());
@@ -381,6 +404,8 @@ pub mod group_waits {
     pub const NO_LEADER: &str = "no_leader";
     /// The anchor is gone, or says what it should not.
     pub const ANCHOR: &str = "anchor";
+    /// A server keeps its vote until it is read that it is not wanted.
+    pub const EVICTION_HELD: &str = "eviction_held";
     /// This agent does not stand for the lead of the resync.
     pub const RESYNC_AWAY: &str = "resync_away";
     /// All of them.
@@ -404,8 +429,6 @@ const REASONS: [&str; 24] = [
     "unbound",
     "purge_delayed",
     "purge_held",
-    /// A server keeps its vote until it is read that it is not wanted.
-    pub const EVICTION_HELD: &str = "eviction_held";
     "workload_paused",
     "paused",
     "database_wanted",

@@ -4,14 +4,14 @@
 //! lock                        held while the volume is open
 //! log/raft.redb               (or raft.sled) domain, epoch, raft id, vote, log, the pointer to the snapshot
 //! log/snapshots/              the snapshot
-//! set-aside-EPOCH-RAFTID/     a log of an earlier epoch: kept, and of use again only if a person has it found
+//! set-aside-EPOCH-RAFTID/     a log of an earlier epoch: kept within bounds, and of use again only if a person has it found
 //! ```
 //!
 //! All of one log lies in one directory, so that it is set aside by one rename.
 
 mod aside;
 
-pub use aside::{Holds, SetAside, named_by_set_aside, set_aside_logs};
+pub use aside::{Holds, SetAside, Stock, measure_set_aside, named_by_set_aside, prune_set_aside, set_aside_logs};
 
 use super::backend::{self, Backend, Engine, Op};
 use super::disk::{Disk, Local};

@@ -6,6 +6,10 @@
 //! choice. Before the swap nothing has changed; after it whoever has that log brings it back at the gate ([`brings_back`]),
 //! however often it is cut off in between, and founds from it as any founder does.
 
+//!
+//! They are kept within bounds ([`prunable`]): once the epoch of today has committed, nobody founds from one but a person who
+//! gives up what was committed since.
+
 use super::Anchor;
 use super::overrule::Position;
 use super::recover::{self, Judgement, Needless, Survey};
@@ -57,6 +61,43 @@ pub struct Kept {
     pub log: RaftId,
     /// How far it goes.
     pub last: Position,
+}
+
+/// The most logs that are kept on one volume after they were set aside.
+pub const MAX_KEPT_LOGS: usize = 3;
+/// The most bytes that they may take together: twice what the default of `--min-free` leaves.
+pub const MAX_KEPT_BYTES: u64 = 256 << 20;
+
+/// A log that was set aside and can be read, as it is weighed against the others on its volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retired {
+    /// Its epoch.
+    pub epoch: MembershipEpoch,
+    /// Its id.
+    pub log: RaftId,
+    /// How far it goes.
+    pub last: Position,
+    /// What its files take on the volume.
+    pub bytes: u64,
+}
+
+/// Which of them go, on a volume whose own log has what is committed in the epoch `current`. Of those with anything in them, the
+/// one that goes furthest in the latest earlier epoch always stays; then those of later epochs do, and of one epoch those that go
+/// further, until the bounds are reached. Empty ones, from which nobody can found, come last. One of the epoch of today, or of
+/// a later one, stays: why it lies there is not known here.
+pub fn prunable(retired: &[Retired], current: MembershipEpoch) -> Vec<(MembershipEpoch, RaftId)> {
+    let mut earlier: Vec<&Retired> = retired.iter().filter(|log| log.epoch < current).collect();
+    earlier.sort_by_key(|log| std::cmp::Reverse((log.last != Position::default(), log.epoch, log.last, log.log)));
+    let (mut bytes, mut full) = (0_u64, false);
+    let mut prunable = Vec::new();
+    for (place, log) in earlier.into_iter().enumerate() {
+        bytes = bytes.saturating_add(log.bytes);
+        full |= place > 0 && (place >= MAX_KEPT_LOGS || bytes > MAX_KEPT_BYTES);
+        if full {
+            prunable.push((log.epoch, log.log));
+        }
+    }
+    prunable
 }
 
 /// Why a log that was named is of no use.

@@ -4,7 +4,9 @@
 use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
 use kaa_core::membership::overrule::Position;
 use kaa_core::membership::recover::{Answer, Survey};
-use kaa_core::membership::set_aside::{Asked, Kept, Place, Unusable, brings_back, judge};
+use kaa_core::membership::set_aside::{
+    Asked, Kept, MAX_KEPT_BYTES, MAX_KEPT_LOGS, Place, Retired, Unusable, brings_back, judge, prunable,
+};
 use kaa_core::membership::{Anchor, Gate, LocalLog, Traces, gate};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -149,4 +151,47 @@ fn a_crash_at_any_step_leads_on() {
     assert_eq!(gate(log(Some("d-1"), 1, 77, true)), Gate::Found(anchor.clone()));
     // Founded.
     assert_eq!(gate(log(Some("d-1"), 3, 77, false)), Gate::Start);
+}
+
+/// Logs, each as its epoch, id, last index and bytes.
+fn retired<const N: usize>(logs: [(u64, u64, u64, u64); N]) -> Vec<Retired> {
+    let retired = |(epoch, log, index, bytes)| Retired {
+        epoch: MembershipEpoch(epoch),
+        log: RaftId(log),
+        last: if index == 0 { Position::default() } else { Position { term: 1, index } },
+        bytes,
+    };
+    logs.map(retired).into()
+}
+
+fn pruned<const N: usize>(logs: [(u64, u64, u64, u64); N], current: u64) -> Vec<u64> {
+    prunable(&retired(logs), MembershipEpoch(current)).into_iter().map(|(_, log)| log.0).collect()
+}
+
+#[test]
+fn of_the_logs_that_were_set_aside_the_latest_epochs_are_kept() {
+    assert_eq!(MAX_KEPT_LOGS, 3);
+    assert_eq!(pruned([(1, 11, 9, 1), (2, 12, 9, 1), (3, 13, 9, 1)], 4), [0_u64; 0], "as many as there may be");
+    assert_eq!(pruned([(1, 11, 9, 1), (4, 14, 9, 1), (2, 12, 9, 1), (3, 13, 9, 1)], 5), [11]);
+    assert_eq!(
+        pruned([(1, 11, 9, 1), (1, 21, 7, 1), (1, 31, 8, 1), (1, 41, 1, 1)], 2),
+        [41],
+        "of one epoch, the one that goes least far"
+    );
+    assert_eq!(pruned([(1, 11, 9, 1), (2, 12, 0, 1), (3, 13, 0, 1), (4, 14, 0, 1)], 5), [12], "empty ones go first");
+}
+
+#[test]
+fn logs_that_take_too_much_room_go_and_the_best_of_the_epoch_before_stays() {
+    let half = MAX_KEPT_BYTES / 2;
+    assert_eq!(pruned([(1, 11, 9, 1), (2, 12, 9, half), (3, 13, 9, half)], 4), [11]);
+    assert_eq!(pruned([(2, 12, 9, 1), (3, 13, 9, 2 * MAX_KEPT_BYTES)], 4), [12], "it stays whatever it takes");
+    assert_eq!(pruned([(1, 11, 9, u64::MAX), (2, 12, 9, u64::MAX)], 3), [11]);
+}
+
+#[test]
+fn a_log_of_the_epoch_of_today_or_of_a_later_one_is_not_pruned() {
+    let logs = [(3, 13, 9, MAX_KEPT_BYTES), (4, 14, 9, MAX_KEPT_BYTES), (2, 12, 9, 1), (1, 11, 9, 1)];
+    assert_eq!(pruned(logs, 3), [0_u64; 0]);
+    assert_eq!(pruned(logs, 4), [12, 11]);
 }

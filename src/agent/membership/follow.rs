@@ -1,6 +1,6 @@
 //! What an agent whose Raft runs watches for: an anchor that has moved on without it, and a group that cannot go on.
 
-use super::{gate, overrule};
+use super::{gate, overrule, set_aside};
 use crate::agent::{Over, Shared};
 use crate::config::{ANCHOR_PERIOD, BACKOFF, OVERRULE_AFTER, ordinal_of};
 use kaa_core::domain::ids::{RaftId, ServerId};
@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 
 /// Runs until this Raft is aborted, or is over.
 pub async fn follow(shared: Arc<Shared>) {
-    let mut looked: Option<Instant> = None;
+    let (mut looked, mut pruned) = (None::<Instant>, false);
     let mut fenced = shared.links.fenced();
     loop {
         let pause = BACKOFF / 2 + Duration::from_millis(crate::clock::random_below(BACKOFF.as_millis() as u64 / 2));
@@ -40,7 +40,10 @@ pub async fn follow(shared: Arc<Shared>) {
                 warn!("the anchor is of a later epoch than this log: it is set aside, and this server joins anew");
                 return shared.set_over(Over::Newer);
             }
-            Ok(Seen::Mine) => shared.set_anchor_alarm(None),
+            Ok(Seen::Mine) => {
+                shared.set_anchor_alarm(None);
+                pruned = pruned || set_aside::prune(&shared).await;
+            }
             Ok(Seen::Missing) => shared.set_anchor_alarm(Some(missing(&shared))),
             Ok(Seen::Contradiction(why)) => shared.set_anchor_alarm(Some(contradiction(&why))),
             Err(why) => {

@@ -2,20 +2,50 @@
 //! one that a person names. That is one swap of the anchor, by the agent on whose volume the log lies; the gate does the rest.
 
 use super::recover::Known;
-use crate::agent::Surroundings;
+use crate::agent::{Shared, Surroundings};
 use crate::http::{RecoverAnswer, SetAside};
 use crate::kubernetes::anchor::{self, Loss, Swap};
 use crate::proto::raft::RecoverRequest;
-use crate::raft::volume::{self, Holds};
+use crate::raft::Lifecycle;
+use crate::raft::volume::{self, Holds, Stock};
 use kaa_core::domain::ids::ServerId;
 use kaa_core::membership::Anchor;
-use kaa_core::membership::set_aside::{self, Asked, Kept, Place, Unusable};
+use kaa_core::membership::set_aside::{self, Asked, Kept, MAX_KEPT_LOGS, Place, Unusable};
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tracing::warn;
+use tracing::{info, warn};
 
 /// How long another agent may take to list its own.
 const LISTING: Duration = Duration::from_secs(3);
+
+/// Shows how many logs lie set aside on this volume; deletes what is beyond the bounds if the epoch of today has committed and
+/// this server has that: then nobody needs an earlier one but a person who gives up what was committed since. Says whether
+/// that is done. Nothing is set aside while Raft runs, so once is enough.
+///
+/// To be called right after a read that showed the anchor to be of this epoch.
+pub(super) async fn prune(shared: &Shared) -> bool {
+    let status = shared.raft.status();
+    let votes = status.voters.contains_key(&status.raft_id);
+    let safe = votes && status.quorum && status.lifecycle == Lifecycle::Active && status.applied_index > 0;
+    let (dir, store) = (shared.config.data_dir.clone(), shared.config.store);
+    let looked = crate::clock::blocking(move || {
+        let pruned = if safe { volume::prune_set_aside(&dir, store, status.epoch)? } else { Vec::new() };
+        Ok((pruned, volume::measure_set_aside(&dir)?))
+    });
+    match looked.await.flatten() {
+        Ok((pruned, Stock { logs, bytes })) => {
+            for name in &pruned {
+                info!("{name} was deleted: {MAX_KEPT_LOGS} logs of earlier epochs, and later ones, are kept");
+            }
+            shared.guards.metrics.mirror_set_aside(logs, bytes);
+            safe
+        }
+        Err(error) => {
+            warn!("the logs that were set aside cannot be looked after: {error}");
+            false
+        }
+    }
+}
 
 /// Says what founding from a log on this volume would give up, and does it if somebody accepts that.
 pub(super) async fn judge_or_do(

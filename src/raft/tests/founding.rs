@@ -7,7 +7,7 @@ use super::recorder::{Recorder, Unsynced};
 use super::{Agent, anchor, found_domain, found_on, free_address, node, options, start, until};
 use crate::raft::backend::{Engine, Op};
 use crate::raft::types::{Entry, LogId, SnapshotMeta, TypeConfig, Vote, first_term};
-use crate::raft::volume::{Parts, Volume, names, set_aside_logs};
+use crate::raft::volume::{Parts, Stock, Volume, measure_set_aside, names, prune_set_aside, set_aside_logs};
 use crate::raft::{Role, wire};
 use kaa_core::domain::Domain;
 use kaa_core::domain::ids::{MembershipEpoch, RaftId};
@@ -384,4 +384,38 @@ async fn a_log_that_was_set_aside_and_is_damaged_says_what_is_wrong() {
     // Somebody copied another one there.
     std::fs::copy(file(&dir.path().join("log")), file(&aside)).unwrap();
     assert!(wrong().unwrap_err().ends_with("of epoch 2, and not what its name says"), "{:?}", wrong());
+}
+
+/// Logs of five epochs lie aside, one of which a person may still want to found from, and one that is damaged.
+#[tokio::test]
+async fn logs_that_were_set_aside_are_pruned_and_what_can_be_founded_from_stays() {
+    let dir = Before::Snapshot.make().await;
+    let mut volume = open(dir.path());
+    let old = volume.local_log().raft_id;
+    (2..7).for_each(|epoch| volume.set_aside(&anchor(epoch, RaftId(OTHERS[0]))).unwrap());
+    let today = volume.local_log();
+    drop(volume);
+    let damaged = dir.path().join("set-aside-1-99");
+    std::fs::create_dir(&damaged).unwrap();
+    std::fs::write(damaged.join("raft.redb"), "not a database").unwrap();
+    // As a process leaves one behind that ends while it deletes it.
+    std::fs::create_dir(dir.path().join("pruned-set-aside-1-98")).unwrap();
+    let Stock { logs, bytes } = measure_set_aside(dir.path()).unwrap();
+    assert!(logs == 6 && bytes > 5 * 4096, "{logs} logs, {bytes} bytes");
+    let pruned = prune_set_aside(dir.path(), Engine::Redb, MembershipEpoch(6)).unwrap();
+    let epochs: Vec<&str> = pruned.iter().filter_map(|name| name.split('-').nth(2)).collect();
+    assert_eq!(epochs, ["3", "2"], "empty ones of the earliest epochs");
+    let left = set_aside_logs(dir.path(), Engine::Redb).unwrap();
+    let names: Vec<_> = left.iter().map(|log| (log.epoch.0, log.holds.is_ok())).collect();
+    assert_eq!(names, [(5, true), (4, true), (1, false), (1, true)], "{left:?}");
+    assert!(left.iter().any(|log| log.raft_id == old && log.holds.as_ref().is_ok_and(|it| it.last_term > 0)));
+    assert!(
+        std::fs::read_dir(dir.path()).unwrap().all(|it| !it.unwrap().file_name().to_string_lossy().contains("pruned"))
+    );
+    assert_eq!(
+        prune_set_aside(dir.path(), Engine::Redb, MembershipEpoch(6)).unwrap(),
+        [""; 0],
+        "there is no more to prune"
+    );
+    assert_eq!(open(dir.path()).local_log(), today, "the log in its place is not touched");
 }

@@ -2,13 +2,14 @@
 //! the founder.
 
 use super::super::backend::{self, Engine, Op};
-use super::super::disk::Local;
+use super::super::disk::{Disk, Local};
 use super::super::snapshot::{self, Shelf};
 use super::super::types::{Node, bare_term};
 use super::{Closed, Error, Extent, Identity, Volume, decode, extent_of, hole, names, open_log, set};
 use crate::failpoints::{self, Point};
 use kaa_core::domain::ids::{DomainId, MembershipEpoch, RaftId};
-use kaa_core::membership::{Anchor, set_aside};
+use kaa_core::membership::Anchor;
+use kaa_core::membership::set_aside::{self, Retired};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -112,6 +113,77 @@ fn of_snapshot(error: &snapshot::Error) -> String {
         snapshot::Error::Checksum { path } => format!("its snapshot {} is damaged", path.display()),
         snapshot::Error::Wire(_) | snapshot::Error::TooLarge => format!("its snapshot: {error}"),
     }
+}
+
+/// What lies set aside on a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stock {
+    /// How many logs.
+    pub logs: usize,
+    /// How many bytes their files take.
+    pub bytes: u64,
+}
+
+/// Measures what lies set aside on a volume, by names and sizes.
+pub fn measure_set_aside(dir: &Path) -> std::io::Result<Stock> {
+    let listed = named(dir)?;
+    let mut stock = Stock { logs: listed.len(), bytes: 0 };
+    for (epoch, log) in listed {
+        stock.bytes += bytes_below(&dir.join(name_of(epoch, log)))?;
+    }
+    Ok(stock)
+}
+
+fn bytes_below(dir: &Path) -> std::io::Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let about = entry.metadata()?;
+        bytes += if about.is_dir() { bytes_below(&entry.path())? } else { about.len() };
+    }
+    Ok(bytes)
+}
+
+/// Deletes logs that were set aside beyond the bounds of [`set_aside::prunable`]; names those that went. For a volume whose own
+/// log has what is committed in the epoch `current`. One that cannot be read stays: nothing is deleted that is not understood.
+pub fn prune_set_aside(dir: &Path, engine: Engine, current: MembershipEpoch) -> std::io::Result<Vec<String>> {
+    remove_what_goes(dir)?;
+    let Stock { logs, bytes } = measure_set_aside(dir)?;
+    if logs <= set_aside::MAX_KEPT_LOGS && bytes <= set_aside::MAX_KEPT_BYTES {
+        return Ok(Vec::new());
+    }
+    let mut retired = Vec::new();
+    for log in set_aside_logs(dir, engine)? {
+        if let Ok(Holds { extent, .. }) = log.holds {
+            let bytes = bytes_below(&dir.join(&log.name))?;
+            retired.push(Retired { epoch: log.epoch, log: log.raft_id, last: extent.position, bytes });
+        }
+    }
+    let _looking = LOOKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut pruned = Vec::new();
+    for (epoch, log) in set_aside::prunable(&retired, current) {
+        let name = name_of(epoch, log);
+        // Renamed first: a log that is deleted in part must not be taken for one that is damaged.
+        Local.rename(&dir.join(&name), &dir.join(format!("{GOES}{name}")))?;
+        pruned.push(name);
+    }
+    Local.sync_dir(dir)?;
+    remove_what_goes(dir)?;
+    Ok(pruned)
+}
+
+/// Before the name of a log that is being deleted.
+const GOES: &str = "pruned-";
+
+/// Deletes what was renamed for that, now or before this process ended.
+fn remove_what_goes(dir: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(&format!("{GOES}set-aside-")) {
+            std::fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Everybody whom a log names that was set aside on a volume. One that cannot be read names nobody.
