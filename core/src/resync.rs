@@ -73,11 +73,11 @@ struct View<'a> {
     on_archive: BTreeMap<ArchiveId, &'a Process>,
 }
 
-/// Compares the domain with what Kubernetes shows. `now` is the wall clock, by which delays end; the domain's own time
-/// counts if it is later.
+/// Compares the domain with what Kubernetes shows. `now` is the clock of whoever asks. It is compared only with what the same
+/// clock said before: the domain's own time is that of the fastest clock there ever was.
 pub fn plan(domain: &Domain, observed: &Observed, policy: &Policy, now: Millis) -> Plan {
     let on_archive = domain.processes.values().filter_map(|process| Some((process.archive?, process))).collect();
-    let view = View { domain, observed, policy, now: now.max(domain.time), on_archive };
+    let view = View { domain, observed, policy, now, on_archive };
     let mut plan = Plan::default();
     for subreconciler in SUBRECONCILERS {
         subreconciler(&view, &mut plan);

@@ -1,6 +1,6 @@
 //! An archive: the storage behind one storage manager.
 
-use super::ids::{ArchiveId, ClusterName, DatabaseName, Millis, Uid};
+use super::ids::{ArchiveId, ClusterName, DatabaseName, Millis, ResyncEpoch, Uid};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -67,9 +67,56 @@ pub struct Removal {
     /// Since when its claim is known to be gone, if it was removed for another reason before.
     #[serde(default)]
     pub claim_gone: Option<Millis>,
+    /// For how long its claim was seen to be gone.
+    #[serde(default)]
+    pub watched: Option<Watched>,
+}
+
+/// A resync leader reads again whether a claim is gone when this has passed since the last time, in milliseconds.
+pub const WATCH_PERIOD_MS: u64 = 60_000;
+
+/// The most that counts between two reads of a claim, in milliseconds: the period, and some passes that came late. A clock that
+/// is set forward in between adds no more than the difference.
+pub const WATCH_MOST_MS: u64 = 90_000;
+
+/// For how long the claim of a removed archive was seen to be gone. Each resync leader measures by its own clock alone, from one
+/// read to the next, so that it does not matter what the clocks say, only that they run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watched {
+    /// Who read it last.
+    pub epoch: ResyncEpoch,
+    /// When, by that leader's clock.
+    pub at: Millis,
+    /// What all leaders have measured, in milliseconds.
+    pub total_ms: u64,
+}
+
+impl Watched {
+    /// The total, in milliseconds, if the leader of this epoch read the claim now, at `at` by its clock.
+    pub fn total_at(&self, epoch: ResyncEpoch, at: Millis) -> u64 {
+        let more = if epoch == self.epoch { at.since(self.at).min(WATCH_MOST_MS) } else { 0 };
+        self.total_ms.saturating_add(more)
+    }
+
+    /// Whether the leader of this epoch would begin anew to measure: another read it last, or the clock was set back since.
+    pub fn is_interrupted(&self, epoch: ResyncEpoch, at: Millis) -> bool {
+        epoch != self.epoch || self.at.since(at) > WATCH_MOST_MS
+    }
 }
 
 impl Removal {
+    /// Notes that the leader of an epoch has read at `at`, by its clock, that the claim is gone. Returns whether that is new.
+    pub fn watch(&mut self, epoch: ResyncEpoch, at: Millis) -> bool {
+        let total_ms = match &self.watched {
+            // A read that arrives late, or twice, counts for nothing; the next one counts from the latest.
+            Some(watched) if !watched.is_interrupted(epoch, at) && at <= watched.at => return false,
+            Some(watched) => watched.total_at(epoch, at),
+            None => 0,
+        };
+        self.watched = Some(Watched { epoch, at, total_ms });
+        true
+    }
+
     /// Since when the archive's claim is known to be gone.
     pub fn claim_gone_since(&self) -> Option<Millis> {
         match self.because {

@@ -351,7 +351,12 @@ impl KeptArchive {
             claim: None,
             path: self.path,
             ever_ran: self.ever_ran,
-            removed: self.removed.map(|kept| Removal { at: kept.at, because: kept.because, claim_gone: None }),
+            removed: self.removed.map(|kept| Removal {
+                at: kept.at,
+                because: kept.because,
+                claim_gone: None,
+                watched: None,
+            }),
             created: self.created,
         }
     }

@@ -95,7 +95,11 @@ impl Domain {
         let database = archive.database.clone();
         let at = self.time;
         if let Some(archive) = self.archives.get_mut(&id) {
-            archive.removed = Some(Removal { at, because: reason, claim_gone: None });
+            let mut removal = Removal { at, because: reason, claim_gone: None, watched: None };
+            if reason == RemovalReason::ClaimDeleted {
+                removal.watch(fence.epoch, evidence.read_at);
+            }
+            archive.removed = Some(removal);
         }
         let subjects = [Subject::Archive(id), Subject::Database(database)];
         self.note(actor, subjects, format!("archive {id} removed: {reason}"), Some(evidence));
@@ -113,18 +117,22 @@ impl Domain {
         self.fenced(fence)?;
         let archive = self.idle_archive(fence, id, claim)?;
         let removal = archive.removed.as_ref().ok_or(Refusal::NotRemoved(id))?;
-        if removal.claim_gone_since().is_some() {
-            return Ok(Outcome::Unchanged);
-        }
+        let known = removal.claim_gone_since().is_some();
         let name = archive.claim.as_ref().map(|claim| claim.name.clone()).unwrap_or_default();
         self.anchored(&evidence)?;
         if !evidence.claim_is_gone(&name) {
             return Err(Refusal::Unproven(format!("claim {name} of archive {id} is gone")));
         }
         let now = self.time;
-        if let Some(removal) = self.archives.get_mut(&id).and_then(|archive| archive.removed.as_mut()) {
-            removal.claim_gone = Some(now);
+        let Some(removal) = self.archives.get_mut(&id).and_then(|archive| archive.removed.as_mut()) else {
+            return Err(Refusal::NotRemoved(id));
+        };
+        let later = removal.watch(fence.epoch, evidence.read_at);
+        if known {
+            // The audit trail says it once; that it is still so is no change that anybody has to hear of.
+            return Ok(if later { Outcome::Changed } else { Outcome::Unchanged });
         }
+        removal.claim_gone = Some(now);
         self.note(actor, [Subject::Archive(id)], format!("claim {name} of archive {id} is gone"), Some(evidence));
         Ok(Outcome::Changed)
     }

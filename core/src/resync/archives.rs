@@ -9,7 +9,7 @@
 
 use super::View;
 use super::plan::{Finding, Kind, Need, Others, Plan, Proposal, Waiting, WaitingReason};
-use crate::domain::archive::{Archive, Claim, Ordinal, RemovalReason};
+use crate::domain::archive::{Archive, Claim, Ordinal, RemovalReason, WATCH_PERIOD_MS};
 use crate::domain::audit::Subject;
 use crate::domain::evidence::wants;
 use crate::domain::ids::{DatabaseName, Millis};
@@ -103,11 +103,14 @@ fn take_away(view: &View, plan: &mut Plan, archive: &Archive, claim: &Claim) {
         let reason = RemovalReason::ClaimDeleted;
         propose(Proposal::RemoveArchive { archive: archive.id, claim: claim.clone(), owner: None, reason });
     }
-    let Some(until) = kept_until(view, archive) else {
-        return propose(Proposal::NoteClaimGone { archive: archive.id, claim: claim.clone() });
-    };
-    if until > view.now {
+    let delay = delay(view, archive);
+    if delay.is_noted {
+        propose(Proposal::NoteClaimGone { archive: archive.id, claim: claim.clone() });
+    }
+    if let Some(until) = delay.until {
         wait(plan, archive, WaitingReason::PurgeDelayed { until });
+    } else if delay.is_noted {
+        // What is read now decides the next time.
     } else if let Some(stateful_set) = purge_held(view, claim) {
         wait(plan, archive, WaitingReason::PurgeHeld { stateful_set });
     } else {
@@ -131,16 +134,34 @@ fn others(view: &View, database: &DatabaseName) -> Others {
     Others::Unwanted(claims().filter_map(|claim| claim.owner.clone()).collect())
 }
 
-/// When an archive whose claim is gone may be purged; `None` if the domain does not know yet that it is gone, and the time
-/// counts from there.
-fn kept_until(view: &View, archive: &Archive) -> Option<Millis> {
-    let delay = view.policy.purge_delay_ms;
-    let since = match &archive.removed {
-        _ if delay == 0 => view.now,
-        None => view.now,
-        Some(removal) => removal.claim_gone_since()?,
+/// How far the delay of a purge has come.
+struct Delay {
+    /// Until when the archive is kept if somebody watches its claim from now on, by the clock of whoever asks; `None` if the
+    /// delay is over, or not begun.
+    until: Option<Millis>,
+    /// Whether it has to be noted that the claim is gone, for the delay to begin or to go on.
+    is_noted: bool,
+}
+
+/// How far the delay of the purge of an archive has come whose claim is gone. It is what the resync leaders have measured, each
+/// by its own clock: none of them can shorten it by a clock that is wrong, and what they have measured stays.
+fn delay(view: &View, archive: &Archive) -> Delay {
+    let (delay, now) = (view.policy.purge_delay_ms, view.now);
+    let over = Delay { until: None, is_noted: false };
+    let removal = match &archive.removed {
+        _ if delay == 0 => return over,
+        None => return Delay { until: Some(Millis(now.0.saturating_add(delay))), is_noted: false },
+        Some(removal) => removal,
     };
-    Some(Millis(since.0.saturating_add(delay)))
+    let Some(watched) = removal.watched.as_ref().filter(|_| removal.claim_gone_since().is_some()) else {
+        return Delay { until: None, is_noted: true };
+    };
+    let Some(left) = delay.checked_sub(watched.total_ms).filter(|left| *left > 0) else { return over };
+    let epoch = view.domain.resync.get(&view.policy.cluster).map(|leader| leader.epoch).unwrap_or_default();
+    let interrupted = watched.is_interrupted(epoch, now);
+    let from = if interrupted { now } else { watched.at };
+    let due = interrupted || now.since(watched.at) >= WATCH_PERIOD_MS || watched.total_at(epoch, now) >= delay;
+    Delay { until: Some(Millis(from.0.saturating_add(left))), is_noted: due }
 }
 
 /// The StatefulSet whose annotation holds the purge of the archive on this claim.

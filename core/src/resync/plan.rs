@@ -84,7 +84,7 @@ pub enum Proposal {
         /// Why.
         reason: RemovalReason,
     },
-    /// Note since when the claim of a removed archive is gone.
+    /// Note that the claim of a removed archive is gone, or still gone: only that time counts for the delay.
     NoteClaimGone {
         /// The archive.
         archive: ArchiveId,

@@ -39,6 +39,7 @@ cases! {
     claim_replaced_scaled_down
     claim_restored_unread
     claims_vanished_unseen
+    clocks
     cold_start
     container_taken_for_another
     database_deleted

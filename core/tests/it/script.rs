@@ -66,6 +66,8 @@ pub struct World {
     policy: Policy,
     /// How much later it is than the entries alone would make it.
     later_ms: u64,
+    /// How far the clock of the agent that acts is off.
+    clock_ms: i64,
     saved: Option<Snapshot>,
 }
 
@@ -90,6 +92,7 @@ impl Default for World {
             unreadable: None,
             policy: Policy::new("c1".into(), "default".to_owned()),
             later_ms: 0,
+            clock_ms: 0,
             saved: None,
         }
     }
@@ -157,6 +160,15 @@ impl World {
                 self.later_ms += line.words[1].parse::<u64>().unwrap() * 1000;
                 String::new()
             }
+            // So many seconds pass, with a pass every half minute. Answers what they did besides watching.
+            "watch" => self.watch(line.words[1].parse().unwrap()),
+            // From now on the agent that acts has a clock that is off by so many seconds.
+            "clock" => {
+                self.clock_ms = line.words[1].parse::<i64>().unwrap() * 1000;
+                String::new()
+            }
+            // `times N COMMAND; COMMAND...`: N times, with {n} the number of the time. Answers what the last time did.
+            "times" => self.times(text),
             // The rest of the line is why.
             "pause" => self.propose(person(&line), Command::PauseResync { why: why(&line) }),
             "resume" => self.propose(person(&line), Command::ResumeResync),
@@ -251,7 +263,28 @@ impl World {
     }
 
     fn now(&self, index: u64) -> Millis {
-        Millis(1_000_000 + index * 1000 + self.later_ms)
+        Millis((1_000_000 + index * 1000 + self.later_ms).strict_add_signed(self.clock_ms))
+    }
+
+    fn watch(&mut self, seconds: u64) -> String {
+        let mut out = String::new();
+        for elapsed in (0..seconds).step_by(30) {
+            self.later_ms += 1000 * (seconds - elapsed).min(30);
+            let pass = self.pass(self.epoch());
+            let lines = pass.lines().filter(|line| *line != "nothing" && !line.starts_with("note that claim"));
+            lines.for_each(|line| out.push_str(&format!("{line}\n")));
+        }
+        out
+    }
+
+    fn times(&mut self, text: &str) -> String {
+        let (count, commands) = text["times ".len()..].split_once(' ').unwrap();
+        let mut last = String::new();
+        for time in 1..=count.parse::<u64>().unwrap() {
+            let commands = commands.replace("{n}", &time.to_string());
+            last = commands.split("; ").map(|command| self.run(command)).collect();
+        }
+        last
     }
 
     /// `adopt UID [known=UID] [unread] [by-agent] WHY...`: the anchor UID was read to be this, unless `unread`.
@@ -347,7 +380,8 @@ impl World {
         self.propose(Role::ResyncLeader, command)
     }
 
-    /// `register sm|te POD [nonce=] [connection=] [on=] [known-as=] [marker=ID | marker=DOMAIN/ID] [path=] [unread]`
+    /// `register sm|te POD [nonce=] [connection=] [on=] [known-as=] [marker=ID | marker=DOMAIN/ID] [path=] [unread]
+    /// [anchor-unread]`
     fn register(&mut self, line: &Line) -> String {
         let pod = self.api.pods.get(line.words[2]).unwrap_or_else(|| panic!("no pod {}", line.words[2])).clone();
         let kind = if line.words[1] == "sm" { EngineKind::Sm } else { EngineKind::Te };
@@ -366,6 +400,7 @@ impl World {
             let (domain, archive) = text.split_once('/').unwrap_or(("D1", text));
             Marker { domain: domain.into(), archive: archive.parse().unwrap() }
         });
+        let anchor = (!line.has("anchor-unread")).then(|| Fact::AnchorIs { uid: self.anchor.as_str().into() });
         let registration = Registration {
             database: line.values.get("database").copied().unwrap_or("demo").into(),
             kind,
@@ -385,7 +420,7 @@ impl World {
             server: line.values.get("on").copied().unwrap_or("admin-0").into(),
             connection: line.number("connection", line.number("nonce", 1)),
             about: About::default(),
-            evidence: Some(Evidence { read_at: Millis(0), facts: pod.facts() }),
+            evidence: Some(Evidence { read_at: Millis(0), facts: pod.facts().into_iter().chain(anchor).collect() }),
         };
         self.propose(Role::Agent, Command::RegisterProcess(Box::new(registration)))
     }
@@ -520,7 +555,7 @@ impl World {
         let plan = self.plan();
         let needs = plan.findings.iter().flat_map(|finding| &finding.needs);
         let answers = needs.map(|need| (need.clone(), self.read(need))).collect();
-        let readings = Readings { at: Millis(5), answers };
+        let readings = Readings { at: self.now(self.domain.index), answers };
         let fence = Fence { cluster: "c1".into(), epoch: ResyncEpoch(epoch) };
         let mut out = String::new();
         for finding in &plan.findings {
