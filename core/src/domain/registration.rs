@@ -297,8 +297,8 @@ impl Domain {
             if archive.claim.as_ref().is_none_or(|known| known.uid != claim.uid) {
                 what.push(format!("bound to claim {} ({})", claim.name, claim.uid));
             }
-            if archive.claim.is_none() {
-                // Until now nobody knew where it is.
+            if archive.claim.as_ref().is_none_or(|known| known.uid != claim.uid) {
+                // Until now it was somewhere else, or nobody knew where. No claim is in two clusters.
                 (archive.cluster, archive.path) = (asked.cluster.clone(), asked.path.clone());
             }
             archive.claim = Some(claim.clone());

@@ -48,6 +48,7 @@ cases! {
     fencing
     first_light
     held_back
+    moved_to_another_cluster
     never_ran
     people
     pod_gone
