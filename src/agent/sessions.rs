@@ -7,7 +7,7 @@
 use super::connected::Answers;
 use super::{Door, Shared};
 use crate::config::{BACKOFF, ENGINE_QUEUE, ENGINE_SILENCE, IDENTIFY_TIMEOUT, MAX_ENGINES, SESSION_SWEEP};
-use crate::kubernetes::evidence::{self, Unidentified};
+use crate::kubernetes::evidence::{self, Unidentified, Wrapper};
 use crate::proto::engine as wire;
 use crate::proto::engine::engine_server::Engine;
 use crate::proto::engine::from_engine::Message as From;
@@ -89,8 +89,15 @@ pub async fn bind(shared: Arc<Shared>) {
         for mut known in unbound(&shared) {
             let kubernetes = shared.kubernetes.clone().with_timeout(IDENTIFY_TIMEOUT);
             let identity = &known.identity;
-            let Ok(read) = evidence::identify(&kubernetes, &identity.pod, &identity.pod_uid).await else { continue };
-            known.claim = read.claim;
+            let wrapper = Wrapper { pod: &identity.pod, uid: &identity.pod_uid };
+            let anchor = shared.config.anchor_name();
+            let Ok(read) = evidence::identify(&kubernetes, wrapper, &anchor).await else { continue };
+            // In another Kubernetes the domain would leave it unbound.
+            let ours = |domain: &Domain| domain.anchor.as_ref().is_some_and(|uid| read.evidence.anchored_by(uid));
+            if !shared.raft.read(ours) {
+                continue;
+            }
+            (known.claim, known.evidence) = (read.claim, Some(read.evidence));
             // An engine that went to another agent meanwhile must not be taken for one that is here.
             if known.claim.is_some() && shared.connected.is_up(known.connection) && !shared.vouches_for_nobody() {
                 let pod = known.identity.pod.clone();
@@ -266,7 +273,8 @@ async fn registration(shared: &Shared, register: wire::Register) -> Result<Regis
     };
     let pod_uid = register.pod_uid.as_str().into();
     let kubernetes = shared.kubernetes.clone().with_timeout(IDENTIFY_TIMEOUT);
-    let identified = match evidence::identify(&kubernetes, &register.pod, &pod_uid).await {
+    let wrapper = Wrapper { pod: &register.pod, uid: &pod_uid };
+    let identified = match evidence::identify(&kubernetes, wrapper, &shared.config.anchor_name()).await {
         Ok(identified) => Some(identified),
         // The pod that the engine says it is in is not there: the engine is not either, soon.
         Err(error @ (Unidentified::PodGone(_) | Unidentified::AnotherPod { .. })) => {

@@ -193,10 +193,22 @@ pub enum Unidentified {
     Unreachable(Error),
 }
 
-/// Reads a pod, and the claim behind its archive. A claim that cannot be read does not stop it: the marker on the
-/// volume may suffice, and what is unbound is bound later.
-pub async fn identify(kubernetes: &Kubernetes, pod: &str, uid: &Uid) -> Result<Identified, Unidentified> {
-    let read = kubernetes.read::<core::Pod>(pod).await.map_err(|error| match error {
+/// The wrapper that registers, as it names itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Wrapper<'a> {
+    /// Its pod's name.
+    pub pod: &'a str,
+    /// Its pod's UID.
+    pub uid: &'a Uid,
+}
+
+/// Reads a pod, the claim behind its archive, and the anchor Lease of this name, without which nothing is superseded. A claim or
+/// an anchor that cannot be read does not stop it: the marker on the volume may suffice, and what is unbound is bound later.
+pub async fn identify(kubernetes: &Kubernetes, wrapper: Wrapper<'_>, anchor: &str) -> Result<Identified, Unidentified> {
+    let Wrapper { pod, uid } = wrapper;
+    let anchor_alone = BTreeSet::from([Need::Anchor]);
+    let (read, readings) = join(kubernetes.read::<core::Pod>(pod), gather(kubernetes, anchor, &anchor_alone)).await;
+    let read = read.map_err(|error| match error {
         Error::Forbidden { .. } => Unidentified::Forbidden(error),
         _ => Unidentified::Unreachable(error),
     })?;
@@ -214,7 +226,9 @@ pub async fn identify(kubernetes: &Kubernetes, pod: &str, uid: &Uid) -> Result<I
         },
         None => (None, None),
     };
-    let evidence = Evidence { read_at: crate::clock::now(), facts: pod.facts() };
+    let anchored = readings.answers.into_values().flatten().flatten();
+    let facts = pod.facts().into_iter().chain(anchored).collect();
+    let evidence = Evidence { read_at: crate::clock::now(), facts };
     Ok(Identified { pod, labels, claim, claim_unknown, evidence })
 }
 
@@ -387,21 +401,33 @@ mod tests {
     fn engine_pod() -> Value {
         json!({"metadata": {"name": "sm-1", "uid": "p1", "labels": {"zone": "a"}, "ownerReferences": [
                 {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "sm", "uid": "s1", "controller": true}]},
-            "spec": {"containers": [], "volumes": [
+            "spec": {"containers": [{"name": "engine"}], "volumes": [
                 {"name": "archive-volume", "persistentVolumeClaim": {"claimName": "present"}}]}})
     }
 
     #[tokio::test]
     async fn a_registering_pod_is_identified_with_its_claim_and_ordinal() {
+        let lease = |Path(name): Path<String>| async move { axum::Json(object(&name, "l1")) };
         let router = Router::new().route(PODS, get(|| async { axum::Json(engine_pod()) })).route(CLAIMS, get(claim));
-        let kubernetes = fake::kubernetes(router);
-        let identified = identify(&kubernetes, "sm-1", &"p1".into()).await.expect("a pod");
+        let kubernetes = fake::kubernetes(router.route(LEASES, get(lease)));
+        let identified = identified(&kubernetes, "sm-1", "p1").await.expect("a pod");
+        assert!(identified.evidence.anchored_by(&"l1".into()));
         let owner = Ordinal { stateful_set: "sm".into(), uid: "s1".into(), ordinal: 1 };
         let claim = Claim { namespace: "ns".into(), name: "present".into(), uid: "u1".into(), owner: Some(owner) };
         assert_eq!(identified.claim, Some(claim));
         assert_eq!(identified.labels.get("zone").map(String::as_str), Some("a"));
-        let another = identify(&kubernetes, "sm-1", &"p0".into()).await.expect_err("another pod");
+        let another = identify(&kubernetes, Wrapper { pod: "sm-1", uid: &"p0".into() }, "anchor")
+            .await
+            .expect_err("another pod");
         assert!(matches!(another, Unidentified::AnotherPod { .. }), "{another}");
+    }
+
+    async fn identified(
+        kubernetes: &Kubernetes,
+        pod: &str,
+        uid: &str,
+    ) -> Result<Identified, Unidentified> {
+        identify(kubernetes, Wrapper { pod, uid: &uid.into() }, "anchor").await
     }
 
     #[tokio::test]
@@ -409,7 +435,8 @@ mod tests {
         let forbidden = || async { fake::status(403, "Forbidden", "", "persistentvolumeclaims", "present") };
         let router =
             Router::new().route(PODS, get(|| async { axum::Json(engine_pod()) })).route(CLAIMS, get(forbidden));
-        let identified = identify(&fake::kubernetes(router), "sm-1", &"p1".into()).await.expect("a pod");
+        let identified = identified(&fake::kubernetes(router), "sm-1", "p1").await.expect("a pod");
+        assert!(!identified.evidence.anchored_by(&"l1".into()), "the anchor cannot be read either");
         assert_eq!(identified.claim, None);
         assert!(identified.claim_unknown.is_some_and(|why| why.starts_with("no right to get")));
     }
@@ -427,8 +454,7 @@ mod tests {
             }
         };
         let kubernetes = fake::kubernetes(Router::new().route(PODS, get(pod)));
-        let uid = Uid::from("p1");
-        let identify = async |name| identify(&kubernetes, name, &uid).await.expect_err(name);
+        let identify = async |name| identified(&kubernetes, name, "p1").await.expect_err(name);
         assert!(matches!(identify("gone").await, Unidentified::PodGone(_)));
         assert!(matches!(identify("secret").await, Unidentified::Forbidden(_)));
         assert!(matches!(identify("slow").await, Unidentified::Unreachable(_)));

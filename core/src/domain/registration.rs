@@ -22,7 +22,8 @@ enum Found {
 }
 
 impl Domain {
-    pub(super) fn register(&mut self, actor: &Actor, asked: Registration) -> Applied {
+    pub(super) fn register(&mut self, actor: &Actor, mut asked: Registration) -> Applied {
+        self.leave_unbound(&mut asked);
         if let Some(known) = self.known(&asked)? {
             return self.take_up(actor, known, &asked);
         }
@@ -94,6 +95,18 @@ impl Domain {
             Some(process) if self.processes.contains_key(&process) => Err(Refusal::AnotherIdentity(process)),
             Some(process) => Err(Refusal::UnknownProcess(process)),
             None => Ok(None),
+        }
+    }
+
+    /// Leaves out the claim where it would have archives taken away, or bound, that are on other claims of its name, and nothing
+    /// proves that this is the domain's Kubernetes: in another one all claims are others. It is read again later.
+    fn leave_unbound(&self, asked: &mut Registration) {
+        let Some(claim) = &asked.claim else { return };
+        let anchored = self.anchor.as_ref().zip(asked.evidence.as_ref());
+        if anchored.is_none_or(|(anchor, evidence)| !evidence.anchored_by(anchor))
+            && !self.replaced_by(&asked.cluster, claim).is_empty()
+        {
+            asked.claim = None;
         }
     }
 

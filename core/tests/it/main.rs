@@ -32,6 +32,7 @@ macro_rules! cases {
 
 cases! {
     adopted
+    anchor_unread
     another_uid
     claim_deleted
     claim_learned

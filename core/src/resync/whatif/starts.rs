@@ -6,6 +6,7 @@ use super::Hypothesis;
 use super::outcome::{Gets, Step};
 use crate::domain::archive::{Archive, Claim, Ordinal};
 use crate::domain::command::{Command, Outcome, Role};
+use crate::domain::evidence::{Evidence, Fact};
 use crate::domain::ids::{ArchiveId, DatabaseName, Millis, Uid};
 use crate::domain::process::{About, EngineKind, Identity, Registration};
 use crate::observed::objects::{ARCHIVE_TEMPLATE, Claim as ClaimObject, Owner, Pod, StatefulSet};
@@ -61,7 +62,10 @@ impl Hypothesis<'_> {
         };
         let before = self.archive_on(&claim_uid).map(|archive| (archive.id, archive.removed.is_some()));
         let archives: Vec<ArchiveId> = self.domain.archives.keys().copied().collect();
-        let registration = registration(self.policy, &pod, place, database, (claim, claim_uid));
+        let mut registration = registration(self.policy, &pod, place, database, (claim, claim_uid));
+        // What is supposed is supposed of the domain's own Kubernetes.
+        let anchor = self.domain.anchor.iter().map(|uid| Fact::AnchorIs { uid: uid.clone() });
+        registration.evidence = Some(Evidence { read_at: self.domain.time, facts: anchor.collect() });
         self.after.observed.pods.apply(pod);
         if let Outcome::Refused(why) = self.apply(Role::Agent, Command::RegisterProcess(Box::new(registration))) {
             return Gets::Refused(why);

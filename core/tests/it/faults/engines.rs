@@ -4,7 +4,7 @@ use super::kubernetes::{Death, Effect, Kind, running};
 use super::run::Run;
 use kaa_core::domain::archive::{Claim, Marker, Ordinal};
 use kaa_core::domain::command::{Command, Outcome, Refusal, Role};
-use kaa_core::domain::evidence::Evidence;
+use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{ArchiveId, ContainerId, Millis, SessionNumber, StartId, Uid};
 use kaa_core::domain::process::{
     About, DurableState, EngineKind, EngineState, ExitReason, Identity, Process, Registration, SessionState,
@@ -215,7 +215,7 @@ impl Run {
         match outcome {
             Outcome::Registered(registered) => {
                 self.judge_id(registered.process, engine);
-                self.registered.insert((engine.pod_uid.clone(), unread));
+                self.registered.insert((engine.pod_uid.clone(), unread || self.anchor != self.domain.anchor));
                 if let (Some(archive), Some(claim)) = (registered.archive, &engine.claim) {
                     self.volumes.entry(claim.uid.clone()).or_default().marker = Some(archive);
                 }
@@ -256,7 +256,10 @@ impl Run {
             server: "admin-0".into(),
             connection: self.nonces,
             about: About::default(),
-            evidence: pod.map(|pod| Evidence { read_at: Millis(self.clock), facts: pod.facts() }),
+            evidence: pod.map(|pod| Evidence {
+                read_at: Millis(self.clock),
+                facts: pod.facts().into_iter().chain(self.anchor.clone().map(|uid| Fact::AnchorIs { uid })).collect(),
+            }),
         }
     }
 }

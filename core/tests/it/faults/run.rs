@@ -356,8 +356,10 @@ impl Run {
     /// An engine that registered while its claim could not be read is bound when it starts anew.
     fn bind_the_unbound(&mut self) {
         let unbound = |engine: &&Engine| {
-            let archive = self.process_of(engine).and_then(|process| process.archive);
-            archive.is_some_and(|archive| self.domain.archives[&archive].claim.is_none())
+            let process = self.process_of(engine);
+            let archive = process.and_then(|process| process.archive);
+            process.is_some_and(|process| process.claim_unread)
+                || archive.is_some_and(|archive| self.domain.archives[&archive].claim.is_none())
         };
         for pod in self.engines.values().filter(unbound).map(|engine| engine.pod_uid.clone()).collect::<Vec<_>>() {
             self.end_container(&pod, true, true);
