@@ -89,7 +89,7 @@ pub async fn bind(shared: Arc<Shared>) {
         for mut known in unbound(&shared) {
             let kubernetes = shared.kubernetes.clone().with_timeout(IDENTIFY_TIMEOUT);
             let identity = &known.identity;
-            let wrapper = Wrapper { pod: &identity.pod, uid: &identity.pod_uid };
+            let wrapper = Wrapper { pod: &identity.pod, uid: &identity.pod_uid, container: &identity.container };
             let anchor = shared.config.anchor_name();
             let Ok(read) = evidence::identify(&kubernetes, wrapper, &anchor).await else { continue };
             // In another Kubernetes the domain would leave it unbound.
@@ -273,11 +273,13 @@ async fn registration(shared: &Shared, register: wire::Register) -> Result<Regis
     };
     let pod_uid = register.pod_uid.as_str().into();
     let kubernetes = shared.kubernetes.clone().with_timeout(IDENTIFY_TIMEOUT);
-    let wrapper = Wrapper { pod: &register.pod, uid: &pod_uid };
+    let wrapper = Wrapper { pod: &register.pod, uid: &pod_uid, container: &register.container };
     let identified = match evidence::identify(&kubernetes, wrapper, &shared.config.anchor_name()).await {
         Ok(identified) => Some(identified),
         // The pod that the engine says it is in is not there: the engine is not either, soon.
-        Err(error @ (Unidentified::PodGone(_) | Unidentified::AnotherPod { .. })) => {
+        Err(
+            error @ (Unidentified::PodGone(_) | Unidentified::AnotherPod { .. } | Unidentified::NoContainer { .. }),
+        ) => {
             return Err(Status::failed_precondition(error.to_string()));
         }
         Err(error @ (Unidentified::Forbidden(_) | Unidentified::Unreachable(_))) => {
@@ -389,7 +391,8 @@ fn refused(shared: &Shared, refusal: &Refusal) -> wire::Refused {
         }
         _ => None,
     };
-    let lasting = matches!(refusal, Refusal::ForeignVolume(_) | Refusal::AnotherDatabase(_));
+    let lasting =
+        matches!(refusal, Refusal::ForeignVolume(_) | Refusal::AnotherDatabase(_) | Refusal::EarlierStart { .. });
     let domain = shared.raft.read(|domain| domain.id.clone()).map_or(String::new(), |id| id.to_string());
     wire::Refused { domain, reason: refusal.to_string(), exited, lasting }
 }

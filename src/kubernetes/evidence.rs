@@ -185,6 +185,16 @@ pub enum Unidentified {
         /// The UID it has now.
         uid: Uid,
     },
+    /// The pod has no container of this name.
+    #[error("pod {pod} has no container {container}, but {has}: give the wrapper the name of its own (--container)")]
+    NoContainer {
+        /// Its name.
+        pod: String,
+        /// What the wrapper calls its container.
+        container: String,
+        /// The containers that it has.
+        has: String,
+    },
     /// A right is missing.
     #[error(transparent)]
     Forbidden(Error),
@@ -200,12 +210,14 @@ pub struct Wrapper<'a> {
     pub pod: &'a str,
     /// Its pod's UID.
     pub uid: &'a Uid,
+    /// The name of its container.
+    pub container: &'a str,
 }
 
 /// Reads a pod, the claim behind its archive, and the anchor Lease of this name, without which nothing is superseded. A claim or
 /// an anchor that cannot be read does not stop it: the marker on the volume may suffice, and what is unbound is bound later.
 pub async fn identify(kubernetes: &Kubernetes, wrapper: Wrapper<'_>, anchor: &str) -> Result<Identified, Unidentified> {
-    let Wrapper { pod, uid } = wrapper;
+    let Wrapper { pod, uid, container } = wrapper;
     let anchor_alone = BTreeSet::from([Need::Anchor]);
     let (read, readings) = join(kubernetes.read::<core::Pod>(pod), gather(kubernetes, anchor, &anchor_alone)).await;
     let read = read.map_err(|error| match error {
@@ -219,6 +231,11 @@ pub async fn identify(kubernetes: &Kubernetes, wrapper: Wrapper<'_>, anchor: &st
     if pod.uid != *uid {
         return Err(Unidentified::AnotherPod { pod: pod.name, uid: pod.uid });
     }
+    let containers = container_names(&object);
+    if !containers.contains(&container) {
+        let (container, has) = (container.to_owned(), containers.join(", "));
+        return Err(Unidentified::NoContainer { pod: pod.name, container, has });
+    }
     let (claim, claim_unknown) = match &pod.archive_claim {
         Some(name) => match read_claim(kubernetes, &pod, name).await {
             Ok(claim) => (Some(claim), None),
@@ -230,6 +247,13 @@ pub async fn identify(kubernetes: &Kubernetes, wrapper: Wrapper<'_>, anchor: &st
     let facts = pod.facts().into_iter().chain(anchored).collect();
     let evidence = Evidence { read_at: crate::clock::now(), facts };
     Ok(Identified { pod, labels, claim, claim_unknown, evidence })
+}
+
+/// The names of a pod's containers, sidecars among them.
+fn container_names(pod: &core::Pod) -> Vec<&str> {
+    let Some(spec) = &pod.spec else { return Vec::new() };
+    let init = spec.init_containers.iter().flatten();
+    spec.containers.iter().chain(init).map(|container| container.name.as_str()).collect()
 }
 
 async fn read_claim(kubernetes: &Kubernetes, pod: &Pod, name: &str) -> Result<Claim, String> {
@@ -410,24 +434,33 @@ mod tests {
         let lease = |Path(name): Path<String>| async move { axum::Json(object(&name, "l1")) };
         let router = Router::new().route(PODS, get(|| async { axum::Json(engine_pod()) })).route(CLAIMS, get(claim));
         let kubernetes = fake::kubernetes(router.route(LEASES, get(lease)));
-        let identified = identified(&kubernetes, "sm-1", "p1").await.expect("a pod");
+        let identified = identified(&kubernetes, "sm-1", "p1", "engine").await.expect("a pod");
         assert!(identified.evidence.anchored_by(&"l1".into()));
         let owner = Ordinal { stateful_set: "sm".into(), uid: "s1".into(), ordinal: 1 };
         let claim = Claim { namespace: "ns".into(), name: "present".into(), uid: "u1".into(), owner: Some(owner) };
         assert_eq!(identified.claim, Some(claim));
         assert_eq!(identified.labels.get("zone").map(String::as_str), Some("a"));
-        let another = identify(&kubernetes, Wrapper { pod: "sm-1", uid: &"p0".into() }, "anchor")
+        let another = identify(&kubernetes, Wrapper { pod: "sm-1", uid: &"p0".into(), container: "engine" }, "anchor")
             .await
             .expect_err("another pod");
         assert!(matches!(another, Unidentified::AnotherPod { .. }), "{another}");
+    }
+
+    #[tokio::test]
+    async fn a_wrapper_that_calls_itself_by_another_containers_name_is_told_which_there_are() {
+        let router = Router::new().route(PODS, get(|| async { axum::Json(engine_pod()) })).route(CLAIMS, get(claim));
+        let error = identified(&fake::kubernetes(router), "sm-1", "p1", "nuodb").await.expect_err("no such container");
+        assert!(matches!(error, Unidentified::NoContainer { .. }), "{error}");
+        assert!(error.to_string().starts_with("pod sm-1 has no container nuodb, but engine: "), "{error}");
     }
 
     async fn identified(
         kubernetes: &Kubernetes,
         pod: &str,
         uid: &str,
+        container: &str,
     ) -> Result<Identified, Unidentified> {
-        identify(kubernetes, Wrapper { pod, uid: &uid.into() }, "anchor").await
+        identify(kubernetes, Wrapper { pod, uid: &uid.into(), container }, "anchor").await
     }
 
     #[tokio::test]
@@ -435,7 +468,7 @@ mod tests {
         let forbidden = || async { fake::status(403, "Forbidden", "", "persistentvolumeclaims", "present") };
         let router =
             Router::new().route(PODS, get(|| async { axum::Json(engine_pod()) })).route(CLAIMS, get(forbidden));
-        let identified = identified(&fake::kubernetes(router), "sm-1", "p1").await.expect("a pod");
+        let identified = identified(&fake::kubernetes(router), "sm-1", "p1", "engine").await.expect("a pod");
         assert!(!identified.evidence.anchored_by(&"l1".into()), "the anchor cannot be read either");
         assert_eq!(identified.claim, None);
         assert!(identified.claim_unknown.is_some_and(|why| why.starts_with("no right to get")));
@@ -454,7 +487,7 @@ mod tests {
             }
         };
         let kubernetes = fake::kubernetes(Router::new().route(PODS, get(pod)));
-        let identify = async |name| identified(&kubernetes, name, "p1").await.expect_err(name);
+        let identify = async |name| identified(&kubernetes, name, "p1", "engine").await.expect_err(name);
         assert!(matches!(identify("gone").await, Unidentified::PodGone(_)));
         assert!(matches!(identify("secret").await, Unidentified::Forbidden(_)));
         assert!(matches!(identify("slow").await, Unidentified::Unreachable(_)));

@@ -197,6 +197,14 @@ impl Evidence {
         })
     }
 
+    /// Whether this container runs.
+    pub fn container_runs(&self, pod: &Uid, name: &str, expected: &ContainerId) -> bool {
+        self.facts.iter().any(|fact| {
+            matches!(fact, Fact::ContainerRuns { pod_uid, container, id, .. }
+                if pod_uid == pod && container == name && id == expected)
+        })
+    }
+
     /// Whether another container runs under the name.
     pub fn container_replaced(&self, pod: &Uid, name: &str, expected: &ContainerId) -> bool {
         self.facts.iter().any(|fact| {

@@ -110,6 +110,23 @@ pub enum Refusal {
     /// Another container claims to be the process.
     #[error("process {0} is another container")]
     AnotherIdentity(StartId),
+    /// A later start of the same container is known: this one has ended.
+    #[error("a later start of this container is known, as process {process}, so this one has ended")]
+    EarlierStart {
+        /// The later one.
+        process: StartId,
+    },
+    /// Another container speaks under the same name.
+    #[error(
+        "process {process} speaks as container {container} of this pod, and that container runs: \
+         give each wrapper the name of its own container (--container)"
+    )]
+    ContainerInUse {
+        /// The process that is known.
+        process: StartId,
+        /// The name that both bear.
+        container: String,
+    },
     /// The session that is meant is over.
     #[error("process {process} is in session {current}, not {proposed}")]
     AnotherSession {

@@ -33,6 +33,9 @@ impl Domain {
         }
         // A later start of the same container: the one before it has ended, whoever noticed.
         let before = self.processes.values().find(|process| same_container(&process.identity, &asked.identity));
+        if let Some(before) = before {
+            self.is_later(before, &asked)?;
+        }
         let before = before.map(|process| process.id);
         let found = match asked.kind {
             EngineKind::Sm => Some(self.find_archive(&asked, before)?),
@@ -107,6 +110,25 @@ impl Domain {
             && !self.replaced_by(&asked.cluster, claim).is_empty()
         {
             asked.claim = None;
+        }
+    }
+
+    /// Whether a start of a container is later than the one that the process is. One that is not arrives late, or comes from
+    /// another container that calls itself by the same name. The clock of both is their node's.
+    fn is_later(&self, before: &Process, asked: &Registration) -> Result<(), Refusal> {
+        if self.how_it_ended(before.id, asked).is_some() {
+            return Ok(());
+        }
+        if asked.identity.started < before.identity.started {
+            return Err(Refusal::EarlierStart { process: before.id });
+        }
+        let (pod, name) = (&before.identity.pod_uid, &before.identity.container);
+        let runs = |container| asked.evidence.as_ref().is_some_and(|read| read.container_runs(pod, name, container));
+        match &before.container_id {
+            Some(container) if before.session.state == SessionState::Live && runs(container) => {
+                Err(Refusal::ContainerInUse { process: before.id, container: name.clone() })
+            }
+            _ => Ok(()),
         }
     }
 

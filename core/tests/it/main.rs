@@ -49,6 +49,7 @@ cases! {
     fencing
     first_light
     held_back
+    late_registration
     moved_to_another_cluster
     never_ran
     people
