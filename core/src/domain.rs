@@ -6,6 +6,7 @@
 
 pub mod archive;
 pub mod audit;
+pub mod bounds;
 pub mod command;
 pub mod database;
 pub mod evidence;
@@ -25,6 +26,7 @@ pub mod voters;
 
 use archive::{Archive, ArchiveState};
 use audit::{Audit, Record, Subject};
+use bounds::Bounds;
 use command::{Actor, Command, Entry, Outcome, Refusal};
 use database::{Database, DatabaseState, Incarnation};
 use evidence::Evidence;
@@ -37,11 +39,8 @@ use process::{DurableState, EngineKind, EngineState, ExitReason, Process, Sessio
 use serde::{Deserialize, Serialize};
 use server::Server;
 use snapshot::Restored;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use voters::Voters;
-
-/// How many tombstones are kept beside the latest of each archive.
-pub const TOMBSTONE_CAPACITY: usize = 1000;
 
 /// The key prefix under which the archive of each claim can be looked up.
 pub const CLAIMS_PREFIX: &str = "archiveVolumeClaims/";
@@ -91,6 +90,9 @@ pub struct Domain {
     pub last_archive: ArchiveId,
     /// The start id given last.
     pub last_start: StartId,
+    /// How much it holds at most.
+    #[serde(skip)]
+    pub bounds: Bounds,
 }
 
 /// Who converges the domain with one cluster.
@@ -359,21 +361,21 @@ impl Domain {
         let code = exit_code.map_or(String::new(), |code| format!(" ({code})"));
         self.note(actor, subjects, format!("process {id} exited: {reason}{code}"), evidence);
         self.tombstones.insert(id, Tombstone { process, incarnation, at: self.time, reason, exit_code });
-        self.drop_old_tombstones();
+        self.drop_old_tombstones(id);
         self.refresh_database(actor, &database);
     }
 
-    /// Keeps the latest tombstone of each archive and the last `TOMBSTONE_CAPACITY` of the others.
-    fn drop_old_tombstones(&mut self) {
-        if self.tombstones.len() <= TOMBSTONE_CAPACITY + self.archives.len() {
-            return;
-        }
-        let latest: BTreeMap<ArchiveId, StartId> =
-            self.tombstones.values().filter_map(|t| Some((t.process.archive?, t.process.id))).collect();
-        let spare = |t: &Tombstone| t.process.archive.is_none_or(|archive| latest[&archive] != t.process.id);
-        let oldest = self.tombstones.values().find(|t| spare(t)).map(|t| t.process.id);
-        if let Some(oldest) = oldest {
-            self.tombstones.remove(&oldest);
+    /// Keeps the tombstone that was made now, the latest of each archive that there is, and so many of the others.
+    fn drop_old_tombstones(&mut self, made: StartId) {
+        let most = self.bounds.tombstones + self.archives.len();
+        let Some(surplus) = self.tombstones.len().checked_sub(most).filter(|surplus| *surplus > 0) else { return };
+        let archives = self.tombstones.values().filter_map(|tombstone| Some((tombstone.process.archive?, tombstone)));
+        let there = archives.filter(|(archive, _)| self.archives.contains_key(archive));
+        let latest: BTreeMap<ArchiveId, StartId> = there.map(|(archive, it)| (archive, it.process.id)).collect();
+        let latest: BTreeSet<StartId> = latest.into_values().collect();
+        let spare = self.tombstones.keys().filter(|id| **id != made && !latest.contains(id));
+        for id in spare.copied().take(surplus).collect::<Vec<_>>() {
+            self.tombstones.remove(&id);
         }
     }
 
@@ -404,7 +406,8 @@ impl Domain {
         evidence: Option<Evidence>,
     ) {
         let (index, at, subjects) = (self.index, self.time, subjects.into_iter().collect());
-        self.audit.push(Record { index, at, actor: actor.clone(), subjects, what, evidence });
+        let record = Record { index, at, actor: actor.clone(), subjects, what, evidence };
+        self.audit.push(record, &self.bounds);
     }
 
     /// The living process on an archive.

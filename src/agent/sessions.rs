@@ -389,6 +389,9 @@ fn refused(shared: &Shared, refusal: &Refusal) -> wire::Refused {
         Refusal::Exited { process, at, reason } => {
             Some(wire::Tombstone { start_id: process.0, at_ms: at.0, reason: reason.to_string() })
         }
+        Refusal::Forgotten(process) => {
+            Some(wire::Tombstone { start_id: process.0, at_ms: 0, reason: refusal.to_string() })
+        }
         _ => None,
     };
     let lasting =

@@ -217,8 +217,9 @@ impl Session {
     }
 
     async fn refused(&mut self, refused: Refused) -> Lost {
-        // A process that the domain has forgotten before it ran: it can only come back as a new one.
-        if refused.exited.is_none() && !self.has_started() {
+        // A process that the domain has forgotten before it ran, or that was another domain's: it can only come back as a new one.
+        let ours = self.registered.as_ref().is_some_and(|registered| registered.domain == refused.domain);
+        if !(refused.exited.is_some() && ours) && !self.has_started() {
             self.registered = None;
         }
         let why = Lost::Refused(refused.reason.clone());

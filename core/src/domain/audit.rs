@@ -1,5 +1,6 @@
 //! The audit trail: who changed what, why, and on what evidence.
 
+use super::bounds::Bounds;
 use super::command::Actor;
 use super::evidence::Evidence;
 use super::ids::{ArchiveId, ClusterName, DatabaseName, Millis, ServerId, StartId};
@@ -7,9 +8,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
-
-/// How many records are kept; some hundred bytes each, so a snapshot grows by one or two megabytes at most.
-pub const AUDIT_CAPACITY: usize = 4096;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,12 +95,12 @@ pub struct Audit {
 
 impl Audit {
     /// Appends a record and drops the oldest where there is no room.
-    pub fn push(&mut self, record: Record) {
-        if self.records.len() == AUDIT_CAPACITY {
+    pub fn push(&mut self, record: Record, bounds: &Bounds) {
+        self.records.push_back(record);
+        while self.records.len() > bounds.records {
             self.records.pop_front();
             self.dropped += 1;
         }
-        self.records.push_back(record);
     }
 
     /// Every record, oldest first.

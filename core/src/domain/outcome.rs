@@ -107,6 +107,9 @@ pub enum Refusal {
         /// Why.
         reason: ExitReason,
     },
+    /// The process that asks to be known has exited so long ago that nothing more is known of it.
+    #[error("process {0} has exited, and how is not known any more")]
+    Forgotten(StartId),
     /// Another container claims to be the process.
     #[error("process {0} is another container")]
     AnotherIdentity(StartId),

@@ -96,6 +96,10 @@ impl Domain {
         }
         match asked.known_as {
             Some(process) if self.processes.contains_key(&process) => Err(Refusal::AnotherIdentity(process)),
+            // Its tombstone was dropped to make room.
+            Some(process) if process <= self.last_start && !self.tombstones.contains_key(&process) => {
+                Err(Refusal::Forgotten(process))
+            }
             Some(process) => Err(Refusal::UnknownProcess(process)),
             None => Ok(None),
         }

@@ -58,6 +58,7 @@ cases! {
     scale_down
     second_line
     server_removed
+    tombstones
     voters
     what_if_admin_servers
     what_if_delete

@@ -167,6 +167,13 @@ impl World {
                 self.clock_ms = line.words[1].parse::<i64>().unwrap() * 1000;
                 String::new()
             }
+            // How much the domain holds at most.
+            "capacity" => self.capacity(&line),
+            // How many records the audit trail has, and of how many entries.
+            "trail" => {
+                let of: BTreeMap<_, _> = self.domain.audit.records().map(|record| (record.index, ())).collect();
+                format!("{} records from entry {}\n", self.domain.audit.records().count(), of.keys().next().unwrap())
+            }
             // `times N COMMAND; COMMAND...`: N times, with {n} the number of the time. Answers what the last time did.
             "times" => self.times(text),
             // The rest of the line is why.
@@ -264,6 +271,19 @@ impl World {
 
     fn now(&self, index: u64) -> Millis {
         Millis((1_000_000 + index * 1000 + self.later_ms).strict_add_signed(self.clock_ms))
+    }
+
+    fn capacity(&mut self, line: &Line) -> String {
+        let bounds = &mut self.domain.bounds;
+        for (key, value) in &line.values {
+            let bound = match *key {
+                "tombstones" => &mut bounds.tombstones,
+                "records" => &mut bounds.records,
+                other => panic!("no bound {other}"),
+            };
+            *bound = value.parse().unwrap();
+        }
+        String::new()
     }
 
     fn watch(&mut self, seconds: u64) -> String {
@@ -472,10 +492,11 @@ impl World {
         self.propose(Role::Person, Command::StopProcess { process: line.words[1].parse().unwrap(), how })
     }
 
-    /// `evict ID [by-agent]`
+    /// `evict ID|last [by-agent]`
     fn evict(&mut self, line: &Line) -> String {
         let role = if line.has("by-agent") { Role::Agent } else { Role::Person };
-        self.propose(role, Command::EvictProcess { process: line.words[1].parse().unwrap() })
+        let process = if line.has("last") { self.domain.last_start } else { line.words[1].parse().unwrap() };
+        self.propose(role, Command::EvictProcess { process })
     }
 
     pub fn observed(&self) -> Observed {
