@@ -40,6 +40,7 @@ use serde::{Deserialize, Serialize};
 use server::Server;
 use snapshot::Restored;
 use std::collections::{BTreeMap, BTreeSet};
+use version::Version;
 use voters::Voters;
 
 /// The key prefix under which the archive of each claim can be looked up.
@@ -90,6 +91,9 @@ pub struct Domain {
     pub last_archive: ArchiveId,
     /// The start id given last.
     pub last_start: StartId,
+    /// The first version that understands every entry so far.
+    #[serde(default)]
+    pub needs: Version,
     /// How much it holds at most.
     #[serde(skip)]
     pub bounds: Bounds,
@@ -117,6 +121,7 @@ impl Domain {
         let Entry { index, time, request } = entry;
         self.index = index;
         self.time = self.time.max(time);
+        self.needs = self.needs.max(request.command.since());
         let actor = request.actor;
         let founded = self.id.is_some() || matches!(request.command, Command::FoundDomain { .. });
         if !founded {
@@ -188,6 +193,10 @@ impl Domain {
 
     fn admit(&mut self, actor: &Actor, mut server: Server) -> Applied {
         let known = self.servers.get(&server.id);
+        // One with the log that it has followed so far is sent everything anyhow.
+        if known.is_none_or(|known| known.raft_id != server.raft_id) {
+            version::may_join(self, &server).map_err(Refusal::TooOld)?;
+        }
         server.joined = known.map_or(self.time, |known| known.joined);
         let what = match known {
             Some(known) if *known == server => return Ok(Outcome::Unchanged),

@@ -14,9 +14,9 @@ use super::{Options, server};
 use crate::clock;
 use crate::proto::raft::raft_server::RaftServer;
 use kaa_core::domain::Domain;
-use kaa_core::domain::command::{Outcome, Request};
+use kaa_core::domain::command::{Command, Outcome, Request};
 use kaa_core::domain::ids::RaftId;
-use kaa_core::domain::version;
+use kaa_core::domain::version::{self, TooNew};
 use kaa_core::domain::voters::Voters;
 use kaa_core::membership::{LocalLog, Membership};
 use openraft::async_runtime::watch::WatchReceiver;
@@ -94,7 +94,7 @@ impl Handle {
             return Err(ProposeError::TooLarge { bytes: bytes as u64 });
         }
         // The leader looks again; it may be the one that would not understand.
-        self.read(|domain| version::check(domain, &proposal.request.command))?;
+        self.understood(&proposal.request.command)?;
         let deadline = Instant::now() + REQUEST_TIMEOUT;
         let mut leader: Leader = None;
         loop {
@@ -154,7 +154,14 @@ impl Handle {
             let server = self.0.options.server.clone();
             ProposeError::NoRoom { server, why: why.to_string() }
         })?;
-        Ok(self.read(|domain| version::check(domain, &proposal.request.command))?)
+        Ok(self.understood(&proposal.request.command)?)
+    }
+
+    /// Whether every member that is known here understands a command.
+    fn understood(&self, command: &Command) -> Result<(), TooNew> {
+        let metrics = self.metrics();
+        let members = metrics.membership_config.membership().nodes().map(|(id, _)| RaftId(*id)).collect();
+        self.read(|domain| version::check(domain, &members, command))
     }
 
     async fn propose_there(

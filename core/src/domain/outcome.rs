@@ -5,6 +5,7 @@ use super::ids::{
     SessionNumber, StartId, Uid,
 };
 use super::process::ExitReason;
+use super::version::TooOld;
 use serde::{Deserialize, Serialize};
 
 /// What the domain answers.
@@ -70,6 +71,9 @@ pub enum Refusal {
     /// No such server.
     #[error("there is no server {0}")]
     UnknownServer(ServerId),
+    /// The server would not understand what is in the log.
+    #[error(transparent)]
+    TooOld(TooOld),
     /// A later membership was noted.
     #[error("later voters are known: of epoch {epoch}, since entry {since}")]
     StaleVoters {

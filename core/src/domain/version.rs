@@ -1,13 +1,16 @@
-//! Which commands may be proposed: those that the oldest member of the domain understands.
+//! Which commands may be proposed: those that the oldest member of the group understands, and who may join it: whoever
+//! understands all that was ever proposed.
 //!
 //! A member that meets an entry it does not know stops, rather than going on with another domain than the others. So a
-//! command waits until every server runs a version that knows it; that is what makes an upgrade one server at a time
-//! possible.
+//! command waits until every member, voter or not, runs a version that knows it; that is what makes an upgrade one server at a
+//! time possible. A server that was evicted is no member: it has to be upgraded before it joins again.
 
 use super::Domain;
 use super::command::Command;
-use super::ids::ServerId;
+use super::ids::{RaftId, ServerId};
+use super::server::Server;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// A version of the agent. What comes after the third number does not count.
@@ -73,9 +76,33 @@ impl Command {
     }
 }
 
-/// Says whether every member understands a command.
-pub fn check(domain: &Domain, command: &Command) -> Result<(), TooNew> {
-    let oldest = domain.servers.values().min_by_key(|server| Version::read(&server.version));
+/// A server that would not understand what it would be sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("server {server} runs version '{runs}', and this domain has entries of {needs}: upgrade it")]
+pub struct TooOld {
+    /// The server.
+    pub server: ServerId,
+    /// Its version, in its own words.
+    pub runs: String,
+    /// The first version that knows all that is in the log.
+    pub needs: Version,
+}
+
+/// Says whether a server understands everything in the log.
+pub(super) fn may_join(domain: &Domain, server: &Server) -> Result<(), TooOld> {
+    if Version::read(&server.version) >= domain.needs {
+        return Ok(());
+    }
+    Err(TooOld { server: server.id.clone(), runs: server.version.clone(), needs: domain.needs })
+}
+
+/// Says whether every member of the group understands a command; `members` are their logs.
+pub fn check(domain: &Domain, members: &BTreeSet<RaftId>, command: &Command) -> Result<(), TooNew> {
+    let oldest = domain
+        .servers
+        .values()
+        .filter(|server| members.contains(&server.raft_id))
+        .min_by_key(|server| Version::read(&server.version));
     let needs = command.since();
     match oldest {
         Some(oldest) if Version::read(&oldest.version) < needs => {
@@ -87,20 +114,30 @@ pub fn check(domain: &Domain, command: &Command) -> Result<(), TooNew> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Version, check};
+    use super::{TooOld, Version, check};
     use crate::domain::Domain;
-    use crate::domain::command::{Command, Expected};
+    use crate::domain::command::{Actor, Command, Entry, Expected, Outcome, Refusal, Request, Role};
+    use crate::domain::ids::{Millis, RaftId};
     use crate::domain::server::Server;
+    use std::collections::BTreeSet;
 
-    fn server(name: &str, version: &str) -> Server {
-        let (cluster, address, raft_id) = ("c1".into(), String::new(), Default::default());
+    fn server(log: u64, version: &str) -> Server {
+        let (cluster, address, raft_id) = ("c1".into(), String::new(), RaftId(log));
         let (version, labels, joined) = (version.to_owned(), Default::default(), Default::default());
-        Server { id: name.into(), cluster, address, raft_id, version, labels, joined }
+        Server { id: format!("admin-{log}").into(), cluster, address, raft_id, version, labels, joined }
     }
 
-    fn domain(versions: &[(&str, &str)]) -> Domain {
-        let servers = versions.iter().map(|(name, version)| ((*name).into(), server(name, version))).collect();
-        Domain { servers, ..Domain::default() }
+    fn domain(versions: &[&str]) -> Domain {
+        let servers = (0..).zip(versions).map(|(log, version)| server(log, version));
+        Domain { servers: servers.map(|server| (server.id.clone(), server)).collect(), ..Domain::default() }
+    }
+
+    fn set() -> Command {
+        Command::SetValue { key: "k".to_owned(), value: None, expected: Expected::Anything }
+    }
+
+    fn members(logs: impl IntoIterator<Item = u64>) -> BTreeSet<RaftId> {
+        logs.into_iter().map(RaftId).collect()
     }
 
     #[test]
@@ -112,18 +149,46 @@ mod tests {
 
     #[test]
     fn a_newer_command_waits_for_the_oldest_member() {
-        let set = Command::SetValue { key: "k".to_owned(), value: None, expected: Expected::Anything };
-        let old = domain(&[("admin-0", "0.2.0"), ("admin-1", "0.0.9"), ("admin-2", "0.1.0")]);
-        let why = check(&old, &set).unwrap_err();
+        let old = domain(&["0.2.0", "0.0.9", "0.1.0"]);
+        let why = check(&old, &members(0..3), &set()).unwrap_err();
         assert_eq!((why.server.as_str(), why.runs.as_str(), why.needs), ("admin-1", "0.0.9", Version(0, 1, 0)));
         assert!(why.to_string().contains("upgrade it"), "{why}");
-        assert_eq!(check(&domain(&[("admin-0", "0.2.0"), ("admin-1", "0.1.0")]), &set), Ok(()));
-        assert_eq!(check(&Domain::default(), &set), Ok(()), "before anybody is known there is nobody to wait for");
+        assert_eq!(check(&domain(&["0.2.0", "0.1.0"]), &members(0..2), &set()), Ok(()));
+        assert_eq!(check(&Domain::default(), &members(0..1), &set()), Ok(()), "before anybody is known");
+    }
+
+    #[test]
+    fn a_server_that_was_evicted_is_not_waited_for() {
+        assert_eq!(check(&domain(&["0.2.0", "0.0.9", "0.1.0"]), &members([0, 2]), &set()), Ok(()));
+    }
+
+    #[test]
+    fn one_that_is_too_old_does_not_join_and_one_that_is_a_member_may_say_what_it_runs() {
+        let mut domain = Domain::default();
+        let mut apply = |command| {
+            let request = Request { actor: Actor { role: Role::RaftLeader, name: "admin-0".to_owned() }, command };
+            domain.apply(Entry { index: domain.index + 1, time: Millis(0), request })
+        };
+        apply(Command::FoundDomain { domain: "D1".into(), name: "kaa".to_owned(), anchor: "A1".into() });
+        let admit = |server| Command::AdmitServer { server };
+        assert_eq!(apply(admit(server(1, "0.0.9"))), Outcome::Changed, "nothing newer is in the log yet");
+        apply(set());
+        let refused = Outcome::Refused(Refusal::TooOld(TooOld {
+            server: "admin-2".into(),
+            runs: "0.0.9".to_owned(),
+            needs: Version(0, 1, 0),
+        }));
+        assert_eq!(apply(admit(server(2, "0.0.9"))), refused);
+        assert_eq!(apply(admit(server(2, "0.1.0"))), Outcome::Changed);
+        let downgraded = Server { version: "0.0.8".to_owned(), ..server(1, "") };
+        assert_eq!(apply(admit(downgraded)), Outcome::Changed, "it is sent everything anyhow");
+        let emptied = Server { raft_id: RaftId(7), ..server(1, "0.0.9") };
+        assert!(matches!(apply(admit(emptied)), Outcome::Refused(Refusal::TooOld(_))), "it joins anew");
     }
 
     #[test]
     fn an_upgraded_server_can_always_say_so() {
-        let admit = Command::AdmitServer { server: server("admin-1", "0.1.0") };
-        assert_eq!(check(&domain(&[("admin-1", "0.0.1")]), &admit), Ok(()));
+        let admit = Command::AdmitServer { server: server(0, "0.1.0") };
+        assert_eq!(check(&domain(&["0.0.1"]), &members(0..1), &admit), Ok(()));
     }
 }

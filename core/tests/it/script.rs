@@ -254,7 +254,8 @@ impl World {
         let wrong = [step_violations(&before, &self.domain), violations(&self.domain)].concat();
         assert!(wrong.is_empty(), "after {request:?}: {wrong:?}");
         if let Outcome::Refused(_) | Outcome::Unchanged = outcome {
-            let unchanged = Domain { index: before.index, time: before.time, ..self.domain.clone() };
+            let Domain { index, time, needs, .. } = before;
+            let unchanged = Domain { index, time, needs, ..self.domain.clone() };
             assert_eq!(before, unchanged, "a refused or repeated command changed something: {request:?}");
         }
         match outcome {

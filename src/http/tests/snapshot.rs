@@ -76,7 +76,7 @@ async fn what_cannot_be_restored_changes_nothing() {
     let (status, answer) = anew.send(POD, post(&json!({"document": good, "dryRun": true}))).await;
     assert_eq!((status, &answer["refusal"]), (StatusCode::OK, &Value::Null), "{answer}");
     let now = anew.source.domain.lock().unwrap().clone();
-    assert_eq!(now, kaa_core::domain::Domain { index: now.index, time: now.time, ..before });
+    assert_eq!(now, kaa_core::domain::Domain { index: now.index, time: now.time, needs: now.needs, ..before });
 }
 
 #[tokio::test]

@@ -60,12 +60,10 @@ impl Run {
     pub fn judge(&mut self, before: &Domain, command: &Command, outcome: &Outcome, sent: Option<&Sent>) {
         let mut wrong = [step_violations(before, &self.domain), violations(&self.domain)].concat();
         if matches!(outcome, Outcome::Refused(_) | Outcome::Unchanged) {
-            let (index, time) = (self.domain.index, self.domain.time);
-            (self.domain.index, self.domain.time) = (before.index, before.time);
-            if *before != self.domain {
+            let Domain { index, time, needs, .. } = *before;
+            if *before != (Domain { index, time, needs, ..self.domain.clone() }) {
                 wrong.push(format!("a command that was {outcome:?} changed something"));
             }
-            (self.domain.index, self.domain.time) = (index, time);
         }
         if self.domain.index <= before.index {
             wrong.push("the domain's version did not grow".to_owned());
