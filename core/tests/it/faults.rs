@@ -42,14 +42,42 @@ pub enum Step {
     Engines,
     Engine(usize),
     Notice,
-    Watch { leader: usize, kind: Kind, watch: Watch },
-    See { leader: usize },
-    Lead { leader: usize, late: bool },
-    Plan { leader: usize, follow: bool },
-    Read { leader: usize, fails: Option<Kind> },
-    Send { leader: usize, most: usize, twice: bool },
-    Pass { leader: usize },
-    Crash { leader: usize },
+    Watch {
+        leader: usize,
+        kind: Kind,
+        watch: Watch,
+    },
+    See {
+        leader: usize,
+    },
+    Lead {
+        leader: usize,
+        late: bool,
+    },
+    Plan {
+        leader: usize,
+        follow: bool,
+    },
+    Read {
+        leader: usize,
+        fails: Option<Kind>,
+    },
+    Send {
+        leader: usize,
+        most: usize,
+        twice: bool,
+    },
+    Pass {
+        leader: usize,
+    },
+    Crash {
+        leader: usize,
+    },
+    /// A leader's clock is set, so far off.
+    Clock {
+        leader: usize,
+        seconds: i64,
+    },
 }
 
 fn change() -> impl Strategy<Value = Change> {
@@ -117,6 +145,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (leader(), 1..4usize, yes()).prop_map(|(leader, most, twice)| Step::Send { leader, most, twice }),
         8 => leader().prop_map(|leader| Step::Pass { leader }),
         1 => leader().prop_map(|leader| Step::Crash { leader }),
+        2 => (leader(), -7200..7200i64).prop_map(|(leader, seconds)| Step::Clock { leader, seconds }),
     ];
     let engines = prop_oneof![
         3 => Just(Step::Engines),
@@ -127,7 +156,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn script() -> impl Strategy<Value = Script> {
-    let delay = prop_oneof![3 => Just(0u8), 1 => Just(30u8)];
+    let delay = prop_oneof![4 => Just(0u8), 1 => Just(30u8), 1 => Just(250u8)];
     let another = prop_oneof![7 => Just(false), 1 => Just(true)];
     (delay, another, prop::collection::vec(step(), 1..STEPS))
         .prop_map(|(purge_delay_s, another_cluster, steps)| Script { purge_delay_s, another_cluster, steps })

@@ -48,6 +48,8 @@ pub struct Leader {
     /// The domain as far as this agent has applied the log.
     domain: Domain,
     epoch: ResyncEpoch,
+    /// How far its clock is off.
+    clock_ms: i64,
     planned: Option<Plan>,
     pub outbox: VecDeque<Sent>,
 }
@@ -170,7 +172,8 @@ impl Run {
     /// The agent is killed: what it had planned and not yet proposed is gone, and so is all it had seen.
     pub fn crash(&mut self, leader: usize) {
         let domain = self.domain.clone();
-        self.leaders[leader] = Leader { domain, ..Leader::default() };
+        let clock_ms = self.leaders[leader].clock_ms;
+        self.leaders[leader] = Leader { domain, clock_ms, ..Leader::default() };
     }
 
     /// A leader acquires the Lease; or, `late`, its word of an earlier acquisition arrives only now.
@@ -200,9 +203,19 @@ impl Run {
         }
     }
 
+    pub fn set_clock(&mut self, leader: usize, seconds: i64) {
+        self.leaders[leader].clock_ms = seconds * 1000;
+        self.clocks_set += 1;
+    }
+
+    /// What a leader's clock says.
+    fn now_at(&self, leader: usize) -> Millis {
+        Millis(self.now().0.strict_add_signed(self.leaders[leader].clock_ms))
+    }
+
     /// Compares what a leader knows of both sides.
     pub fn plan(&mut self, leader: usize) -> usize {
-        let (now, policy) = (self.now(), self.policy());
+        let (now, policy) = (self.now_at(leader), self.policy());
         let leader = &mut self.leaders[leader];
         let plan = plan(&leader.domain, &leader.observed, &policy, now);
         let findings = plan.findings.len();
@@ -215,7 +228,7 @@ impl Run {
         let Some(plan) = self.leaders[leader].planned.take() else { return };
         let needs = plan.findings.iter().flat_map(|finding| &finding.needs);
         let answers = needs.map(|need| (need.clone(), self.answer(need, fails))).collect();
-        let readings = Readings { at: self.now(), answers };
+        let readings = Readings { at: self.now_at(leader), answers };
         let truth =
             Rc::new(Truth { objects: self.kubernetes.is.clone(), anchor: self.anchor.clone(), alive: self.alive() });
         let leader = &mut self.leaders[leader];

@@ -36,6 +36,8 @@ pub struct Run {
     pub purge_delay_ms: u64,
     pub transitions: u64,
     pub clock: u64,
+    /// How often a leader's clock was set.
+    pub clocks_set: u64,
     pub nonces: u64,
     /// Which pods registered, and whether without a look at their claim.
     pub registered: BTreeSet<(Uid, bool)>,
@@ -62,6 +64,9 @@ impl Run {
         let anchor = "A1".into();
         run.propose(Role::RaftLeader, Command::FoundDomain { domain: "D1".into(), name: "kaa".into(), anchor });
         run.leaders.resize_with(super::LEADERS, Leader::default);
+        // One clock is right, one fast, one slow.
+        (1..super::LEADERS).zip([7200, -7200]).for_each(|(leader, seconds)| run.set_clock(leader, seconds));
+        run.clocks_set = 0;
         if script.another_cluster {
             run.another_cluster();
         }
@@ -111,7 +116,7 @@ impl Run {
 
     /// The wall clock, which is everybody's.
     pub fn now(&self) -> Millis {
-        Millis(1_000_000 + self.clock)
+        Millis(100_000_000 + self.clock)
     }
 
     pub fn epoch(&self) -> ResyncEpoch {
@@ -181,6 +186,7 @@ impl Run {
                 self.pass(leader);
             }
             Step::Crash { leader } => self.crash(leader),
+            Step::Clock { leader, seconds } => self.set_clock(leader, seconds),
         }
         self.publish();
     }
@@ -342,8 +348,11 @@ impl Run {
         self.settle();
         self.bind_the_unbound();
         self.settle();
-        self.clock += 2 * self.purge_delay_ms;
-        self.settle();
+        // A delay is over only where somebody watched.
+        for _ in 0..(2 * self.purge_delay_ms).div_ceil(60_000) {
+            self.clock += 60_000;
+            self.settle();
+        }
         for _ in 0..2 {
             self.see(0);
             let findings = self.plan(0);
