@@ -103,6 +103,8 @@ pub struct Metrics {
     proposals: Family<Proposed, Counter>,
     proposals_refused: Counter,
     sessions: Gauge,
+    domain_bytes: Gauge,
+    domain_limit: Gauge,
     archives: Family<State, Gauge>,
     processes: Family<State, Gauge>,
     kubernetes_synced: Gauge,
@@ -176,6 +178,8 @@ impl Metrics {
             proposals: register(r, "proposals", "Commands proposed by this agent", Family::default()),
             proposals_refused: register(r, "proposals_refused", "Commands that the domain refused", Counter::default()),
             sessions: register(r, "sessions", "Live sessions of engines with this agent", Gauge::default()),
+            domain_bytes: register(r, "domain_bytes", "What the domain holds, about", Gauge::default()),
+            domain_limit: register(r, "domain_limit_bytes", "What the domain may hold", Gauge::default()),
             archives: register(r, "archives", "Archives of the domain, by state", Family::default()),
             processes: register(r, "processes", "Processes of the domain, by state", Family::default()),
             kubernetes_synced: register(r, "kubernetes_synced", "1 if all listable kinds are listed", Gauge::default()),
@@ -198,12 +202,7 @@ impl Metrics {
                 "1 if the certificate files hold something that cannot be used, so that what they held before is",
                 Gauge::default(),
             ),
-            certificate_reloads: register(
-                r,
-                "certificate_reloads",
-                "Changed certificates taken up",
-                Counter::default(),
-            ),
+            certificate_reloads: register(r, "certificate_reloads", "Changed certificates in use", Counter::default()),
             rights_missing: register(
                 r,
                 "kubernetes_right_missing",
@@ -318,6 +317,8 @@ impl Metrics {
 
     /// Sets what mirrors the domain, as the server `local` sees it.
     pub fn mirror_domain(&self, domain: &Domain, local: Option<&ServerId>) {
+        self.domain_bytes.set(domain.bytes() as i64);
+        self.domain_limit.set(domain.bounds.bytes as i64);
         let held = domain.processes.values().filter(|process| Some(&process.session.server) == local);
         let live = held.filter(|process| process.session.state == SessionState::Live).count();
         self.sessions.set(live as i64);

@@ -27,7 +27,7 @@ pub mod voters;
 use archive::{Archive, ArchiveState};
 use audit::{Audit, Record, Subject};
 use bounds::Bounds;
-use command::{Actor, Command, Entry, Outcome, Refusal};
+use command::{Actor, Command, Entry, Outcome, Refusal, Request};
 use database::{Database, DatabaseState, Incarnation};
 use evidence::Evidence;
 use ids::{
@@ -122,12 +122,15 @@ impl Domain {
         self.index = index;
         self.time = self.time.max(time);
         self.needs = self.needs.max(request.command.since());
-        let actor = request.actor;
-        let founded = self.id.is_some() || matches!(request.command, Command::FoundDomain { .. });
+        let Request { actor, mut command } = request;
+        let founded = self.id.is_some() || matches!(command, Command::FoundDomain { .. });
         if !founded {
             return Outcome::Refused(Refusal::NotFounded);
         }
-        let applied = match request.command {
+        if let Err(excess) = self.bounds.check(&actor, &mut command) {
+            return Outcome::Refused(Refusal::OutOfBounds(excess));
+        }
+        let applied = match command {
             Command::FoundDomain { domain, name, anchor } => self.found(&actor, domain, name, anchor),
             Command::AdmitServer { server } => self.admit(&actor, server),
             Command::BeginResync { cluster, lease, transitions, holder, evidence } => {
@@ -197,6 +200,9 @@ impl Domain {
         if known.is_none_or(|known| known.raft_id != server.raft_id) {
             version::may_join(self, &server).map_err(Refusal::TooOld)?;
         }
+        if known.is_none() {
+            self.may_add("servers", self.servers.len(), self.bounds.servers)?;
+        }
         server.joined = known.map_or(self.time, |known| known.joined);
         let what = match known {
             Some(known) if *known == server => return Ok(Outcome::Unchanged),
@@ -230,6 +236,8 @@ impl Domain {
             if last.lease != lease && !evidence.lease_is(&lease) {
                 return Err(Refusal::LeaseReplaced);
             }
+        } else {
+            self.may_add("clusters", self.resync.len(), self.bounds.clusters)?;
         }
         let epoch = ResyncEpoch(self.index);
         self.note(

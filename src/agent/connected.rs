@@ -25,6 +25,45 @@ pub type Answers = mpsc::Sender<Result<wire::ToEngine, Status>>;
 /// Time enough for SIGTERM to be followed by SIGKILL at once; 0 would mean the time that the wrapper gives by itself.
 const KILL_DEADLINE_MS: u64 = 1;
 
+/// How many of its states an engine may report at once: each is an entry in every log.
+const STATES_AT_ONCE: u32 = 16;
+
+/// One more follows after this.
+const STATE_PERIOD: Duration = Duration::from_secs(1);
+
+/// How often an engine may report its state: some times at once, then once in a while.
+#[derive(Debug)]
+pub struct Pace {
+    left: u32,
+    /// Since when one more has been coming.
+    since: Instant,
+}
+
+impl Pace {
+    /// All that there may be at once.
+    pub fn new(now: Instant) -> Self {
+        Self { left: STATES_AT_ONCE, since: now }
+    }
+
+    /// When the next report may be made.
+    pub fn next(&self) -> Instant {
+        if self.left > 0 { self.since } else { self.since + STATE_PERIOD }
+    }
+
+    /// Takes one, if there is one now.
+    pub fn take(&mut self, now: Instant) -> bool {
+        while self.left < STATES_AT_ONCE && self.since + STATE_PERIOD <= now {
+            (self.left, self.since) = (self.left + 1, self.since + STATE_PERIOD);
+        }
+        if self.left == STATES_AT_ONCE {
+            self.since = now;
+        }
+        let taken = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        taken
+    }
+}
+
 /// The streams that are up, by the random number that each carries into the domain.
 #[derive(Default)]
 pub struct Connected {
@@ -296,6 +335,18 @@ mod tests {
         domain.tombstones.remove(&StartId(1));
         connected.tell(&domain);
         assert_eq!(engines.each_mut().map(told), [vec![0], vec![]]);
+    }
+
+    #[test]
+    fn states_are_reported_some_at_once_and_then_at_a_pace() {
+        let begin = Instant::now();
+        let mut pace = Pace::new(begin);
+        let taken = (0..100).filter(|_| pace.take(begin)).count();
+        assert_eq!((taken, pace.next()), (STATES_AT_ONCE as usize, begin + STATE_PERIOD));
+        let later = |quarters: u32| begin + STATE_PERIOD * quarters / 4;
+        assert_eq!((1..=40).filter(|quarter| pace.take(later(*quarter))).count(), 10);
+        let much_later = begin + 1000 * STATE_PERIOD;
+        assert_eq!((0..100).filter(|_| pace.take(much_later)).count(), STATES_AT_ONCE as usize);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! put right by one level-triggered sweep, so that a proposal that got lost, a stream that broke while the group had no
 //! leader, and this agent's own restart are all the same case: the domain has a live session here and there is no stream.
 
-use super::connected::Answers;
+use super::connected::{Answers, Pace};
 use super::{Door, Shared};
 use crate::config::{BACKOFF, ENGINE_QUEUE, ENGINE_SILENCE, IDENTIFY_TIMEOUT, MAX_ENGINES, SESSION_SWEEP};
 use crate::kubernetes::evidence::{self, Unidentified, Wrapper};
@@ -15,6 +15,7 @@ use crate::proto::engine::to_engine::Message as To;
 use futures::{Stream, StreamExt};
 use kaa_core::domain::Domain;
 use kaa_core::domain::archive::Marker;
+use kaa_core::domain::bounds::{self, Bounds, Excess};
 use kaa_core::domain::command::{Command, Outcome, Refusal, Registered, Role};
 use kaa_core::domain::ids::{ArchiveId, Millis, SessionNumber, StartId};
 use kaa_core::domain::process::{
@@ -214,22 +215,19 @@ async fn serve(
     let pod = register.pod.clone();
     let entry = Entry { shared: shared.clone(), connection: register.connection };
     shared.connected.hear(entry.connection);
-    let registration = registration(shared, register).await?;
-    let registered = match shared.propose(Role::Agent, Command::RegisterProcess(Box::new(registration))).await {
-        Ok(Outcome::Registered(registered)) => registered,
-        Ok(Outcome::Refused(refusal)) => {
-            info!("{pod}: registration refused: {refusal}");
-            return send(answers, To::Refused(refused(shared, &refusal))).await;
-        }
-        Ok(other) => return Err(Status::internal(format!("the domain answered {other:?} to a registration"))),
-        Err(why) => return Err(Status::unavailable(why)),
-    };
+    let Some(registered) = register_with(shared, register, answers).await? else { return Ok(()) };
     info!("{pod}: process {}, session {}", registered.process, registered.session);
     send(answers, To::Registered(registered_message(shared, &registered))).await?;
     shared.connected.registered(entry.connection, registered.process, answers.clone());
     shared.raft.read(|domain| shared.connected.tell(domain));
-    let mut history = None;
-    while let Some(message) = next(incoming).await? {
+    let (mut history, mut pace, mut unsaid) = (None, Pace::new(Instant::now()), None);
+    loop {
+        let message = tokio::select! {
+            message = next(incoming) => message?,
+            // What came too fast is reported when it may be: the last of it.
+            () = tokio::time::sleep_until(pace.next()), if unsaid.is_some() => unsaid.take().map(From::State),
+        };
+        let Some(message) = message else { return Ok(()) };
         shared.connected.hear(entry.connection);
         if shared.vouches_for_nobody() {
             return Err(Status::unavailable("this agent does not hear of a quorum: try another"));
@@ -240,10 +238,14 @@ async fn serve(
         match message {
             From::Register(_) => return Err(Status::invalid_argument("Register comes once for each stream")),
             From::Heartbeat(heartbeat) => send(answers, To::Heartbeat(heartbeat)).await?,
-            From::State(state) => report_state(shared, &registered, &state).await?,
+            From::State(state) if !pace.take(Instant::now()) => unsaid = Some(state),
+            From::State(state) => {
+                unsaid = None;
+                report_state(shared, &registered, &state).await?;
+            }
             From::History(said) => {
                 history = Some(said.value);
-                if !shared.connected.was_started(entry.connection) {
+                if !shared.connected.was_started(entry.connection) && pace.take(Instant::now()) {
                     report_history(shared, &registered, said.value).await?;
                 }
             }
@@ -251,6 +253,9 @@ async fn serve(
             From::Result(result) => warn!("process {}: could not do it: {}", registered.process, result.message),
             From::Exit(exit) => {
                 shared.connected.ended(entry.connection);
+                if let Some(state) = unsaid {
+                    report_state(shared, &registered, &state).await?;
+                }
                 report_exit(shared, &registered, exit).await?;
                 // From here on the session has no process; the entry goes with this function.
                 return send(answers, To::ExitNoted(wire::ExitNoted {})).await;
@@ -261,7 +266,33 @@ async fn serve(
             report_history(shared, &registered, history).await?;
         }
     }
-    Ok(())
+}
+
+/// Has the domain register an engine; `None` if that is refused, which the engine is told.
+async fn register_with(
+    shared: &Shared,
+    register: wire::Register,
+    answers: &Answers,
+) -> Result<Option<Registered>, Status> {
+    let pod = register.pod.clone();
+    let registration = registration(shared, register).await?;
+    // The domain would refuse it too, but only once it is in every log.
+    let excess = Bounds::DEFAULT.registration(&registration).err().filter(|_| registration.known_as.is_none());
+    if let Some(excess) = excess {
+        info!("{pod}: registration refused: {excess}");
+        send(answers, To::Refused(refused(shared, &Refusal::OutOfBounds(excess)))).await?;
+        return Ok(None);
+    }
+    match shared.propose(Role::Agent, Command::RegisterProcess(Box::new(registration))).await {
+        Ok(Outcome::Registered(registered)) => Ok(Some(registered)),
+        Ok(Outcome::Refused(refusal)) => {
+            info!("{pod}: registration refused: {refusal}");
+            send(answers, To::Refused(refused(shared, &refusal))).await?;
+            Ok(None)
+        }
+        Ok(other) => Err(Status::internal(format!("the domain answered {other:?} to a registration"))),
+        Err(why) => Err(Status::unavailable(why)),
+    }
 }
 
 /// What the domain is asked: the engine's words, and what Kubernetes says of its pod.
@@ -357,7 +388,8 @@ async fn report_history(shared: &Shared, registered: &Registered, history: u64) 
     report(shared, Command::ReportHistory { process, session, history }).await
 }
 
-async fn report_exit(shared: &Shared, registered: &Registered, exit: wire::Exit) -> Result<(), Status> {
+async fn report_exit(shared: &Shared, registered: &Registered, mut exit: wire::Exit) -> Result<(), Status> {
+    bounds::cut(&mut exit.reason, Bounds::DEFAULT.text);
     let (process, session) = (registered.process, registered.session);
     let reason = if exit.graceful { ExitReason::Graceful } else { ExitReason::Exited(exit.reason) };
     info!("process {process}: {reason}");
@@ -394,8 +426,13 @@ fn refused(shared: &Shared, refusal: &Refusal) -> wire::Refused {
         }
         _ => None,
     };
-    let lasting =
-        matches!(refusal, Refusal::ForeignVolume(_) | Refusal::AnotherDatabase(_) | Refusal::EarlierStart { .. });
+    let lasting = matches!(
+        refusal,
+        Refusal::ForeignVolume(_)
+            | Refusal::AnotherDatabase(_)
+            | Refusal::EarlierStart { .. }
+            | Refusal::OutOfBounds(Excess::Long { .. } | Excess::NotALabel(_))
+    );
     let domain = shared.raft.read(|domain| domain.id.clone()).map_or(String::new(), |id| id.to_string());
     wire::Refused { domain, reason: refusal.to_string(), exited, lasting }
 }

@@ -10,12 +10,13 @@ use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Query, State};
 use kaa_core::domain::Domain;
+use kaa_core::domain::bounds::Bounds;
 use kaa_core::domain::command::{Command, Outcome};
 use kaa_core::domain::ids::{Millis, Uid};
 use serde::{Deserialize, Serialize};
 
 /// The longest reason: it goes into the audit trail.
-const MAX_WHY_BYTES: usize = 1024;
+const MAX_WHY_BYTES: usize = Bounds::DEFAULT.text;
 
 /// Whether the resync is paused.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

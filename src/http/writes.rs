@@ -9,6 +9,7 @@ use super::{Answer, Face};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Query, State};
+use kaa_core::domain::bounds::Bounds;
 use kaa_core::domain::command::{Command, Expected, Outcome, Refusal};
 use kaa_core::domain::ids::StartId;
 use kaa_core::domain::process::Stop;
@@ -17,10 +18,10 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// The longest key: it goes into the audit trail.
-const MAX_KEY_BYTES: usize = 1024;
+const MAX_KEY_BYTES: usize = Bounds::DEFAULT.key;
 
 /// The greatest value: all of them are in memory and in every snapshot.
-const MAX_VALUE_BYTES: usize = 64 * 1024;
+const MAX_VALUE_BYTES: usize = Bounds::DEFAULT.value;
 
 /// The greatest body of a change: two values of the greatest size, written in JSON.
 pub(super) const MAX_BODY_BYTES: usize = 512 * 1024;

@@ -1,6 +1,6 @@
 //! The audit trail: who changed what, why, and on what evidence.
 
-use super::bounds::Bounds;
+use super::bounds::{self, Bounds};
 use super::command::Actor;
 use super::evidence::Evidence;
 use super::ids::{ArchiveId, ClusterName, DatabaseName, Millis, ServerId, StartId};
@@ -87,20 +87,88 @@ impl FromStr for Subject {
 
 /// The last changes, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Kept")]
 pub struct Audit {
     records: VecDeque<Record>,
     /// How many records were dropped to make room.
     pub dropped: u64,
+    /// What the records take, in bytes, about.
+    #[serde(skip)]
+    bytes: usize,
+}
+
+/// The trail, as it is kept.
+#[derive(Deserialize)]
+struct Kept {
+    records: VecDeque<Record>,
+    dropped: u64,
+}
+
+impl From<Kept> for Audit {
+    fn from(Kept { records, dropped }: Kept) -> Self {
+        let bytes = records.iter().map(Record::bytes).sum();
+        Self { records, dropped, bytes }
+    }
+}
+
+impl Record {
+    /// What it takes, in bytes, about.
+    fn bytes(&self) -> usize {
+        let subjects = self.subjects.iter().map(|subject| 32 + subject.to_string().len()).sum::<usize>();
+        let evidence = self.evidence.as_ref().map_or(0, bounds::evidence_bytes);
+        128 + self.actor.name.len() + self.what.len() + subjects + evidence
+    }
+
+    /// Cuts what it says to what is kept of it, and says so.
+    fn cut(&mut self, bounds: &Bounds) {
+        bounds::cut(&mut self.what, bounds.what);
+        let read = self.evidence.as_mut().map(|evidence| &mut evidence.facts);
+        let more = read.map_or(0, |facts| facts.drain(bounds.facts.min(facts.len())..).count());
+        let others = self.subjects.drain(bounds.facts.min(self.subjects.len())..).count();
+        for (count, what) in [(more, "facts were read"), (others, "subjects it concerns")] {
+            if count > 0 {
+                self.what.push_str(&format!(" ({count} more {what})"));
+            }
+        }
+    }
+
+    /// The process that it is about before all.
+    fn process(&self) -> Option<StartId> {
+        if let Some(Subject::Process(id)) = self.subjects.first() { Some(*id) } else { None }
+    }
 }
 
 impl Audit {
     /// Appends a record and drops the oldest where there is no room.
-    pub fn push(&mut self, record: Record, bounds: &Bounds) {
+    pub fn push(&mut self, mut record: Record, bounds: &Bounds) {
+        record.cut(bounds);
+        if let Some(process) = record.process() {
+            let of_it = |record: &&Record| record.process() == Some(process);
+            if self.records.iter().filter(of_it).count() >= bounds.records_of_process {
+                // Its first one says how it registered; what it has said of itself since is worth less than what others have.
+                let mut places = (0..self.records.len()).filter(|place| of_it(&&self.records[*place]));
+                if let Some(second) = places.nth(1) {
+                    self.drop_at(second);
+                }
+            }
+        }
+        self.bytes += record.bytes();
         self.records.push_back(record);
-        while self.records.len() > bounds.records {
-            self.records.pop_front();
+        while self.records.len() > bounds.records || self.bytes > bounds.records_bytes {
+            self.drop_at(0);
+        }
+    }
+
+    fn drop_at(&mut self, place: usize) {
+        if let Some(record) = self.records.remove(place) {
+            self.bytes -= record.bytes();
             self.dropped += 1;
         }
+    }
+
+    /// What the records take, in bytes, about.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Every record, oldest first.

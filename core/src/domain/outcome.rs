@@ -1,5 +1,6 @@
 //! What the domain answers to a command.
 
+use super::bounds::Excess;
 use super::ids::{
     ArchiveId, ClusterName, DatabaseName, DomainId, MembershipEpoch, Millis, NodeId, RaftId, ResyncEpoch, ServerId,
     SessionNumber, StartId, Uid,
@@ -71,6 +72,9 @@ pub enum Refusal {
     /// No such server.
     #[error("there is no server {0}")]
     UnknownServer(ServerId),
+    /// Something is too long, or there would be too many.
+    #[error(transparent)]
+    OutOfBounds(#[from] Excess),
     /// The server would not understand what is in the log.
     #[error(transparent)]
     TooOld(TooOld),

@@ -3,7 +3,7 @@
 use super::command::{Actor, Expected, Outcome, Refusal, Role};
 use super::ids::{MembershipEpoch, Millis, ServerId, StartId};
 use super::process::{DurableState, ExitReason, Stop};
-use super::{Applied, Domain, Subject};
+use super::{Applied, CLAIMS_PREFIX, Domain, Subject};
 
 impl Domain {
     /// Once for each epoch, whoever leads it when.
@@ -45,6 +45,15 @@ impl Domain {
         }
         if current == value.as_ref() {
             return Ok(Outcome::Unchanged);
+        }
+        if let Some(value) = &value {
+            if current.is_none() {
+                // What the domain writes there itself comes with archives, which are counted.
+                let others = self.values.keys().filter(|key| !key.starts_with(CLAIMS_PREFIX)).count();
+                self.may_add("values", others, self.bounds.values)?;
+            }
+            let more = (64 + key.len() + value.len()).saturating_sub(current.map_or(0, |it| 64 + key.len() + it.len()));
+            self.may_grow_values(more)?;
         }
         let what = if value.is_some() { "set" } else { "deleted" };
         self.note(actor, [Subject::Value(key.clone())], what.to_owned(), None);

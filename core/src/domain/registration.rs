@@ -6,7 +6,7 @@
 use super::archive::{Archive, Claim};
 use super::command::{Actor, Outcome, Refusal, Registered};
 use super::database::{Database, DatabaseState, Incarnation};
-use super::ids::{ArchiveId, ClusterName, NodeId, SessionNumber, StartId};
+use super::ids::{ArchiveId, ClusterName, DatabaseName, NodeId, SessionNumber, StartId};
 use super::process::{
     DurableState, EngineKind, EngineState, ExitReason, Identity, Process, Registration, Session, SessionState,
 };
@@ -41,6 +41,7 @@ impl Domain {
             EngineKind::Sm => Some(self.find_archive(&asked, before)?),
             EngineKind::Te => None,
         };
+        self.has_room_for(&asked, before, found.as_ref())?;
         // From here on nothing is refused any more, so nothing is half done.
         let id = self.last_start.next();
         self.last_start = id;
@@ -81,6 +82,32 @@ impl Domain {
         self.processes.insert(id, process);
         self.note(actor, subjects, what, None);
         Ok(Outcome::Registered(self.registered(id, node, archive, session)))
+    }
+
+    /// Whether a first registration fits.
+    fn has_room_for(
+        &self,
+        asked: &Registration,
+        before: Option<StartId>,
+        found: Option<&Found>,
+    ) -> Result<(), Refusal> {
+        self.bounds.registration(asked)?;
+        if before.is_none() {
+            self.may_add("processes", self.processes.len(), self.bounds.processes)?;
+        }
+        if let Some(Found::New { superseded }) = found {
+            self.may_add("archives", self.archives.len() - superseded.len(), self.bounds.archives)?;
+        }
+        if !self.databases.contains_key(&asked.database) && self.oldest_deleted().is_none() {
+            self.may_add("databases", self.databases.len(), self.bounds.databases)?;
+        }
+        Ok(())
+    }
+
+    /// The database that was created first, of those that are deleted.
+    fn oldest_deleted(&self) -> Option<&DatabaseName> {
+        let deleted = self.databases.values().filter(|database| database.state == DatabaseState::Tombstone);
+        deleted.min_by_key(|database| (database.created, &database.name)).map(|database| &database.name)
     }
 
     /// The living process that asks, if it asks again. One that has exited is told so.
@@ -266,6 +293,13 @@ impl Domain {
     fn next_node(&mut self, actor: &Actor, asked: &Registration) -> NodeId {
         let (name, created) = (asked.database.clone(), self.time);
         if !self.databases.contains_key(&name) {
+            if self.databases.len() >= self.bounds.databases
+                && let Some(oldest) = self.oldest_deleted().cloned()
+            {
+                self.databases.remove(&oldest);
+                let what = format!("database {oldest}, which was deleted, is forgotten to make room");
+                self.note(actor, [Subject::Database(oldest)], what, None);
+            }
             self.note(actor, [Subject::Database(name.clone())], format!("database {name} created"), None);
         }
         let database = self.databases.entry(name.clone()).or_insert(Database {
@@ -340,7 +374,11 @@ impl Domain {
                 // Until now it was somewhere else, or nobody knew where. No claim is in two clusters.
                 (archive.cluster, archive.path) = (asked.cluster.clone(), asked.path.clone());
             }
-            archive.claim = Some(claim.clone());
+            let left = archive.claim.replace(claim.clone()).filter(|left| left.name != claim.name);
+            let key = left.map(|left| format!("{CLAIMS_PREFIX}{}", left.name));
+            if let Some(key) = key.filter(|key| self.values.get(key) == Some(&id.to_string())) {
+                self.values.remove(&key);
+            }
         }
         if !what.is_empty() {
             self.note(actor, [Subject::Archive(id)], format!("archive {id} {}", what.join(", ")), None);

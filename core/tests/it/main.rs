@@ -34,6 +34,7 @@ cases! {
     adopted
     anchor_unread
     another_uid
+    bounds
     claim_deleted
     claim_learned
     claim_replaced

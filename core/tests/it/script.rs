@@ -280,6 +280,15 @@ impl World {
             let bound = match *key {
                 "tombstones" => &mut bounds.tombstones,
                 "records" => &mut bounds.records,
+                "of-process" => &mut bounds.records_of_process,
+                "values" => &mut bounds.values,
+                "value-bytes" => &mut bounds.values_bytes,
+                "databases" => &mut bounds.databases,
+                "archives" => &mut bounds.archives,
+                "processes" => &mut bounds.processes,
+                "servers" => &mut bounds.servers,
+                "clusters" => &mut bounds.clusters,
+                "bytes" => &mut bounds.bytes,
                 other => panic!("no bound {other}"),
             };
             *bound = value.parse().unwrap();
@@ -430,7 +439,7 @@ impl World {
                 namespace: "default".to_owned(),
                 pod: pod.name.clone(),
                 pod_uid: pod.uid.clone(),
-                container: "engine".to_owned(),
+                container: long(line, "engine"),
                 nonce: line.number("nonce", 1),
                 started: Millis(line.number("started", 100) * 1000 + 300),
             },
@@ -465,13 +474,14 @@ impl World {
 
     fn lose(&mut self, line: &Line) -> String {
         let (process, session) = self.process(line);
-        self.propose(Role::Agent, Command::LoseSession { process, session, why: "stream reset".to_owned() })
+        let why = long(line, "stream reset");
+        self.propose(Role::Agent, Command::LoseSession { process, session, why })
     }
 
     fn exit(&mut self, line: &Line) -> String {
         let (process, session) = self.process(line);
         let code = line.number("code", 0) as i32;
-        let reason = if line.has("graceful") { ExitReason::Graceful } else { ExitReason::Exited("ended".to_owned()) };
+        let reason = if line.has("graceful") { ExitReason::Graceful } else { ExitReason::Exited(long(line, "ended")) };
         self.propose(Role::Agent, Command::ReportExit { process, session, exit_code: Some(code), reason })
     }
 
@@ -483,7 +493,7 @@ impl World {
             None if line.has("absent") => Expected::Absent,
             None => Expected::Anything,
         };
-        let (key, value) = (words[1].to_string(), words.get(2).map(|value| value.to_string()));
+        let (key, value) = (words[1].to_string(), words.get(2).map(|value| long(line, value)));
         self.propose(Role::Person, Command::SetValue { key, value, expected })
     }
 
@@ -700,9 +710,14 @@ fn person(line: &Line) -> Role {
     if line.has("by-agent") { Role::Agent } else { Role::Person }
 }
 
+/// A text with so many more characters as `long=` says, of two bytes each.
+fn long(line: &Line, text: &str) -> String {
+    text.to_owned() + &"ä".repeat(line.number("long", 0) as usize)
+}
+
 /// What follows the command.
 fn why(line: &Line) -> String {
-    line.words[1..].iter().filter(|word| **word != "by-agent").copied().collect::<Vec<_>>().join(" ")
+    long(line, &line.words[1..].iter().filter(|word| **word != "by-agent").copied().collect::<Vec<_>>().join(" "))
 }
 
 impl Objects {
