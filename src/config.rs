@@ -1,5 +1,6 @@
 //! What the agent is told, and what it means. Every default and limit of the agent is here, with its reason.
 
+use crate::net::places::Limits;
 use crate::raft::backend::Engine;
 use clap::{Args, ValueEnum};
 use kaa_core::domain::ids::{ClusterName, ServerId, Uid};
@@ -51,10 +52,17 @@ pub const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(2);
 pub const CERTIFICATE_PERIOD: Duration = Duration::from_secs(5);
 /// A certificate that ends within this time is complained of: time enough for a person to act.
 pub const CERTIFICATE_WARNING: Duration = Duration::from_secs(7 * 86_400);
+/// How long a gRPC connection may be idle: without a call that was admitted, and between two such calls. An engine attaches at
+/// once and its stream stays; agents call each other every two seconds.
+const IDLE_CONNECTION: Duration = Duration::from_secs(10);
 /// How many connections other agents may have here: each has one or two, and a domain has fewer than ten agents.
-pub const MAX_AGENT_CONNECTIONS: usize = 256;
+pub const AGENT_CONNECTIONS: Limits = Limits { idle_time: Some(IDLE_CONNECTION), ..Limits::new(128, 256) };
 /// How many engines one agent serves at once: far more than a domain has.
 pub const MAX_ENGINES: usize = 4096;
+/// How many connections engines may have here: as many may be about to attach at once as register within seconds.
+pub const ENGINE_CONNECTIONS: Limits = Limits { idle_time: Some(IDLE_CONNECTION), ..Limits::new(512, MAX_ENGINES) };
+/// Files and sockets of the agent itself: its log, the connections to Kubernetes and to other agents, with plenty to spare.
+pub const OWN_DESCRIPTORS: usize = 256;
 /// Messages waiting for one engine; it answers each, so more than a few means that it reads nothing.
 pub const ENGINE_QUEUE: usize = 16;
 /// How long a SIGTERM gives the agent to hand over: with `DRAIN`, less than the 30 s grace period of its pod.

@@ -1,7 +1,10 @@
 //! The only door to other agents' sockets, and the certificates that agents show each other.
 
+mod answering;
+pub mod descriptors;
 mod incoming;
 pub mod names;
+pub mod places;
 pub mod refusals;
 pub mod shown;
 mod tls;
@@ -9,6 +12,7 @@ mod tls;
 pub use incoming::{Caller, Entrance, Socket, incoming};
 pub use tls::Tls;
 
+use answering::Answering;
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::sync::Arc;
@@ -19,6 +23,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tonic::body::Body;
 use tonic::codegen::http;
 use tonic::transport::{Endpoint, Server, Uri};
+use tower::layer::util::{Identity, Stack};
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt};
 
@@ -92,18 +97,23 @@ async fn secure(uri: Uri, tls: Tls) -> io::Result<TokioIo<TlsStream<tokio::net::
     connected.map(TokioIo::new)
 }
 
+/// A gRPC server whose calls use the places of their connections.
+pub type GrpcServer = Server<Stack<Answering, Identity>>;
+
 /// Makes a server for agents; what it demands of them is up to what it is fed from ([`incoming`]).
-pub fn server() -> Server {
+pub fn server() -> GrpcServer {
     Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
         .max_concurrent_streams(STREAMS_OF_AN_AGENT)
+        .layer(Answering)
 }
 
 /// Makes a server for engines.
-pub fn engine_server() -> Server {
+pub fn engine_server() -> GrpcServer {
     Server::builder()
         .http2_keepalive_interval(Some(ENGINE_KEEP_ALIVE))
         .http2_keepalive_timeout(Some(ENGINE_KEEP_ALIVE))
         .max_concurrent_streams(STREAMS_OF_AN_ENGINE)
+        .layer(Answering)
 }

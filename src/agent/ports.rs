@@ -1,10 +1,11 @@
 //! The ports of an agent: probes and the REST API, the other agents, the engines.
 
 use super::{Door, Guards, sessions};
-use crate::config::{Config, MAX_AGENT_CONNECTIONS, MAX_ENGINES};
+use crate::config::{AGENT_CONNECTIONS, Config, ENGINE_CONNECTIONS, OWN_DESCRIPTORS};
 use crate::http::{self, Face};
+use crate::net::places::Limits;
 use crate::net::refusals::Port;
-use crate::net::{self, Entrance};
+use crate::net::{self, Entrance, descriptors};
 use crate::proto::engine::engine_server::EngineServer;
 use crate::raft::{self, Host};
 use anyhow::Context;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tracing::warn;
 
 /// The greatest message of an engine: a registration with many labels.
 const MAX_ENGINE_MESSAGE: usize = 256 * 1024;
@@ -19,6 +21,36 @@ const MAX_ENGINE_MESSAGE: usize = 256 * 1024;
 /// The gRPC service that engines are served by, while there is a running agent behind the door.
 pub fn engine_service(door: Arc<Door>) -> EngineServer<sessions::Service> {
     EngineServer::new(sessions::Service(door)).max_decoding_message_size(MAX_ENGINE_MESSAGE)
+}
+
+/// However few files may be open, so many engines are served: a smaller number would serve no database.
+const FEWEST_ENGINES: usize = 64;
+
+/// The connections of engines: as many as there are descriptors for, besides those of everything else.
+fn engines() -> Limits {
+    let wanted = OTHER_DESCRIPTORS + ENGINE_CONNECTIONS.calls;
+    let allowed = match descriptors::raise(wanted as u64) {
+        Ok(allowed) => usize::try_from(allowed).unwrap_or(usize::MAX),
+        Err(error) => {
+            warn!("the limit of open files is not known: {error}");
+            return ENGINE_CONNECTIONS;
+        }
+    };
+    let limits = within(allowed);
+    if limits.calls < ENGINE_CONNECTIONS.calls {
+        let engines = limits.calls;
+        warn!("only {allowed} files may be open, so that {engines} engines are served: {wanted} would do for all");
+    }
+    limits
+}
+
+/// What may be open besides the connections of engines that are attached.
+const OTHER_DESCRIPTORS: usize =
+    OWN_DESCRIPTORS + http::CONNECTIONS.most() + AGENT_CONNECTIONS.most() + ENGINE_CONNECTIONS.idle;
+
+fn within(allowed: usize) -> Limits {
+    let calls = allowed.saturating_sub(OTHER_DESCRIPTORS).clamp(FEWEST_ENGINES, ENGINE_CONNECTIONS.calls);
+    Limits { calls, calls_remote: calls, calls_each: calls, ..ENGINE_CONNECTIONS }
 }
 
 async fn bind(address: std::net::SocketAddr, what: &str) -> anyhow::Result<TcpListener> {
@@ -52,7 +84,7 @@ pub(super) async fn serve_peers(
     guards: &Guards,
 ) -> anyhow::Result<()> {
     let listener = bind(config.listen_peers, "other agents").await?;
-    let incoming = net::incoming(listener, MAX_AGENT_CONNECTIONS, Some(guards.entrance(Port::Peers)));
+    let incoming = net::incoming(listener, AGENT_CONNECTIONS, Some(guards.entrance(Port::Peers)));
     let service = raft::Service::serve(host.clone(), guards.admission(config));
     let router = net::server().add_service(service);
     servers.spawn(async move { router.serve_with_incoming(incoming).await.context("the port for other agents") });
@@ -66,8 +98,24 @@ pub(super) async fn serve_engines(
     guards: &Guards,
 ) -> anyhow::Result<()> {
     let listener = bind(config.listen_engines, "engines").await?;
-    let incoming = net::incoming(listener, MAX_ENGINES, Some(guards.entrance(Port::Engines)));
+    let incoming = net::incoming(listener, engines(), Some(guards.entrance(Port::Engines)));
     let router = net::engine_server().add_service(engine_service(door.clone()));
     servers.spawn(async move { router.serve_with_incoming(incoming).await.context("the port for engines") });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_ports_together_stay_below_the_limit_of_open_files() {
+        let all =
+            |engines: Limits| OWN_DESCRIPTORS + http::CONNECTIONS.most() + AGENT_CONNECTIONS.most() + engines.most();
+        for allowed in [2048, 4096, 65_536, usize::MAX] {
+            assert!(all(within(allowed)) <= allowed, "{allowed}");
+        }
+        assert_eq!(within(65_536).calls, ENGINE_CONNECTIONS.calls);
+        assert_eq!(within(1024).calls, FEWEST_ENGINES);
+    }
 }

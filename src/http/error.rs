@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 use std::error::Error as _;
 use std::time::Duration;
 
+/// After how long a request that found no place may be sent again: places become free all the time.
+const RETRY_SECONDS: u64 = 1;
+
 /// Why a request is not answered.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -42,6 +45,9 @@ pub enum Error {
     /// It took too long.
     #[error("there was no answer within {0} seconds")]
     TimedOut(u64),
+    /// As many requests are being answered as may be.
+    #[error("this agent answers as many requests as it can, of your address or of all: try again")]
+    NoPlace,
     /// Who changes something has to say who they are.
     #[error(
         "whoever changes the domain from outside the agent's pod needs a name and password (--basic-creds of nuocmd), or a \
@@ -100,7 +106,7 @@ impl Error {
         match self {
             Self::BadParameter { .. } | Self::BadChanges(_) | Self::BadBody(_) => StatusCode::BAD_REQUEST,
             Self::NotFound(_) | Self::Exited(_) => StatusCode::NOT_FOUND,
-            Self::NoQuorum(_) | Self::CannotTell(_) | Self::NotWritten(NotWritten::Certainly(_)) => {
+            Self::NoQuorum(_) | Self::NoPlace | Self::CannotTell(_) | Self::NotWritten(NotWritten::Certainly(_)) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::NotWritten(NotWritten::Perhaps(_) | NotWritten::NotHere(_)) => StatusCode::GATEWAY_TIMEOUT,
@@ -124,7 +130,11 @@ impl IntoResponse for Error {
             cause = error.source();
         }
         let status = self.status();
-        let wait = if let Self::Throttled(wait) = &self { Some(HeaderValue::from(seconds(wait))) } else { None };
+        let wait = match &self {
+            Self::Throttled(wait) => Some(HeaderValue::from(seconds(wait))),
+            Self::NoPlace => Some(HeaderValue::from(RETRY_SECONDS)),
+            _ => None,
+        };
         let mut body = json!({"code": status.as_u16(), "messages": messages});
         if let (Self::Exited(row), Value::Object(body)) = (self, &mut body)
             && let Ok(Value::Object(fields)) = serde_json::to_value(*row)

@@ -1,31 +1,39 @@
 //! Accepts connections and keeps them within bounds: how many there are, how long they live, how long they may take to
 //! say what they want.
 //!
+//! A probe takes none of the places for requests, and no idle connection keeps a new one out ([`Places`]): so the kubelet is
+//! answered whatever other callers hold, and does not restart an agent because it is asked a lot.
+//!
 //! One port serves both HTTP and HTTPS: a TLS session begins with a byte that no request begins with. So probes and scripts
 //! that read go on in clear, and whoever has something to show (a password, a certificate) need not show it to the network.
 
+use super::error::Error;
 use super::writer::From;
+use crate::net::places::{Handle, Limits, Places};
 use crate::net::{Entrance, Socket};
 use axum::Router;
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use std::convert::Infallible;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
-/// Connections that are served at once; a connection has one request at a time. Some hundred kilobytes each at worst.
-const MAX_CONNECTIONS: u32 = 256;
+/// Connections at once, each with one request at a time; some hundred kilobytes each at worst. Loopback has places of its own:
+/// `kaa drain`, and whoever mends what is wrong by `kubectl exec`, do not wait for others. One address has as many as a node's
+/// whole traffic needs, where a Service hides the pods behind its address.
+pub const CONNECTIONS: Limits = Limits { calls_remote: 224, calls_each: 32, ..Limits::new(256, 256) };
 
-/// Connections that are told at once that there is no room; those beyond are closed without a word.
-const MAX_REFUSALS: usize = 64;
+/// What the kubelet asks: it is answered at once, from memory, and takes no place.
+const PROBES: [&str; 2] = ["/livez", "/readyz"];
 
 /// How long a connection may take to say what it wants, or stay idle. Longer than probes are apart.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -42,17 +50,14 @@ const LINGER: Duration = Duration::from_secs(5);
 /// How long to wait after a connection could not be accepted: there is no file descriptor left, or no memory.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(200);
 
-const NO_ROOM: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
-    connection: close\r\ncontent-length: 67\r\n\r\n\
-    {\"code\":503,\"messages\":[\"this agent serves too many connections\"]}\n";
-
 /// The first byte of a TLS session.
 const TLS_HANDSHAKE: u8 = 0x16;
 
 /// Serves until `stop`, then until every request is answered, but not for long. Without an entrance there is no HTTPS.
 pub async fn serve(listener: TcpListener, router: Router, entrance: Option<Entrance>, stop: impl Future<Output = ()>) {
-    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS as usize));
-    let refusals = Arc::new(Semaphore::new(MAX_REFUSALS));
+    let noted = entrance.as_ref().map(|entrance| (entrance.port, entrance.refusals.clone()));
+    let places = Places::new(CONNECTIONS, noted);
+    let (serving, mut served) = mpsc::channel::<Infallible>(1);
     let (stopping, stopped) = watch::channel(false);
     let mut stop = pin!(stop);
     loop {
@@ -72,25 +77,26 @@ pub async fn serve(listener: TcpListener, router: Router, entrance: Option<Entra
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "small answers will be slow");
         }
-        if let Ok(permit) = room.clone().try_acquire_owned() {
-            let (router, entrance, stopped) = (router.clone(), entrance.clone(), stopped.clone());
-            tokio::spawn(async move {
+        let (mut place, serving) = (places.enter(peer), serving.clone());
+        let (router, entrance, stopped) = (router.clone(), entrance.clone(), stopped.clone());
+        tokio::spawn(async move {
+            let handle = place.handle();
+            let visit = async {
                 if let Some(socket) = enter(stream, entrance.as_ref()).await {
-                    converse(socket, From(peer), router, stopped).await;
+                    converse(socket, From(peer), router, handle, stopped).await;
                 }
-                drop(permit);
-            });
-        } else if let Ok(permit) = refusals.clone().try_acquire_owned() {
-            tokio::spawn(async move {
-                // Whether the client hears it is its own business.
-                let _ = timeout(LINGER, refuse(stream)).await;
-                drop(permit);
-            });
-        }
+            };
+            tokio::select! {
+                () = visit => {}
+                () = place.closed() => {}
+            }
+            drop(serving);
+        });
     }
-    drop(listener);
+    drop((listener, serving));
     stopping.send_replace(true);
-    if timeout(LINGER, room.acquire_many(MAX_CONNECTIONS)).await.is_err() {
+    // Nothing is ever sent: it ends when the last connection has.
+    if timeout(LINGER, served.recv()).await.is_err() {
         tracing::warn!("some requests were not answered before the server stopped");
     }
 }
@@ -106,13 +112,13 @@ async fn enter(stream: TcpStream, entrance: Option<&Entrance>) -> Option<Socket>
     }
 }
 
-async fn converse(stream: Socket, from: From, router: Router, mut stopped: watch::Receiver<bool>) {
+async fn converse(stream: Socket, from: From, router: Router, place: Handle, mut stopped: watch::Receiver<bool>) {
     let caller = stream.caller();
     let router = TowerToHyperService::new(router);
     let answer = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(from);
         request.extensions_mut().insert(caller.clone());
-        router.call(request)
+        respond(router.clone(), request, place.clone())
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -137,26 +143,24 @@ async fn converse(stream: Socket, from: From, router: Router, mut stopped: watch
     }
 }
 
-/// Says that there is no room. The request is read first: closing a socket with unread data makes the client see a
-/// reset instead of the answer.
-async fn refuse(mut stream: TcpStream) -> std::io::Result<()> {
-    let mut request = [0; 4096];
-    let _ = stream.read(&mut request).await?;
-    stream.write_all(NO_ROOM).await?;
-    stream.shutdown().await
+async fn respond(
+    router: TowerToHyperService<Router>,
+    request: Request<Incoming>,
+    place: Handle,
+) -> Result<Response, Infallible> {
+    if PROBES.contains(&request.uri().path()) {
+        return router.call(request).await;
+    }
+    let Ok(mut call) = place.call() else { return Ok(Error::NoPlace.into_response()) };
+    call.admit();
+    let answer = router.call(request).await?;
+    Ok(answer.map(|body| Body::new(call.until_sent(body))))
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use axum::routing::get;
-
-    #[test]
-    fn the_refusal_has_the_length_it_says() {
-        let text = std::str::from_utf8(NO_ROOM).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        assert!(head.contains(&format!("content-length: {}", body.len())), "the body has {} bytes", body.len());
-    }
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     async fn ask(stream: &mut TcpStream) -> String {
         stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
@@ -166,33 +170,40 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn beyond_the_limit_connections_are_told_so_and_stopping_is_graceful() {
+    async fn beyond_the_limit_requests_are_told_so_and_stopping_is_graceful() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let slow = get(|| async {
-            sleep(Duration::from_millis(300)).await;
-            "done"
+        let (go, going) = watch::channel(false);
+        let slow = get(move || {
+            let mut going = going.clone();
+            async move {
+                going.wait_for(|go| *go).await.unwrap();
+                "done"
+            }
         });
         let router = Router::new().route("/", get(|| async { "here" })).route("/slow", slow);
         let server = tokio::spawn(serve(listener, router, None, async { stopped.await.unwrap() }));
 
         let mut held = Vec::new();
-        for _ in 0..MAX_CONNECTIONS {
-            held.push(TcpStream::connect(address).await.unwrap());
+        for _ in 0..CONNECTIONS.calls {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+            held.push(stream);
         }
-        assert!(ask(held.last_mut().unwrap()).await.starts_with("HTTP/1.1 200"));
+        sleep(Duration::from_millis(200)).await;
         let mut refused = TcpStream::connect(address).await.unwrap();
         let answer = ask(&mut refused).await;
         assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("\"messages\""), "{answer}");
+        assert!(answer.contains("retry-after: 1\r\n"), "{answer}");
 
-        let slow = held.first_mut().unwrap();
-        slow.write_all(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-        sleep(Duration::from_millis(50)).await;
         stop.send(()).unwrap();
+        sleep(Duration::from_millis(50)).await;
+        go.send_replace(true);
         let mut answer = String::new();
-        slow.read_to_string(&mut answer).await.unwrap();
+        held.swap_remove(0).read_to_string(&mut answer).await.unwrap();
         assert!(answer.contains("done"), "{answer}");
+        assert!(ask(&mut refused).await.is_empty(), "it was told to end");
         server.await.unwrap();
     }
 }

@@ -8,6 +8,7 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 
+mod crowd;
 mod https;
 mod snapshot;
 mod writes;

@@ -1,8 +1,9 @@
 //! Connections that come in: a bounded number of them, whose small messages go out at once, over TLS where it is asked for.
 //!
 //! Each handshake uses the certificate that is current when it begins. Handshakes do not hold up each other, and count
-//! among the connections.
+//! among the idle connections: one that nobody finishes keeps nobody out.
 
+use super::places::{Handle, Limits, Place, Places};
 use super::refusals::{Port, Refusals};
 use super::shown::Shown;
 use super::tls::Tls;
@@ -15,7 +16,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -27,11 +29,13 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(200);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections that are ready and wait to be served: the server takes each at once.
 const READY: usize = 16;
+/// How often it is looked which connections were idle for too long.
+const EXPIRE_PERIOD: Duration = Duration::from_secs(1);
 
 /// A connection, and its place among those that are allowed.
 pub struct Counted {
     stream: Socket,
-    _place: OwnedSemaphorePermit,
+    place: Place,
 }
 
 /// A connection in clear or over TLS.
@@ -49,6 +53,8 @@ pub struct Caller {
     pub address: Option<SocketAddr>,
     /// The certificate that it showed.
     pub shown: Option<Arc<Shown>>,
+    /// What its calls use the place of its connection by.
+    pub place: Option<Handle>,
 }
 
 /// What a server demands, and where it says who was refused.
@@ -92,44 +98,50 @@ impl Socket {
     /// Who is at the other end. Whether a certificate is trusted is looked at with the first message.
     pub fn caller(&self) -> Caller {
         match self {
-            Self::Plain(stream) => Caller { address: stream.peer_addr().ok(), shown: None },
+            Self::Plain(stream) => Caller { address: stream.peer_addr().ok(), shown: None, place: None },
             Self::Tls(stream) => {
                 let (tcp, session) = stream.get_ref();
                 let chain =
                     session.peer_certificates().map(|chain| chain.iter().map(|c| c.clone().into_owned()).collect());
                 // What rustls verified and we cannot read bears no name that would let anybody in.
                 let shown = chain.and_then(|chain| Shown::new(chain).ok()).map(Arc::new);
-                Caller { address: tcp.peer_addr().ok(), shown }
+                Caller { address: tcp.peer_addr().ok(), shown, place: None }
             }
         }
     }
 }
 
-/// Accepts at most `most` connections at once; those beyond wait in the kernel's queue. Without an entrance they are in
-/// clear, which is for tests.
+/// Accepts connections within the limits. None waits for another to end: see [`Places`]. Without an entrance they are in clear,
+/// which is for tests.
 pub fn incoming(
     listener: TcpListener,
-    most: usize,
+    limits: Limits,
     entrance: Option<Entrance>,
 ) -> impl Stream<Item = io::Result<Counted>> {
     let (ready, connections) = mpsc::channel(READY);
+    let noted = entrance.as_ref().map(|entrance| (entrance.port, entrance.refusals.clone()));
+    let places = Places::new(limits, noted);
     tokio::spawn(async move {
-        let places = Arc::new(Semaphore::new(most));
+        let mut expire = tokio::time::interval(EXPIRE_PERIOD);
+        expire.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let accepted = tokio::select! {
-                accepted = accept(&listener, &places) => accepted,
+            let (stream, from) = tokio::select! {
+                accepted = accept(&listener) => accepted,
+                _ = expire.tick() => {
+                    places.expire();
+                    continue;
+                }
                 () = ready.closed() => return,
             };
-            let Some((stream, place)) = accepted else { return };
-            let (ready, entrance) = (ready.clone(), entrance.clone());
+            let (mut place, ready, entrance) = (places.enter(from), ready.clone(), entrance.clone());
             tokio::spawn(async move {
-                let stream = match &entrance {
-                    Some(entrance) => entrance.shake_hands(stream).await,
-                    None => Ok(Socket::Plain(stream)),
+                let stream = tokio::select! {
+                    stream = begin(stream, entrance.as_ref()) => stream,
+                    () = place.closed() => return,
                 };
                 if let Ok(stream) = stream {
                     // A server that has ended takes no connections.
-                    let _ = ready.send(Ok(Counted { stream, _place: place })).await;
+                    let _ = ready.send(Ok(Counted { stream, place })).await;
                 }
             });
         }
@@ -137,16 +149,22 @@ pub fn incoming(
     ReceiverStream::new(connections)
 }
 
-async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> Option<(TcpStream, OwnedSemaphorePermit)> {
-    let place = places.clone().acquire_owned().await.ok()?;
+async fn begin(stream: TcpStream, entrance: Option<&Entrance>) -> io::Result<Socket> {
+    match entrance {
+        Some(entrance) => entrance.shake_hands(stream).await,
+        None => Ok(Socket::Plain(stream)),
+    }
+}
+
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, from)) => {
                 // A message that is held back for an acknowledgement costs 40 ms; a slow one is still a message.
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, "small messages will be slow");
                 }
-                return Some((stream, place));
+                return (stream, from);
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -160,12 +178,16 @@ impl Connected for Counted {
     type ConnectInfo = Caller;
 
     fn connect_info(&self) -> Caller {
-        self.stream.caller()
+        Caller { place: Some(self.place.handle()), ..self.stream.caller() }
     }
 }
 
 impl AsyncRead for Counted {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        // A server always reads, so that it learns of it here.
+        if self.place.poll_closed(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
@@ -217,23 +239,4 @@ impl AsyncWrite for Socket {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::incoming;
-    use futures::StreamExt;
-    use std::time::Duration;
-    use tokio::net::{TcpListener, TcpStream};
-    use tokio::time::timeout;
-
-    #[tokio::test]
-    async fn a_connection_beyond_the_bound_waits_until_one_has_gone() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut accepted = std::pin::pin!(incoming(listener, 1, None));
-        let (_one, _other) = (TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap());
-        let first = accepted.next().await.unwrap().unwrap();
-        let soon = Duration::from_millis(100);
-        assert!(timeout(soon, accepted.next()).await.is_err(), "the second is let in beside the first");
-        drop(first);
-        timeout(Duration::from_secs(5), accepted.next()).await.unwrap().unwrap().unwrap();
-    }
-}
+mod tests;

@@ -139,7 +139,11 @@ async fn start_among(volume: Volume, options: Options, peers: Peers, tls: Option
         }),
         None => Admission::Anybody,
     };
-    let incoming = net::incoming(tokio::net::TcpListener::bind(socket).await.unwrap(), 64, entrance);
+    let incoming = net::incoming(
+        tokio::net::TcpListener::bind(socket).await.unwrap(),
+        crate::net::places::Limits::new(64, 64),
+        entrance,
+    );
     let router = net::server().add_service(handle.grpc(admission));
     let (stop, stopped) = oneshot::channel();
     let stopped = async { drop(stopped.await) };
