@@ -10,6 +10,7 @@
 //! What is *not* here: whether the caller may do what it asks, and whether its pod still exists.
 
 pub mod credentials;
+pub mod pod_token;
 pub mod throttle;
 
 use crate::kubernetes::Kubernetes;

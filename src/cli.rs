@@ -14,6 +14,7 @@ mod drain;
 mod explain;
 mod pause;
 mod plan;
+mod pod_token;
 mod prompt;
 mod recover;
 mod show;
@@ -25,6 +26,7 @@ use crate::config::AgentArgs;
 use crate::engine::{EngineArgs, InstallArgs, StandInArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// A Kubernetes-aware admin agent for distributed databases.
@@ -56,6 +58,8 @@ enum Command {
     /// Gets the server that is asked ready to end, as the preStop hook of the admin servers does: one that is scaled away
     /// stays until it does not vote any more, any other hands over the lead of Raft. It goes on as a server all the same
     Drain(drain::Drain),
+    /// Prints the token of the agent's own pod, for --basic-creds: `kubectl exec POD -- kaa pod-token`
+    PodToken(pod_token::Show),
     /// Has the group of admin servers go on without those that are away, and without what only they hold: the last resort, after
     /// more of them were lost at once than the rest can do without
     Recover(recover::Recover),
@@ -93,10 +97,14 @@ struct Agent {
 /// Who asks for a change.
 #[derive(Clone, Debug, Args)]
 struct Writing {
-    /// Name and password, where the agent has a --credentials-file; a client certificate (--cert) will do as well, and from
-    /// the agent's own pod nothing is needed
+    /// Name and password, where the agent has a --credentials-file; or, over a forwarded port, what `kubectl exec POD -- kaa pod-token`
+    /// prints. A client certificate (--cert) will do as well, and in the agent's own pod nothing is needed
     #[arg(long, env = "KAA_BASIC_CREDS", hide_env_values = true, value_name = "USER:PASSWORD")]
     basic_creds: Option<String>,
+    /// The token of the agent's own pod: shown if there is nothing else to show, and to an agent at a loopback address or
+    /// localhost only
+    #[arg(long, env = "KAA_POD_TOKEN_FILE", value_name = "FILE")]
+    pod_token_file: Option<PathBuf>,
 }
 
 /// How to print an answer.
@@ -117,6 +125,9 @@ enum Error {
     /// There is no snapshot, or it was not restored.
     #[error(transparent)]
     Domain(#[from] domain::Error),
+    /// There is no token of a pod here.
+    #[error(transparent)]
+    PodToken(#[from] crate::auth::pod_token::Error),
     /// The certificates were not made.
     #[error(transparent)]
     Certificates(#[from] certificates::Error),
@@ -140,6 +151,7 @@ impl Cli {
             Command::Resume(resume) => ("resume", asking(resume.run())),
             Command::Adopt(adopt) => ("adopt", asking(adopt.run())),
             Command::Drain(drain) => ("drain", asking(drain.run())),
+            Command::PodToken(show) => ("pod-token", show.run().map_err(Error::from)),
             Command::Recover(recover) => ("recover", asking(recover.run())),
             Command::Domain(domain) => (domain.name(), asking(domain.run())),
             Command::Certificates(certificates) => ("certificates", certificates.run().map_err(Error::from)),

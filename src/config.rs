@@ -2,7 +2,7 @@
 
 use crate::net::places::Limits;
 use crate::raft::backend::Engine;
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use kaa_core::domain::ids::{ClusterName, ServerId, Uid};
 use kaa_core::observed::objects::ANNOTATION_PREFIX;
 use kaa_core::resync::{DatabaseDeletion, Policy};
@@ -120,10 +120,18 @@ pub struct AgentArgs {
     /// Names are looked up in this hosts(5) file before the resolver is asked; for where pods have no DNS.
     #[arg(long, env = "KAA_HOSTS_FILE")]
     pub hosts_file: Option<PathBuf>,
-    /// A file with a line USER:PASSWORD for each who may change the domain by way of the REST API; without it that can be
-    /// done from the agent's own pod only.
+    /// A file with a line USER:PASSWORD for each who may change the domain by way of the REST API; without it that takes a client
+    /// certificate or the pod's token.
     #[arg(long, env = "KAA_CREDENTIALS_FILE")]
     pub credentials_file: Option<PathBuf>,
+    /// Where a token is written that lets those change the domain over loopback who can read it: `kaa` in the agent's own pod.
+    /// On a volume of this pod alone.
+    #[arg(long, env = "KAA_POD_TOKEN_FILE", value_name = "FILE")]
+    pub pod_token_file: Option<PathBuf>,
+    /// Whether a loopback address is enough to change the domain. Only where nothing in the pod hands on what comes from elsewhere: the
+    /// proxy of a service mesh makes every caller's address one
+    #[arg(long, env = "KAA_LOOPBACK_MAY_WRITE", value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
+    pub loopback_may_write: bool,
     /// How long an archive is kept, removed, once its claim is gone, before it is purged: a number with s, m, h or d
     #[arg(long, env = "KAA_PURGE_DELAY", default_value = "0s", value_name = "TIME", value_parser = duration)]
     pub purge_delay: Duration,
@@ -197,6 +205,10 @@ pub struct Config {
     pub listen_http: SocketAddr,
     /// Who may change the domain from outside the pod.
     pub credentials_file: Option<PathBuf>,
+    /// What proves that a caller is in the pod.
+    pub pod_token_file: Option<PathBuf>,
+    /// Whether a loopback address proves it too.
+    pub loopback_may_write: bool,
     /// The audience of engines' tokens.
     pub token_audience: String,
     /// How long an archive is kept once its claim is gone.
@@ -241,6 +253,8 @@ impl Config {
             listen_engines: args.listen_engines,
             listen_http: args.listen_http,
             credentials_file: args.credentials_file,
+            pod_token_file: args.pod_token_file,
+            loopback_may_write: args.loopback_may_write,
             purge_delay: args.purge_delay,
             database_deletion: match args.database_deletion {
                 Deletion::Auto => DatabaseDeletion::Auto,

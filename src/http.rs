@@ -34,7 +34,7 @@ pub use recover::{RecoverAnswer, RecoverServer, SetAside};
 pub use serve::{CONNECTIONS, serve};
 pub use snapshot::{BroughtArchive, Document, MAX_DOCUMENT_BYTES, RestoreAnswer, TakenFrom, Unreadable};
 pub use whatif::{StepRow, WhatIfAnswer};
-pub use writer::From;
+pub use writer::{From, OwnPod};
 
 use crate::auth::credentials::Credentials;
 use crate::auth::throttle::Throttle;
@@ -72,6 +72,8 @@ pub struct Face {
     pub credentials: Option<Arc<Credentials>>,
     /// Whose client certificates are looked at; nobody's, if it serves in clear only.
     pub people: Option<People>,
+    /// How callers in its own pod are known.
+    pub own_pod: OwnPod,
     /// Who was refused.
     pub refusals: Refusals,
     /// How often somebody may be wrong.
@@ -88,10 +90,11 @@ pub struct People {
 }
 
 impl Face {
-    /// A face that only the agent's own pod may write to.
+    /// A face that only the agent's own pod may write to, which is known by its loopback address.
     pub fn new(source: Arc<dyn Source>, metrics: Arc<Metrics>) -> Self {
         let (refusals, throttle) = (Refusals::new(metrics.clone()), Arc::default());
-        Self { source, metrics, credentials: None, people: None, refusals, throttle }
+        let own_pod = OwnPod { by_address: true, token: None };
+        Self { source, metrics, credentials: None, people: None, own_pod, refusals, throttle }
     }
 }
 

@@ -3,9 +3,10 @@
 use super::certificates;
 use super::face::Door;
 use crate::auth::credentials::Credentials;
+use crate::auth::pod_token::PodToken;
 use crate::auth::throttle::Throttle;
 use crate::config::Config;
-use crate::http::{Face, People};
+use crate::http::{Face, OwnPod, People};
 use crate::kubernetes::{Kubernetes, rights};
 use crate::metrics::Metrics;
 use crate::net::refusals::{Port, Refusals};
@@ -54,7 +55,9 @@ impl Guards {
 
     /// What the REST API is made of.
     pub(super) async fn face(&self, config: &Config, door: Arc<Door>) -> anyhow::Result<Face> {
+        let token = config.pod_token_file.as_deref().map(PodToken::make).transpose()?.map(Arc::new);
         Ok(Face {
+            own_pod: OwnPod { by_address: config.loopback_may_write, token },
             credentials: credentials(config).await?,
             people: Some(People { tls: self.tls.clone(), domain: config.domain.clone() }),
             refusals: self.refusals.clone(),

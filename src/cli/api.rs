@@ -2,6 +2,7 @@
 
 use super::client::{self, Client};
 use super::{Agent, Format, Writing, prompt};
+use crate::auth::pod_token;
 use crate::http::{MAX_LIMIT, Page};
 use axum::http::Method;
 use base64::Engine as _;
@@ -9,7 +10,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use url::Url;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use url::{Host, Url};
 
 /// The most rows that are read of one collection: beyond this something is wrong with the answers.
 const MAX_ROWS: usize = 1_000_000;
@@ -27,6 +30,8 @@ pub(super) enum Error {
     Refused(String),
     #[error(transparent)]
     Prompt(#[from] prompt::Error),
+    #[error(transparent)]
+    PodToken(#[from] pod_token::Error),
     #[error("what answers at {url} does not speak like an agent: {why}")]
     Strange { url: String, why: String },
 }
@@ -37,6 +42,8 @@ pub(super) struct Api {
     base: Url,
     /// `USER:PASSWORD`.
     credentials: Option<String>,
+    /// What is shown instead, if there is nothing else to show.
+    pod_token_file: Option<PathBuf>,
 }
 
 impl Api {
@@ -49,12 +56,15 @@ impl Api {
             return Err(wrong());
         }
         let client = Client::new(&base, &agent.tls).map_err(Error::Unready)?;
-        Ok(Self { client, base, credentials: None })
+        Ok(Self { client, base, credentials: None, pod_token_file: None })
     }
 
     /// The same, saying who asks.
     pub(super) fn by(self, writing: &Writing) -> Self {
-        Self { credentials: writing.basic_creds.clone(), ..self }
+        let Writing { basic_creds, pod_token_file } = writing;
+        let own_pod = is_loopback(&self.base) && basic_creds.is_none() && !self.client.shows_certificate();
+        let pod_token_file = pod_token_file.clone().filter(|_| own_pod);
+        Self { credentials: basic_creds.clone(), pod_token_file, ..self }
     }
 
     /// The same, for answers that take their time.
@@ -112,7 +122,8 @@ impl Api {
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        let authorization = self.credentials.as_ref().map(|given| {
+        let pod_token = self.pod_token_file.as_deref().map(pod_token::read).transpose()?;
+        let authorization = self.credentials.as_ref().or(pod_token.as_ref()).map(|given| {
             // A name alone is one with an empty password.
             let given = if given.contains(':') { given.clone() } else { format!("{given}:") };
             format!("Basic {}", BASE64.encode(given))
@@ -139,6 +150,16 @@ impl Api {
 
     fn strange(&self, why: &str) -> Error {
         Error::Strange { url: shown(&self.base), why: why.to_owned() }
+    }
+}
+
+/// Whether only this machine, or this pod, is asked there.
+pub(super) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => IpAddr::V6(address).to_canonical().is_loopback(),
+        None => false,
     }
 }
 

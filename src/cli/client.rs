@@ -110,6 +110,7 @@ pub(super) struct Client {
     port: u16,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     patience: Duration,
+    shows_certificate: bool,
 }
 
 impl Client {
@@ -120,6 +121,7 @@ impl Client {
             host => host.map(|host| host.to_string()).unwrap_or_default(),
         };
         let port = url.port_or_known_default().unwrap_or(80);
+        let shows_certificate = url.scheme() == "https" && tls.cert.is_some();
         let tls = match url.scheme() {
             "https" => {
                 let name = tls.server_name.as_ref().unwrap_or(&host);
@@ -128,7 +130,12 @@ impl Client {
             }
             _ => None,
         };
-        Ok(Self { host, port, tls, patience: TIMEOUT })
+        Ok(Self { host, port, tls, patience: TIMEOUT, shows_certificate })
+    }
+
+    /// Whether the agent learns from a certificate who asks.
+    pub(super) fn shows_certificate(&self) -> bool {
+        self.shows_certificate
     }
 
     /// The same, for answers that take their time.

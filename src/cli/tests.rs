@@ -4,8 +4,9 @@ mod domain;
 mod https;
 
 use super::*;
+use crate::auth::pod_token::PodToken;
 use crate::http::fake::{self, Fake};
-use crate::http::{Face, router, serve};
+use crate::http::{Face, OwnPod, router, serve};
 use crate::metrics::{Metrics, group_waits};
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -255,6 +256,43 @@ async fn a_pause_says_who_and_why_wherever_it_is_looked_at() {
     golden("pause", &text);
     let error = Cli::try_parse_from(["kaa", "pause"]).unwrap_err().to_string();
     assert!(error.contains("--because <WHY>"), "{error}");
+}
+
+/// As `kubectl exec` has it, with the variable KAA_POD_TOKEN_FILE of the pod, where a loopback address alone proves nothing.
+#[tokio::test]
+async fn in_the_agents_own_pod_its_token_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("token");
+    let token = PodToken::make(&path).unwrap();
+    let own_pod = OwnPod { by_address: false, token: Some(Arc::new(token)) };
+    let face = Face { own_pod, ..Face::new(Arc::new(fake::source()), Arc::new(Metrics::new())) };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = tokio::spawn(serve(listener, router(face), None, std::future::pending()));
+    let error = run("pause --because moving", &address).await.unwrap_err().to_string();
+    assert!(error.contains("kubectl exec POD -- kaa"), "{error}");
+    let with_file = format!("pause --because moving --pod-token-file {}", path.display());
+    assert!(run(&with_file, &address).await.unwrap().contains("by loopback: moving"));
+    // Over a forwarded port, with what `kaa pod-token` prints there.
+    let printed = crate::auth::pod_token::read(&path).unwrap();
+    assert!(run(&format!("resume --basic-creds {printed}"), &address).await.is_ok());
+    let gone = dir.path().join("gone");
+    let error = run(&format!("resume --pod-token-file {}", gone.display()), &address).await.unwrap_err().to_string();
+    assert!(error.starts_with(&format!("cannot read the pod's token in {}", gone.display())), "{error}");
+    server.abort();
+}
+
+#[test]
+fn the_token_of_the_pod_is_shown_to_loopback_only() {
+    let is_loopback = |url: &str| api::is_loopback(&url.parse().unwrap());
+    for url in
+        ["http://localhost:8888", "https://LOCALHOST", "http://127.9.8.7:1", "http://[::1]", "http://[::ffff:7f00:1]"]
+    {
+        assert!(is_loopback(url), "{url}");
+    }
+    for url in ["http://kaa-admin-0:8888", "http://10.0.0.9:8888", "http://[::2]", "http://localhost.example"] {
+        assert!(!is_loopback(url), "{url}");
+    }
 }
 
 #[tokio::test]

@@ -57,12 +57,12 @@ pub enum Error {
     /// They said it wrongly.
     #[error("the name or the password is wrong")]
     WrongCredentials,
-    /// There is no way to say it.
+    /// There is no way to say it; the reason is why the caller is not taken for one in the pod.
     #[error(
-        "the domain can be changed from the agent's own pod only (over loopback: kubectl exec or port-forward) or with a client \
-         certificate, since this agent has no --credentials-file"
+        "{0}: change the domain by `kubectl exec POD -- kaa ...`, or with --basic-creds \"$(kubectl exec POD -- kaa pod-token)\" \
+         over a forwarded port, or with a client certificate, since this agent has no --credentials-file"
     )]
-    OnlyLoopback,
+    NotFromPod(&'static str),
     /// They said it wrongly too often.
     #[error("too many wrong names and passwords from this address: try again in {} s", seconds(.0))]
     Throttled(Duration),
@@ -112,7 +112,7 @@ impl Error {
             Self::NotWritten(NotWritten::Perhaps(_) | NotWritten::NotHere(_)) => StatusCode::GATEWAY_TIMEOUT,
             Self::TimedOut(_) => StatusCode::REQUEST_TIMEOUT,
             Self::NoCredentials | Self::WrongCredentials => StatusCode::UNAUTHORIZED,
-            Self::OnlyLoopback | Self::StaleCertificate | Self::NoPerson(_) => StatusCode::FORBIDDEN,
+            Self::NotFromPod(_) | Self::StaleCertificate | Self::NoPerson(_) => StatusCode::FORBIDDEN,
             Self::Throttled(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Credentials(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Conflict(_) => StatusCode::CONFLICT,

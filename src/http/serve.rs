@@ -27,7 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
-/// Connections at once, each with one request at a time; some hundred kilobytes each at worst. Loopback has places of its own:
+/// Connections at once, each with one request at a time; some hundred kilobytes each at worst. The pod itself has places of its own:
 /// `kaa drain`, and whoever mends what is wrong by `kubectl exec`, do not wait for others. One address has as many as a node's
 /// whole traffic needs, where a Service hides the pods behind its address.
 pub const CONNECTIONS: Limits = Limits { calls_remote: 224, calls_each: 32, ..Limits::new(256, 256) };
@@ -77,7 +77,7 @@ pub async fn serve(listener: TcpListener, router: Router, entrance: Option<Entra
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "small answers will be slow");
         }
-        let (mut place, serving) = (places.enter(peer), serving.clone());
+        let (mut place, serving) = (places.enter(peer, stream.local_addr().ok()), serving.clone());
         let (router, entrance, stopped) = (router.clone(), entrance.clone(), stopped.clone());
         tokio::spawn(async move {
             let handle = place.handle();

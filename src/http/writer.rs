@@ -1,29 +1,49 @@
 //! Who may change the domain by way of the API, and how they are called in the audit trail.
 //!
 //! Whoever shows a name and password of the credentials file, whoever shows a client certificate that names a person of this
-//! domain (`kaa://DOMAIN/person/NAME`), and whoever calls from the agent's own pod: over loopback. A handler that changes
-//! something takes a [`Writer`], so that none can be reached without this.
+//! domain (`kaa://DOMAIN/person/NAME`), and whoever shows over loopback that they are in the agent's own pod: by the pod's token. A
+//! loopback address alone proves that only where there is no proxy in the pod, since a proxy's connections have it too: it
+//! counts where `--loopback-may-write` says so. A handler that changes something takes a [`Writer`], so that none can
+//! be reached without this.
 
 use super::Face;
 use super::error::Error;
+use crate::auth::pod_token::PodToken;
 use crate::net;
 use crate::net::refusals::Port;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use kaa_core::domain::command::{Actor, Role};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The other end of the connection that a request came by.
 #[derive(Clone, Copy, Debug)]
 pub struct From(pub SocketAddr);
 
-/// What stands in a request that somebody passed on: then it is not known who is at its other end.
+/// How callers in the agent's own pod are known.
+#[derive(Clone, Debug)]
+pub struct OwnPod {
+    /// Whether a loopback address is enough, unless a proxy or a web page shows.
+    pub by_address: bool,
+    /// What only the pod can read, if there is such a file.
+    pub token: Option<Arc<PodToken>>,
+}
+
+/// What stands in a request that a proxy passed on: then it is not known who is at its other end.
 const PASSED_ON: [HeaderName; 4] =
-    [header::VIA, header::FORWARDED, HeaderName::from_static("x-forwarded-for"), HeaderName::from_static("x-real-ip")];
+    [header::VIA, header::FORWARDED, HeaderName::from_static("x-real-ip"), HeaderName::from_static("x-request-id")];
+
+/// How the names of other such headers begin: those of proxies in general, of Envoy (Istio and others), of Linkerd.
+const PASSED_ON_BEGIN: [&str; 3] = ["x-forwarded-", "x-envoy-", "l5d-"];
+
+/// What callers in the agent's own pod are called in the audit trail.
+const LOOPBACK: &str = "loopback";
 
 /// The longest name: it goes into the audit trail.
 const MAX_NAME_BYTES: usize = 128;
@@ -42,7 +62,9 @@ impl FromRequestParts<Face> for Writer {
 
     async fn from_request_parts(parts: &mut Parts, face: &Face) -> Result<Self, Error> {
         let found = match parts.headers.get(header::AUTHORIZATION) {
-            Some(shown) if face.credentials.is_some() => by_password(shown, parts, face).await,
+            Some(shown) if face.credentials.is_some() || face.own_pod.token.is_some() => {
+                by_password(shown, parts, face).await
+            }
             _ => by_connection(parts, face),
         };
         if let Err((error, reason)) = &found
@@ -59,10 +81,16 @@ impl FromRequestParts<Face> for Writer {
 type Refused = (Error, Option<&'static str>);
 
 async fn by_password(shown: &HeaderValue, parts: &Parts, face: &Face) -> Result<String, Refused> {
+    let given = shown.to_str().ok().and_then(basic);
+    // Before the attempts are counted: behind a proxy in the pod everybody shares those of loopback. It cannot be guessed. Over
+    // loopback only: whoever came by it elsewhere has no use of it.
+    let has_token = |token: &Arc<PodToken>| given.as_ref().is_some_and(|given| token.is(given));
+    if is_loopback(parts.extensions.get::<From>()) && face.own_pod.token.as_ref().is_some_and(has_token) {
+        return Ok(LOOPBACK.to_owned());
+    }
     let from = parts.extensions.get::<From>().map(|from| from.0.ip());
     let throttled = |wait| (Error::Throttled(wait), Some("throttled"));
     face.throttle.attempt(from, Instant::now()).map_err(throttled)?;
-    let given = shown.to_str().ok().and_then(basic);
     let accepted = match (given, &face.credentials) {
         (Some(given), Some(credentials)) => credentials.accept(&given).await,
         _ => Ok(None),
@@ -84,10 +112,10 @@ fn by_connection(parts: &Parts, face: &Face) -> Result<String, Refused> {
     // A browser shows its certificate on whosever behalf; it says so.
     let by_browser = parts.headers.contains_key(header::ORIGIN);
     let shown = parts.extensions.get::<net::Caller>().and_then(|caller| caller.shown.as_ref());
-    let mut refusal = if face.credentials.is_some() {
-        (Error::NoCredentials, Some("no_credentials"))
-    } else {
-        (Error::OnlyLoopback, Some("not_loopback"))
+    let local = is_local(parts, face.own_pod.by_address);
+    let mut refusal = match local {
+        Err(why) if face.credentials.is_none() => (Error::NotFromPod(why), Some("not_loopback")),
+        _ => (Error::NoCredentials, Some("no_credentials")),
     };
     if let (Some(shown), Some(people), false) = (shown, &face.people, by_browser) {
         let name = person(&shown.names.uris, &people.domain);
@@ -97,7 +125,7 @@ fn by_connection(parts: &Parts, face: &Face) -> Result<String, Refused> {
             None => refusal = (Error::NoPerson(people.domain.clone()), Some("name")),
         }
     }
-    if is_local(parts.extensions.get::<From>(), &parts.headers) { Ok("loopback".to_owned()) } else { Err(refusal) }
+    local.map(|()| LOOPBACK.to_owned()).map_err(|_| refusal)
 }
 
 /// The name in the URI `kaa://DOMAIN/person/NAME`.
@@ -117,13 +145,49 @@ fn basic(value: &str) -> Option<Vec<u8>> {
     BASE64.decode(encoded.trim()).ok()
 }
 
-/// Whether the caller is in the agent's own pod. A page in a browser on the same machine is not meant: browsers say on
-/// whose behalf they change something.
-fn is_local(from: Option<&From>, headers: &HeaderMap) -> bool {
-    let passed_on = PASSED_ON.iter().any(|name| headers.contains_key(name));
+fn is_loopback(from: Option<&From>) -> bool {
     // A socket that serves both families shows IPv4 addresses as ::ffff:127.0.0.1.
-    let loopback = from.is_some_and(|from| from.0.ip().to_canonical().is_loopback());
-    loopback && !passed_on && !headers.contains_key(header::ORIGIN)
+    from.is_some_and(|from| from.0.ip().to_canonical().is_loopback())
+}
+
+/// Whether the address of the caller shows that it is in the agent's own pod; if not, why.
+fn is_local(parts: &Parts, by_address: bool) -> Result<(), &'static str> {
+    if !is_loopback(parts.extensions.get::<From>()) {
+        return Err("the request does not come from the agent's own pod");
+    }
+    if !by_address {
+        return Err("a loopback address does not prove that the request comes from the agent's own pod");
+    }
+    if is_passed_on(&parts.headers) {
+        return Err("a proxy passed the request on");
+    }
+    // Browsers say on whose behalf they change something.
+    if parts.headers.contains_key(header::ORIGIN) {
+        return Err("a web page sent the request");
+    }
+    if !is_for_loopback(parts) {
+        return Err("the request is for another host than localhost");
+    }
+    Ok(())
+}
+
+fn is_passed_on(headers: &HeaderMap) -> bool {
+    let begins = |name: &HeaderName| PASSED_ON_BEGIN.iter().any(|begin| name.as_str().starts_with(begin));
+    headers.keys().any(|name| PASSED_ON.contains(name) || begins(name))
+}
+
+/// Whether the request names the loopback as its host. A web page whose name was made to resolve to a loopback address reads
+/// from it without `Origin`, but not without the page's name. A pod's own name is none of these: its address is not loopback.
+fn is_for_loopback(parts: &Parts) -> bool {
+    let mut named = parts.headers.get_all(header::HOST).iter();
+    let (Some(host), None) = (named.next(), named.next()) else { return false };
+    let host: Option<Authority> = host.to_str().ok().and_then(|host| host.parse().ok());
+    let is_good = |authority: &Authority| {
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let is_loopback = |address: IpAddr| address.to_canonical().is_loopback();
+        host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(is_loopback)
+    };
+    host.as_ref().is_some_and(is_good) && parts.uri.authority().is_none_or(is_good)
 }
 
 #[cfg(test)]

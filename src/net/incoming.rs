@@ -133,7 +133,8 @@ pub fn incoming(
                 }
                 () = ready.closed() => return,
             };
-            let (mut place, ready, entrance) = (places.enter(from), ready.clone(), entrance.clone());
+            let mut place = places.enter(from, stream.local_addr().ok());
+            let (ready, entrance) = (ready.clone(), entrance.clone());
             tokio::spawn(async move {
                 let stream = tokio::select! {
                     stream = begin(stream, entrance.as_ref()) => stream,

@@ -27,9 +27,9 @@ pub struct Limits {
     pub idle_time: Option<Duration>,
     /// Connections in use.
     pub calls: usize,
-    /// Of these, those from other addresses than loopback. Less than `calls`, it leaves places for the pod's own.
+    /// Of these, those from other addresses than the pod's own: its address, and loopback.
     pub calls_remote: usize,
-    /// Of these, those of one address.
+    /// Of these, those of one address that is not the pod's own.
     pub calls_each: usize,
 }
 
@@ -65,6 +65,8 @@ struct Table {
 #[derive(Debug)]
 struct Row {
     from: SocketAddr,
+    /// Whether that is the pod's own address or loopback: behind a proxy in the pod it is everybody's.
+    own: bool,
     idle_since: Instant,
     calls: usize,
     /// Dropped to have the connection closed.
@@ -103,14 +105,15 @@ impl Places {
         Self(Arc::new(Shared { limits, noted, table: Mutex::default() }))
     }
 
-    /// The place of a new connection. There always is one: an idle connection is closed if there has to be.
-    pub fn enter(&self, from: SocketAddr) -> Place {
+    /// The place of a new connection between these two ends. There always is one: an idle connection is closed if there has to be.
+    pub fn enter(&self, from: SocketAddr, to: Option<SocketAddr>) -> Place {
         let (open, closed) = oneshot::channel();
         let mut table = self.table();
         let id = table.next;
         table.next += 1;
+        let own = from.ip().to_canonical().is_loopback() || to.is_some_and(|to| to.ip() == from.ip());
         let from = SocketAddr::new(from.ip().to_canonical(), from.port());
-        table.rows.insert(id, Row { from, idle_since: Instant::now(), calls: 0, _open: open });
+        table.rows.insert(id, Row { from, own, idle_since: Instant::now(), calls: 0, _open: open });
         let displaced = table.displace(self.0.limits.idle, id);
         drop(table);
         self.note_displaced(displaced);
@@ -162,14 +165,12 @@ impl Table {
         self.rows.remove(&id).map(|row| row.from)
     }
 
-    fn has_room(&self, limits: &Limits, from: IpAddr) -> bool {
-        let used = |counts: &dyn Fn(&IpAddr) -> bool| {
-            self.rows.values().filter(|row| row.calls > 0 && counts(&row.from.ip())).count()
-        };
-        let remote = |address: &IpAddr| !address.is_loopback();
-        // Behind a proxy in the pod loopback is the address of everybody: it says nothing of how many they are.
-        let fair = || used(&remote) < limits.calls_remote && used(&|address| *address == from) < limits.calls_each;
-        used(&|_| true) < limits.calls && (from.is_loopback() || fair())
+    fn has_room(&self, limits: &Limits, of: &Row) -> bool {
+        let used =
+            |counts: &dyn Fn(&Row) -> bool| self.rows.values().filter(|row| row.calls > 0 && counts(row)).count();
+        let remote = || used(&|row| !row.own) < limits.calls_remote;
+        let each = || used(&|row| row.from.ip() == of.from.ip()) < limits.calls_each;
+        used(&|_| true) < limits.calls && (of.own || (remote() && each()))
     }
 }
 
@@ -206,7 +207,7 @@ impl Handle {
         let mut table = self.places.table();
         let row = table.rows.get(&self.id).ok_or(NoPlace)?;
         let from = row.from;
-        let has_room = row.calls > 0 || table.has_room(&self.places.0.limits, from.ip());
+        let has_room = row.calls > 0 || table.has_room(&self.places.0.limits, row);
         if has_room && let Some(row) = table.rows.get_mut(&self.id) {
             row.calls += 1;
             return Ok(Call { handle: self.clone(), admitted: false });
@@ -294,14 +295,14 @@ mod tests {
         let places = Places::new(Limits::new(4, 4), None);
         let mut entered = Vec::new();
         for from in ["10.0.0.1", "10.0.0.2", "10.0.0.2", "::ffff:10.0.0.2"] {
-            entered.push(places.enter(at(from, 1)));
+            entered.push(places.enter(at(from, 1), None));
             tokio::time::advance(Duration::from_secs(1)).await;
         }
-        entered.push(places.enter(at("10.0.0.3", 1)));
+        entered.push(places.enter(at("10.0.0.3", 1), None));
         assert_eq!(open(&mut entered), [0, 2, 3, 4], "the oldest of those of 10.0.0.2");
         let mut call = entered[2].handle().call().unwrap();
         call.admit();
-        entered.push(places.enter(at("10.0.0.3", 2)));
+        entered.push(places.enter(at("10.0.0.3", 2), None));
         assert_eq!(open(&mut entered), [0, 2, 3, 4, 5], "one in use does not count");
         drop(call);
         assert_eq!(open(&mut entered), [0, 2, 4, 5], "one that becomes idle does: of 10.0.0.2 the older");
@@ -309,19 +310,19 @@ mod tests {
 
     #[tokio::test]
     async fn calls_of_one_address_leave_places_for_others_and_for_the_pod_itself() {
-        let limits = Limits { calls_remote: 3, calls_each: 2, ..Limits::new(99, 4) };
+        let limits = Limits { calls_remote: 3, calls_each: 2, ..Limits::new(99, 5) };
         let metrics = Arc::new(Metrics::new());
         let places = Places::new(limits, Some((Port::Http, Refusals::new(metrics.clone()))));
-        let entered: Vec<Place> = ["10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3", "127.0.0.1", "::1"]
+        let entered: Vec<Place> = ["10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3", "127.0.0.1", "10.0.0.9"]
             .iter()
-            .map(|from| places.enter(at(from, 1)))
+            .map(|from| places.enter(at(from, 1), Some(at("10.0.0.9", 8888))))
             .collect();
         let calls: Vec<Result<Call, NoPlace>> = entered.iter().map(|place| place.handle().call()).collect();
         let held: Vec<bool> = calls.iter().map(Result::is_ok).collect();
-        assert_eq!(held, [true, true, false, true, false, true, false]);
+        assert_eq!(held, [true, true, false, true, false, true, true]);
         assert!(entered[0].handle().call().is_ok(), "another call on a connection in use takes no other place");
         let text = metrics.text();
-        assert!(text.contains("kaa_callers_refused_total{port=\"http\",reason=\"no_place\"} 3"), "{text}");
+        assert!(text.contains("kaa_callers_refused_total{port=\"http\",reason=\"no_place\"} 2"), "{text}");
         drop(calls);
         assert!(entered[2].handle().call().is_ok());
     }
@@ -330,7 +331,7 @@ mod tests {
     async fn only_admitted_calls_keep_a_connection() {
         let limits = Limits { idle_time: Some(Duration::from_secs(10)), ..Limits::new(9, 9) };
         let places = Places::new(limits, None);
-        let mut entered: Vec<Place> = (0..4).map(|port| places.enter(at("10.0.0.1", port))).collect();
+        let mut entered: Vec<Place> = (0..4).map(|port| places.enter(at("10.0.0.1", port), None)).collect();
         let mut streaming = entered[1].handle().call().unwrap();
         streaming.admit();
         tokio::time::advance(Duration::from_secs(9)).await;

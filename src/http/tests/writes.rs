@@ -1,7 +1,10 @@
 //! What changes the domain, and who may: each request as the published client sends it.
 
 use super::*;
-use axum::http::header;
+use crate::auth::pod_token::PodToken;
+use axum::http::{HeaderValue, header};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use kaa_core::domain::audit::Subject;
 use serde_json::json;
 use std::net::SocketAddr;
@@ -24,6 +27,7 @@ impl Domain {
     pub(super) async fn send(&self, from: &str, mut request: Request) -> (StatusCode, Value) {
         let from: SocketAddr = from.parse().unwrap();
         request.extensions_mut().insert(From(from));
+        request.headers_mut().entry(header::HOST).or_insert(HeaderValue::from_static("localhost:8888"));
         let answer = answer_by(self.face.clone(), request).await;
         (answer.status(), serde_json::from_str(&text(answer).await).unwrap())
     }
@@ -228,7 +232,20 @@ async fn without_credentials_only_the_agents_own_pod_may_write() {
         assert!(status == StatusCode::FORBIDDEN && message.contains("--credentials-file"), "{from}: {message}");
     }
     // Over loopback, but for somebody else.
-    for name in ["origin", "via", "forwarded", "x-forwarded-for", "x-real-ip"] {
+    for name in [
+        "origin",
+        "via",
+        "forwarded",
+        "x-forwarded-for",
+        "x-forwarded-proto",
+        "x-forwarded-host",
+        "x-real-ip",
+        "x-request-id",
+        "x-envoy-attempt-count",
+        "x-envoy-external-address",
+        "l5d-client-id",
+        "l5d-dst-canonical",
+    ] {
         let mut request = request();
         request.headers_mut().insert(name, "http://example.com".parse().unwrap());
         assert_eq!(domain.send(POD, request).await.0, StatusCode::FORBIDDEN, "{name}");
@@ -243,6 +260,71 @@ async fn without_credentials_only_the_agents_own_pod_may_write() {
     );
 }
 
+/// A page of a web site whose name resolves to 127.0.0.1 reads and writes with the site's name as `Host`, and without `Origin` where it
+/// only reads.
+#[tokio::test]
+async fn over_loopback_a_request_is_for_loopback() {
+    let domain = Domain::new(fake::source());
+    let ask = async |uri: &str, hosts: &[&str]| {
+        let mut request = Request::get(uri).body(Body::empty()).unwrap();
+        for host in hosts {
+            request.headers_mut().append(header::HOST, host.parse().unwrap());
+        }
+        request.extensions_mut().insert(From(POD.parse().unwrap()));
+        answer_by(domain.face.clone(), request).await.status()
+    };
+    let path = "/api/1/kaa/snapshot";
+    for host in ["localhost", "LocalHost:8888", "127.0.0.1:8888", "127.9.8.7", "[::1]:8888", "[::ffff:127.0.0.1]:1"] {
+        assert_eq!(ask(path, &[host]).await, StatusCode::OK, "{host}");
+    }
+    for host in
+        ["evil.example:8888", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.9", "[::2]:1", "a b", ""]
+    {
+        assert_eq!(ask(path, &[host]).await, StatusCode::FORBIDDEN, "{host}");
+    }
+    assert_eq!(ask(path, &[]).await, StatusCode::FORBIDDEN);
+    assert_eq!(ask(path, &["localhost", "evil.example"]).await, StatusCode::FORBIDDEN);
+    assert_eq!(ask(&format!("http://evil.example{path}"), &["localhost"]).await, StatusCode::FORBIDDEN);
+    assert_eq!(ask(&format!("http://localhost:8888{path}"), &["localhost:8888"]).await, StatusCode::OK);
+}
+
+/// As in a pod with a proxy that adds nothing to what it passes on: everybody's address is a loopback one.
+#[tokio::test]
+async fn where_a_loopback_address_proves_nothing_the_token_of_the_pod_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("token");
+    let mut domain = Domain::new(fake::source());
+    let token = PodToken::make(&path).unwrap();
+    domain.face.own_pod = OwnPod { by_address: false, token: Some(Arc::new(token)) };
+    let shown = |given: &str| Some(format!("Basic {}", BASE64.encode(given)));
+    let good = std::fs::read_to_string(&path).unwrap();
+    let ask = async |from: &str, authorization: Option<String>| {
+        let mut request = put("a%2Fb", &body("one", None, false));
+        if let Some(authorization) = authorization {
+            request.headers_mut().insert(header::AUTHORIZATION, authorization.parse().unwrap());
+        }
+        domain.send(from, request).await
+    };
+    let (status, answer) = ask(POD, None).await;
+    let message = answer["messages"][0].as_str().unwrap();
+    assert!(status == StatusCode::FORBIDDEN && message.contains("kaa pod-token"), "{status} {message}");
+    assert_eq!(ask(POD, shown(&good)).await.0, StatusCode::OK);
+    assert_eq!(domain.last("value/a/b"), "loopback: set");
+    assert_eq!(ask(POD, shown("pod:guess")).await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(ask(ELSEWHERE, shown(&good)).await.0, StatusCode::UNAUTHORIZED, "it is of use in the pod only");
+    for _ in 0..20 {
+        ask(POD, shown("pod:guess")).await;
+    }
+    assert_eq!(ask(POD, shown("pod:guess")).await.0, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(
+        ask(POD, shown(&good)).await.0,
+        StatusCode::OK,
+        "those who guess share the address, and lock nobody out"
+    );
+    let read = Request::get("/api/1/kaa/snapshot").body(Body::empty()).unwrap();
+    assert_eq!(domain.send(POD, read).await.0, StatusCode::FORBIDDEN);
+}
+
 #[tokio::test]
 async fn with_credentials_whoever_shows_them_may_write_under_their_name() {
     let dir = tempfile::tempdir().unwrap();
@@ -252,6 +334,7 @@ async fn with_credentials_whoever_shows_them_may_write_under_their_name() {
     domain.face.credentials = Some(Arc::new(Credentials::new(path.clone()).await.unwrap()));
     let ask = async |domain: &Domain, from: &str, shown: Option<&str>| {
         let mut request = put("a%2Fb", &body(from, None, false));
+        request.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
         if let Some(shown) = shown {
             request.headers_mut().insert(header::AUTHORIZATION, shown.parse().unwrap());
         }

@@ -119,6 +119,8 @@ impl Host {
             listen_http: any,
             hosts_file: None,
             credentials_file: None,
+            pod_token_file: None,
+            loopback_may_write: false,
             purge_delay: Duration::ZERO,
             database_deletion: Deletion::Auto,
             annotation_prefix: ANNOTATION_PREFIX.to_owned(),

@@ -192,7 +192,9 @@ fn other_agents(cluster: &Cluster, domain: &str) -> Vec<Value> {
             pod["containers"][0]["image"] = json!(cluster.image());
             pod["containers"][0]["env"].as_array_mut().unwrap().push(json!({"name": "KAA_DOMAIN", "value": domain}));
             for volume in pod["volumes"].as_array_mut().unwrap() {
-                volume["secret"]["secretName"] = json!("kaa-admin-tls");
+                if let Some(secret) = volume.get_mut("secret") {
+                    secret["secretName"] = json!("kaa-admin-tls");
+                }
             }
         }
         object

@@ -1,0 +1,20 @@
+//! `kaa pod-token`: what somebody shows who may execute commands in the agent's pod and asks it over a forwarded port.
+
+use crate::auth::pod_token::{self, Error};
+use clap::Args;
+use std::path::PathBuf;
+
+/// `kaa pod-token`.
+#[derive(Debug, Args)]
+pub(super) struct Show {
+    /// The agent's --pod-token-file
+    #[arg(long, env = "KAA_POD_TOKEN_FILE", value_name = "FILE")]
+    pod_token_file: PathBuf,
+}
+
+impl Show {
+    /// `pod:TOKEN`.
+    pub(super) fn run(&self) -> Result<String, Error> {
+        Ok(pod_token::read(&self.pod_token_file)? + "\n")
+    }
+}
