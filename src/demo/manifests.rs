@@ -1,7 +1,8 @@
 //! The project's own manifests, read as `kubectl apply -k` reads them: the kustomization's resources in its order, its
 //! images put in, everything in one namespace.
 //!
-//! They are the very files of `manifests/`, so that the demo and a real cluster run the same objects.
+//! They are the very files of `manifests/`, so that the demo and a real cluster run the same objects: all but those that say what
+//! the embedded Kubernetes does not do.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -13,6 +14,8 @@ pub enum Part {
     Base,
     /// The example database.
     Example,
+    /// Who reaches the admin servers.
+    Network,
 }
 
 /// The files of a part by name; the first is the kustomization.
@@ -23,6 +26,7 @@ const BASE: Files = &[
     ("rbac.yaml", include_str!("../../manifests/base/rbac.yaml")),
     ("services.yaml", include_str!("../../manifests/base/services.yaml")),
     ("admin.yaml", include_str!("../../manifests/base/admin.yaml")),
+    ("disruption.yaml", include_str!("../../manifests/base/disruption.yaml")),
 ];
 
 const EXAMPLE: Files = &[
@@ -30,6 +34,14 @@ const EXAMPLE: Files = &[
     ("sm.yaml", include_str!("../../manifests/example/sm.yaml")),
     ("te.yaml", include_str!("../../manifests/example/te.yaml")),
 ];
+
+const NETWORK: Files = &[
+    ("kustomization.yaml", include_str!("../../manifests/network/kustomization.yaml")),
+    ("policies.yaml", include_str!("../../manifests/network/policies.yaml")),
+];
+
+/// Kinds that the embedded Kubernetes does not know: it evicts no pods, and has no network of pods.
+const REAL_ONLY: [&str; 2] = ["PodDisruptionBudget", "NetworkPolicy"];
 
 /// A manifest that cannot be read: one was edited and the demo was not run.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +68,7 @@ struct Kustomization {
     #[serde(rename = "kind")]
     _kind: String,
     resources: Vec<String>,
+    #[serde(default)]
     images: Vec<Image>,
 }
 
@@ -74,11 +87,19 @@ pub fn image() -> Result<String, Error> {
     Ok(format!("{}:{}", image.new_name, image.new_tag))
 }
 
-/// The objects of a part, in the order in which they are to be applied.
+/// The objects of a part that the embedded Kubernetes knows, in the order in which they are to be applied.
 pub fn objects(part: Part, namespace: &str) -> Result<Vec<Value>, Error> {
+    let mut objects = all(part, namespace)?;
+    objects.retain(|object| !REAL_ONLY.iter().any(|kind| object["kind"] == *kind));
+    Ok(objects)
+}
+
+/// The objects of a part, in the order in which they are to be applied.
+fn all(part: Part, namespace: &str) -> Result<Vec<Value>, Error> {
     let files = match part {
         Part::Base => BASE,
         Part::Example => EXAMPLE,
+        Part::Network => NETWORK,
     };
     let kustomization = kustomization(files)?;
     let mut objects = Vec::new();
@@ -122,12 +143,12 @@ pub fn change(objects: &mut [Value], kind: &str, name: &str, change: impl Fn(&mu
 
 #[cfg(test)]
 mod tests {
-    use super::{Part, change, image, objects};
+    use super::{Part, REAL_ONLY, all, change, image, objects};
     use serde_json::json;
 
     #[test]
     fn they_are_read_as_kustomize_reads_them() {
-        let base = objects(Part::Base, "here").unwrap();
+        let base = all(Part::Base, "here").unwrap();
         let named: Vec<String> =
             base.iter().map(|o| format!("{} {}", o["kind"], o["metadata"]["name"]).replace('"', "")).collect();
         assert_eq!(
@@ -138,7 +159,8 @@ mod tests {
                 "RoleBinding kaa-admin",
                 "Service kaa-admin",
                 "Service kaa-admin-api",
-                "StatefulSet kaa-admin"
+                "StatefulSet kaa-admin",
+                "PodDisruptionBudget kaa-admin"
             ]
         );
         assert!(base.iter().all(|object| object["metadata"]["namespace"] == "here"));
@@ -150,6 +172,64 @@ mod tests {
         let example = objects(Part::Example, "here").unwrap();
         let sm = &example[1]["spec"]["template"]["spec"];
         assert_eq!(sm["initContainers"][0]["image"], sm["containers"][0]["image"], "the stand-in is in our own image");
+    }
+
+    #[test]
+    fn the_embedded_kubernetes_gets_what_it_knows() {
+        for part in [Part::Base, Part::Example, Part::Network] {
+            let (all, known) = (all(part, "here").unwrap(), objects(part, "here").unwrap());
+            let others = all.iter().filter(|object| REAL_ONLY.iter().any(|kind| object["kind"] == *kind));
+            assert_eq!(all.len() - known.len(), others.count());
+        }
+        assert_eq!(objects(Part::Network, "here").unwrap(), [json!(null); 0]);
+    }
+
+    /// A typing error in a label would leave the admin servers without a budget, or let nobody in.
+    #[test]
+    fn the_budget_and_the_policies_are_for_the_admin_servers_and_their_ports() {
+        let base = all(Part::Base, "here").unwrap();
+        let (set, budget) = (&base[5]["spec"], &base[6]["spec"]);
+        let labels = &set["template"]["metadata"]["labels"];
+        assert_eq!(budget["selector"]["matchLabels"], *labels);
+        assert_eq!(budget["maxUnavailable"], 1);
+        let ports = set["template"]["spec"]["containers"][0]["ports"].as_array().unwrap();
+        let mut served: Vec<_> = ports.iter().map(|port| port["containerPort"].clone()).collect();
+        let policies = all(Part::Network, "here").unwrap();
+        for policy in &policies {
+            let spec = &policy["spec"];
+            assert_eq!(spec["podSelector"]["matchLabels"], *labels, "{policy}");
+            assert_eq!(spec["policyTypes"], json!(["Ingress"]), "{policy}");
+            let port = &spec["ingress"][0]["ports"][0]["port"];
+            served.retain(|served| served != port);
+            let from = &spec["ingress"][0]["from"];
+            match port.as_u64() {
+                Some(48005) => assert_eq!(from[0]["podSelector"]["matchLabels"], *labels),
+                Some(48004) => {
+                    let sm = &objects(Part::Example, "here").unwrap()[1]["spec"]["template"]["metadata"]["labels"];
+                    let key = from[0]["podSelector"]["matchExpressions"][0]["key"].as_str().unwrap();
+                    assert!(sm.get(key).is_some(), "engines have no label {key}");
+                }
+                _ => assert_eq!(*from, json!([{"podSelector": {}}])),
+            }
+        }
+        assert!(served.is_empty(), "no policy lets anybody in at {served:?}");
+    }
+
+    /// What the agent writes there lets change the domain.
+    #[test]
+    fn the_token_of_the_pod_is_on_a_volume_of_its_own() {
+        let base = all(Part::Base, "here").unwrap();
+        let pod = &base[5]["spec"]["template"]["spec"];
+        let env = pod["containers"][0]["env"].as_array().unwrap();
+        let file = env.iter().find(|variable| variable["name"] == "KAA_POD_TOKEN_FILE").unwrap();
+        assert_eq!(file["value"], "/run/kaa/token");
+        assert!(
+            env.iter().all(|variable| variable["name"] != "KAA_LOOPBACK_MAY_WRITE"),
+            "the default is safe in a mesh"
+        );
+        let volumes = pod["volumes"].as_array().unwrap();
+        let run = volumes.iter().find(|volume| volume["name"] == "run").unwrap();
+        assert_eq!(run["emptyDir"]["medium"], "Memory");
     }
 
     #[test]
