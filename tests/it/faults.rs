@@ -56,7 +56,7 @@ mod ci {
 fn nothing_is_lost() {
     let schedule = schedule();
     println!("the schedule:\n{schedule}");
-    let mut world = World::new(Cluster::up("random_faults", Disturb::Nobody));
+    let mut world = World::new(Cluster::up("faults_at_random", Disturb::Nobody));
     let witnesses = Witnesses::begin(&world);
     let mut trail = Trail::default();
     let mut before = witnesses.clients.counts();

@@ -12,6 +12,7 @@ use kube::api::{DeleteParams, ListParams, LogParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -52,6 +53,8 @@ pub struct Cluster {
     /// Whether its agents can be told to end at their fail points.
     mortal: bool,
     passed: bool,
+    /// Held while it is played: cases run in processes of their own.
+    _lock: File,
 }
 
 /// The wrapper or the agent in a pod, and how to come by it.
@@ -142,6 +145,9 @@ impl Cluster {
         let namespace = format!("kaa-e2e-{short}-{:?}", disturb).to_lowercase();
         let is_new = NAMESPACES.lock().unwrap_or_else(PoisonError::into_inner).insert(namespace.clone());
         assert!(is_new, "{namespace} is another case's that runs: its name has the same initials");
+        std::fs::create_dir_all(root().join("target/e2e")).unwrap();
+        let lock = File::create(root().join("target/e2e").join(format!("{namespace}.lock"))).unwrap();
+        assert!(lock.try_lock().is_ok(), "{namespace} is played by another process: its case has the same initials");
         let files = root().join("target/e2e").join(&namespace);
         let _ = std::fs::remove_dir_all(&files);
         std::fs::create_dir_all(files.join("failpoints")).unwrap();
@@ -164,7 +170,8 @@ impl Cluster {
             }
         };
         let (test, story, passed) = (report::test_name(), String::new(), false);
-        let cluster = Self { test, story, disturb, namespace, runtime, client, image, stage, files, mortal, passed };
+        let cluster =
+            Self { test, story, disturb, namespace, runtime, client, image, stage, files, mortal, passed, _lock: lock };
         cluster.prepare();
         cluster
     }

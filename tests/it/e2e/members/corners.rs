@@ -313,7 +313,8 @@ pub fn given_up_and_brought_back(cluster: &mut Cluster) {
     let mut environment: BTreeMap<String, String> = cluster.environment_of(&old).into_iter().collect();
     // The files of its pod go with it.
     for (name, value) in cluster.environment_of(&server(0)) {
-        if ["HOME", "KAA_CREDENTIALS_FILE", "KAA_TLS_DIR", "KUBECONFIG"].contains(&name.as_str()) {
+        if ["HOME", "KAA_CREDENTIALS_FILE", "KAA_POD_TOKEN_FILE", "KAA_TLS_DIR", "KUBECONFIG"].contains(&name.as_str())
+        {
             environment.insert(name, value);
         }
     }
