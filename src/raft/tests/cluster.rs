@@ -10,8 +10,9 @@ use crate::raft::volume::Parts;
 use crate::raft::{
     Admission, ChangeError, Handle, Host, MAX_PROPOSAL_BYTES, Peers, ProposeError, ReadError, Role, Service, Volume,
 };
-use kaa_core::domain::command::Outcome;
-use kaa_core::domain::ids::{RaftId, ServerId};
+use kaa_core::domain::command::{Actor, Command, Outcome, Request, Role as Duty};
+use kaa_core::domain::ids::{ArchiveId, Millis, RaftId, ServerId, StartId};
+use kaa_core::domain::snapshot::{FORMAT, Restore, Snapshot};
 use kaa_core::membership::change::Step;
 use kaa_core::membership::{Change, next_change};
 use openraft::raft::VoteRequest;
@@ -198,19 +199,19 @@ async fn a_message_of_another_epoch_or_for_another_log_is_fenced_off() {
 async fn a_late_joiner_gets_a_snapshot() {
     let dirs = [tempdir().unwrap(), tempdir().unwrap()];
     let first = found(dirs[0].path(), "admin-0", None).await;
-    let large = "x".repeat(700_000);
-    for i in 0..5 {
+    let large = "x".repeat(64 * 1024);
+    for i in 0..50 {
         first.handle.propose(value(&format!("k{i}"), &large)).await.unwrap();
     }
     let raft = first.handle.raft();
     raft.trigger().snapshot().await.unwrap();
     until("there is a snapshot", || first.handle.metrics().snapshot.is_some()).await;
-    raft.trigger().purge_log(6).await.unwrap();
-    until("the log is purged", || first.handle.metrics().purged.is_some_and(|purged| purged.index >= 6)).await;
+    raft.trigger().purge_log(40).await.unwrap();
+    until("the log is purged", || first.handle.metrics().purged.is_some_and(|purged| purged.index >= 40)).await;
 
     let second = blank(dirs[1].path(), "admin-1", 1, None).await;
     join(&first, &second).await;
-    until("the joiner has it all", || (0..5).all(|i| second.has(&format!("k{i}")))).await;
+    until("the joiner has it all", || (0..50).all(|i| second.has(&format!("k{i}")))).await;
     until("it came as a snapshot", || second.handle.metrics().snapshot.is_some()).await;
     settle(&first.handle, &BTreeSet::from([first.id(), second.id()])).await;
     second.set("k").await;
@@ -223,13 +224,13 @@ async fn a_late_joiner_gets_a_snapshot() {
     stop(vec![second, first]).await;
 }
 
-/// What is beyond the largest domain that is expected, by way of files, checksums and gRPC.
+/// With as many bytes of values as there may be, by way of files, checksums and gRPC.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_domain_of_50_megabytes_reaches_a_new_member() {
+async fn a_domain_with_all_values_that_fit_reaches_a_new_member() {
     let dirs = [tempdir().unwrap(), tempdir().unwrap()];
     let first = found(dirs[0].path(), "admin-0", None).await;
-    let large = "x".repeat(900_000);
-    for i in 0..56 {
+    let large = "x".repeat(64 * 1024);
+    for i in 0..250 {
         first.handle.propose(value(&format!("k{i}"), &large)).await.unwrap();
     }
     first.handle.raft().trigger().snapshot().await.unwrap();
@@ -240,9 +241,9 @@ async fn a_domain_of_50_megabytes_reaches_a_new_member() {
 
     let second = blank(dirs[1].path(), "admin-1", 1, None).await;
     join(&first, &second).await;
-    until("the joiner has it all", || second.has("k55")).await;
+    until("the joiner has it all", || second.has("k249")).await;
     let domain = first.handle.read(Clone::clone);
-    assert!(domain.values.values().map(String::len).sum::<usize>() > 50_000_000);
+    assert!(domain.values.values().map(String::len).sum::<usize>() > 16_000_000);
     assert!(second.handle.metrics().snapshot.is_some_and(|snapshot| snapshot.index >= upto), "it came as a snapshot");
     settle(&first.handle, &BTreeSet::from([first.id(), second.id()])).await;
     second.set("k").await;
@@ -255,13 +256,36 @@ async fn a_domain_of_50_megabytes_reaches_a_new_member() {
 async fn the_greatest_proposal_reaches_every_member() {
     let (_dirs, agents) = three(None).await;
     let asked = &agents[2].handle;
-    asked.propose(value("large", &"x".repeat(MAX_PROPOSAL_BYTES - 1024))).await.unwrap();
-    for agent in &agents {
-        until("all have it", || agent.has("large")).await;
-    }
-    let refused = asked.propose(value("larger", &"x".repeat(MAX_PROPOSAL_BYTES))).await.unwrap_err();
+    let refused = asked.propose(restored(MAX_PROPOSAL_BYTES)).await.unwrap_err();
     assert!(matches!(refused, ProposeError::TooLarge { .. }), "{refused:?}");
+    let outcome = asked.propose(restored(MAX_PROPOSAL_BYTES - 64 * 1024)).await.unwrap();
+    assert_eq!(outcome, Outcome::Changed);
+    for agent in &agents {
+        until("all have it", || agent.has("k0")).await;
+    }
     stop(agents).await;
+}
+
+/// The greatest command that there is: a domain is restored whose values have about so many bytes.
+fn restored(bytes: usize) -> Request {
+    let value = "x".repeat(32 * 1024);
+    let values = (0..bytes / value.len()).map(|number| (format!("k{number}"), value.clone())).collect();
+    let snapshot = Snapshot {
+        domain: "d0".into(),
+        name: "nuo".to_owned(),
+        index: 7,
+        time: Millis(0),
+        databases: Vec::new(),
+        archives: Vec::new(),
+        values,
+        last_archive: ArchiveId(0),
+        last_start: StartId(0),
+        origins: BTreeMap::new(),
+    };
+    let (checksum, cluster) = ("c0ffee".to_owned(), "c1".into());
+    let restore = Restore { format: FORMAT, checksum, cluster, without: BTreeSet::new(), snapshot };
+    let actor = Actor { role: Duty::Person, name: "loopback".to_owned() };
+    Request { actor, command: Command::RestoreDomain(Box::new(restore)) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
