@@ -338,7 +338,7 @@ impl Bench {
             for n in 0..COMMITS / WRITERS {
                 engine.state(if n % 2 == 0 { EngineState::Running } else { EngineState::Syncing }).await;
                 // The answer to a heartbeat comes once the state before it is committed.
-                engine.say(From::Heartbeat(Heartbeat { sequence: n as u64 })).await;
+                engine.say(From::Heartbeat(Heartbeat { sequence: n as u64, ..Heartbeat::default() })).await;
                 loop {
                     let answer = engine.hear.message().await.expect("an answer").and_then(|answer| answer.message);
                     match answer.expect("the stream is up") {

@@ -208,7 +208,8 @@ impl Shared {
 
     /// Whether no quorum was heard of for so long that this agent cannot say of any engine that it is in the domain.
     fn vouches_for_nobody(&self) -> bool {
-        self.without_quorum_for().is_some_and(|lacking| lacking > VOUCH_WITHOUT_QUORUM)
+        let lacks_quorum = self.without_quorum_for().is_some_and(|lacking| lacking > VOUCH_WITHOUT_QUORUM);
+        lacks_quorum || self.raft.no_room().is_some()
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod adopt;
 mod api;
+mod archive;
 mod certificates;
 mod client;
 mod daemon;
@@ -52,6 +53,12 @@ enum Command {
     Pause(pause::Pause),
     /// Ends a pause
     Resume(pause::Resume),
+    /// Removes or purges an archive that nothing else can remove
+    #[command(subcommand)]
+    Archive(archive::Archive),
+    /// Takes a process out of the domain
+    #[command(subcommand)]
+    Process(archive::Process),
     /// Says that the domain belongs to this Kubernetes from now on, after it was restored into another than it was founded in:
     /// the resync takes things away again. Makes the anchor Lease if it is missing
     Adopt(adopt::Adopt),
@@ -149,6 +156,8 @@ impl Cli {
             Command::Explain(explain) => ("explain", asking(explain.run())),
             Command::Pause(pause) => ("pause", asking(pause.run())),
             Command::Resume(resume) => ("resume", asking(resume.run())),
+            Command::Archive(archive) => (archive.name(), asking(archive.run())),
+            Command::Process(process) => (process.name(), asking(process.run())),
             Command::Adopt(adopt) => ("adopt", asking(adopt.run())),
             Command::Drain(drain) => ("drain", asking(drain.run())),
             Command::PodToken(show) => ("pod-token", show.run().map_err(Error::from)),

@@ -5,6 +5,7 @@
 //! bodies are those of the published client; what is ours alone lives under `/api/1/kaa/`. What changes the domain asks
 //! who calls (`writer`).
 
+mod archives;
 mod domain;
 mod drain;
 mod error;
@@ -110,7 +111,7 @@ pub fn router(face: Face) -> Router {
         .route("/api/1/processes/exited", get(domain::exited))
         .route("/api/1/processes/{id}", get(domain::process))
         .route("/api/1/archives", get(domain::archives))
-        .route("/api/1/archives/{id}", get(domain::archive))
+        .route("/api/1/archives/{id}", get(domain::archive).delete(archives::delete))
         .route("/api/1/databases", get(domain::databases))
         .route("/api/1/databases/{name}", get(domain::database))
         .route("/api/1/kvstore/{*key}", put(writes::set_value).layer(DefaultBodyLimit::max(writes::MAX_BODY_BYTES)))

@@ -1,13 +1,15 @@
 //! Every Prometheus metric. What mirrors the domain is set when it is asked for; what counts events is counted by
 //! whoever makes them.
 
+mod waiting;
+
 use kaa_core::domain::Domain;
 use kaa_core::domain::archive::ArchiveState;
 use kaa_core::domain::command::{Command, Outcome};
 use kaa_core::domain::ids::ServerId;
 use kaa_core::domain::process::{EngineState, SessionState};
 use kaa_core::membership::{findings, standing};
-use kaa_core::resync::plan::{Plan, WaitingReason};
+use kaa_core::resync::plan::Plan;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -17,6 +19,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
 use std::time::Duration;
+use waiting::REASONS;
+pub use waiting::{group_waits, reason};
 
 /// From a pass that finds nothing to one that waits for a slow API server, in seconds.
 const PASS_BUCKETS: [f64; 11] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0];
@@ -375,6 +379,10 @@ pub fn command_name(command: &Command) -> &'static str {
         Command::LoseSession { .. } => "lose_session",
         Command::ReportState { .. } => "report_state",
         Command::ReportHistory { .. } => "report_history",
+        Command::ConfirmRunning { .. } => "confirm_running",
+        Command::LearnOwner { .. } => "learn_owner",
+        Command::GiveUpArchive { .. } => "give_up_archive",
+        Command::ForgetArchive { .. } => "forget_archive",
         Command::LearnContainer { .. } => "learn_container",
         Command::ReportExit { .. } => "report_exit",
         Command::RemoveProcess { .. } => "remove_process",
@@ -395,87 +403,10 @@ pub fn command_name(command: &Command) -> &'static str {
     }
 }
 
-/// What an agent waits for that is not about one server, as one word each.
-pub mod group_waits {
-    /// Raft does not run: the gate is not passed.
-    pub const RAFT_NOT_STARTED: &str = "raft_not_started";
-    /// No leader replicates to this server.
-    pub const NOT_A_MEMBER: &str = "not_a_member";
-    /// There is no leader.
-    pub const NO_LEADER: &str = "no_leader";
-    /// The anchor is gone, or says what it should not.
-    pub const ANCHOR: &str = "anchor";
-    /// A server keeps its vote until it is read that it is not wanted.
-    pub const EVICTION_HELD: &str = "eviction_held";
-    /// This agent does not stand for the lead of the resync.
-    pub const RESYNC_AWAY: &str = "resync_away";
-    /// All of them.
-    pub const CODES: [&str; 6] = [RAFT_NOT_STARTED, NOT_A_MEMBER, NO_LEADER, ANCHOR, EVICTION_HELD, RESYNC_AWAY];
-}
-
-/// Every answer of [`reason`].
-const REASONS: [&str; 24] = [
-    "start_held",
-    "ordered_ready",
-    "kind_unknown",
-    "session_live",
-    "session_lost",
-    "container_unknown",
-    "claim_replaced",
-    "claims_vanished",
-    "archive_in_use",
-    "stateful_set_missing",
-    "stateful_set_replaced",
-    "last_archive",
-    "unbound",
-    "purge_delayed",
-    "purge_held",
-    "workload_paused",
-    "paused",
-    "database_wanted",
-    "database_in_use",
-    "database_deletion_off",
-    "other_cluster",
-    "ambiguous_domain",
-    "restored_elsewhere",
-    "not_proven",
-];
-
 /// What the kernel says that this process holds; 0 where it does not say.
 fn resident_memory_bytes() -> i64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|kib| kib.trim().parse::<i64>().ok());
     kib.map_or(0, |kib| kib * 1024)
-}
-
-/// A reason to wait as one word.
-pub fn reason(reason: &WaitingReason) -> &'static str {
-    match reason {
-        WaitingReason::StartHeld(_) => "start_held",
-        WaitingReason::OrderedReady { .. } => "ordered_ready",
-        WaitingReason::KindUnknown { .. } => "kind_unknown",
-        WaitingReason::SessionLive => "session_live",
-        WaitingReason::SessionLost => "session_lost",
-        WaitingReason::ContainerUnknown => "container_unknown",
-        WaitingReason::ClaimReplaced { .. } => "claim_replaced",
-        WaitingReason::ClaimsVanished { .. } => "claims_vanished",
-        WaitingReason::ArchiveInUse(_) => "archive_in_use",
-        WaitingReason::StatefulSetMissing(_) => "stateful_set_missing",
-        WaitingReason::StatefulSetReplaced(_) => "stateful_set_replaced",
-        WaitingReason::LastArchive => "last_archive",
-        WaitingReason::StillVotes => "still_votes",
-        WaitingReason::Unbound => "unbound",
-        WaitingReason::PurgeDelayed { .. } => "purge_delayed",
-        WaitingReason::PurgeHeld { .. } => "purge_held",
-        WaitingReason::WorkloadPaused { .. } => "workload_paused",
-        WaitingReason::Paused { .. } => "paused",
-        WaitingReason::DatabaseWanted { .. } => "database_wanted",
-        WaitingReason::DatabaseInUse(_) => "database_in_use",
-        WaitingReason::DatabaseDeletionOff => "database_deletion_off",
-        WaitingReason::OtherCluster(_) => "other_cluster",
-        WaitingReason::AmbiguousDomain(_) => "ambiguous_domain",
-        WaitingReason::RestoredElsewhere => "restored_elsewhere",
-        WaitingReason::Unread { .. } | WaitingReason::NotConfirmed { .. } => "not_proven",
-    }
 }

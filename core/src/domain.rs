@@ -13,7 +13,9 @@ pub mod evidence;
 pub mod gate;
 pub mod ids;
 pub mod invariants;
+pub mod newest;
 mod outcome;
+mod owner;
 mod pause;
 mod person;
 pub mod process;
@@ -34,6 +36,7 @@ use ids::{
     ArchiveId, ClusterName, DatabaseName, DomainId, MembershipEpoch, Millis, ResyncEpoch, ServerId, SessionNumber,
     StartId, Uid,
 };
+use owner::Learned;
 pub use pause::Pause;
 use process::{DurableState, EngineKind, EngineState, ExitReason, Process, SessionState, Stop, Tombstone};
 use serde::{Deserialize, Serialize};
@@ -130,57 +133,70 @@ impl Domain {
         if let Err(excess) = self.bounds.check(&actor, &mut command) {
             return Outcome::Refused(Refusal::OutOfBounds(excess));
         }
-        let applied = match command {
-            Command::FoundDomain { domain, name, anchor } => self.found(&actor, domain, name, anchor),
-            Command::AdmitServer { server } => self.admit(&actor, server),
+        let applied = self.carried_out(&actor, command);
+        if let Ok(Outcome::Changed | Outcome::Registered(_)) = applied {
+            self.open_gates();
+        }
+        applied.unwrap_or_else(Outcome::Refused)
+    }
+
+    fn carried_out(&mut self, actor: &Actor, command: Command) -> Applied {
+        match command {
+            Command::FoundDomain { domain, name, anchor } => self.found(actor, domain, name, anchor),
+            Command::AdmitServer { server } => self.admit(actor, server),
             Command::BeginResync { cluster, lease, transitions, holder, evidence } => {
-                self.begin_resync(&actor, cluster, lease, transitions, holder, evidence)
+                self.begin_resync(actor, cluster, lease, transitions, holder, evidence)
             }
-            Command::RegisterProcess(registration) => self.register(&actor, *registration),
-            Command::LoseSession { process, session, why } => self.lose_session(&actor, process, session, &why),
+            Command::RegisterProcess(registration) => self.register(actor, *registration),
+            Command::LoseSession { process, session, why } => self.lose_session(actor, process, session, &why),
             Command::ReportState { process, session, engine, pid } => {
-                self.report_state(&actor, process, session, engine, pid)
+                self.report_state(actor, process, session, engine, pid)
             }
+            Command::ConfirmRunning { process, session, as_of } => self.confirm_running(actor, process, session, as_of),
             Command::ReportHistory { process, session, history } => {
-                self.report_history(&actor, process, session, history)
+                self.report_history(actor, process, session, history)
             }
             Command::LearnContainer { process, pod, container } => {
-                self.learn_container(&actor, process, &pod, container)
+                self.learn_container(actor, process, &pod, container)
             }
             Command::ReportExit { process, session, exit_code, reason } => {
-                self.report_exit(&actor, process, session, exit_code, reason)
+                self.report_exit(actor, process, session, exit_code, reason)
             }
             Command::RemoveProcess { fence, process, session, reason, evidence } => {
-                self.remove_process(&actor, &fence, process, session, reason, evidence)
+                self.remove_process(actor, &fence, process, session, reason, evidence)
             }
             Command::RemoveArchive { fence, archive, claim, reason, evidence } => {
-                self.remove_archive(&actor, &fence, archive, &claim, reason, evidence)
+                self.remove_archive(actor, &fence, archive, &claim, reason, evidence)
             }
             Command::PurgeArchive { fence, archive, claim, evidence } => {
-                self.purge_archive(&actor, &fence, archive, &claim, evidence)
+                self.purge_archive(actor, &fence, archive, &claim, evidence)
             }
             Command::NoteClaimGone { fence, archive, claim, evidence } => {
-                self.note_claim_gone(&actor, &fence, archive, &claim, evidence)
+                self.note_claim_gone(actor, &fence, archive, &claim, evidence)
             }
             Command::DeleteDatabase { fence, database, evidence } => {
-                self.delete_database(&actor, &fence, &database, evidence)
+                self.delete_database(actor, &fence, &database, evidence)
             }
             Command::RemoveServer { fence, server, raft_id, owner, evidence } => {
-                self.remove_server(&actor, &fence, &server, raft_id, &owner, evidence)
+                self.remove_server(actor, &fence, &server, raft_id, &owner, evidence)
             }
-            Command::PauseResync { why } => self.pause(&actor, why),
-            Command::ResumeResync => self.resume(&actor),
+            Command::PauseResync { why } => self.pause(actor, why),
+            Command::ResumeResync => self.resume(actor),
             Command::AdoptAnchor { known, anchor, why, evidence } => {
-                self.adopt_anchor(&actor, &known, anchor, &why, evidence)
+                self.adopt_anchor(actor, &known, anchor, &why, evidence)
             }
-            Command::AcceptLoss { epoch, founder, at, lost } => self.accept_loss(&actor, epoch, founder, at, &lost),
-            Command::NoteVoters { voters, wanted } => self.note_voters(&actor, voters, wanted),
-            Command::RestoreDomain(restore) => self.restore(&actor, *restore),
-            Command::SetValue { key, value, expected } => self.set_value(&actor, key, value, &expected),
-            Command::StopProcess { process, how } => self.stop_process(&actor, process, how),
-            Command::EvictProcess { process } => self.evict_process(&actor, process),
-        };
-        applied.unwrap_or_else(Outcome::Refused)
+            Command::AcceptLoss { epoch, founder, at, lost } => self.accept_loss(actor, epoch, founder, at, &lost),
+            Command::NoteVoters { voters, wanted } => self.note_voters(actor, voters, wanted),
+            Command::RestoreDomain(restore) => self.restore(actor, *restore),
+            Command::SetValue { key, value, expected } => self.set_value(actor, key, value, &expected),
+            Command::StopProcess { process, how } => self.stop_process(actor, process, how),
+            Command::EvictProcess { process } => self.evict_process(actor, process),
+            Command::GiveUpArchive { archive, why } => self.give_up_archive(actor, archive, &why),
+            Command::ForgetArchive { archive, why, evidence } => self.forget_archive(actor, archive, &why, evidence),
+            Command::LearnOwner { fence, archive, claim, process, owner, evidence } => {
+                self.learn_owner(actor, &fence, Learned { archive, claim, process, owner, evidence })
+            }
+        }
     }
 
     fn found(&mut self, actor: &Actor, domain: DomainId, name: String, anchor: Uid) -> Applied {
@@ -294,7 +310,28 @@ impl Domain {
             subjects.push(Subject::Archive(archive.id));
         }
         self.note(actor, subjects, format!("{durable}:{engine}"), None);
+        if let (EngineState::Running, Some(entry)) = (engine, self.processes.get(&id).and_then(|it| it.started)) {
+            self.prove(id, entry);
+        }
+        self.note_stopping(&database, true);
         self.refresh_database(actor, &database);
+        Ok(Outcome::Changed)
+    }
+
+    /// Notes that an engine still ran after entry `as_of`, if whether it did decides anything.
+    fn confirm_running(&mut self, actor: &Actor, id: StartId, session: SessionNumber, as_of: u64) -> Applied {
+        let process = self.in_session(id, session)?;
+        if process.session.state != SessionState::Live {
+            return Err(Refusal::SessionLost { process: id, session });
+        }
+        let entry = as_of.min(self.index);
+        if self.owed_proof(id).is_none_or(|owed| entry < owed) {
+            return Ok(Outcome::Unchanged);
+        }
+        self.prove(id, entry);
+        let archive = self.processes.get(&id).and_then(|process| process.archive).map(Subject::Archive);
+        let subjects = [Subject::Process(id)].into_iter().chain(archive);
+        self.note(actor, subjects, format!("its engine still ran after entry {entry}"), None);
         Ok(Outcome::Changed)
     }
 
@@ -303,12 +340,14 @@ impl Domain {
         if process.session.state != SessionState::Live {
             return Err(Refusal::SessionLost { process: id, session });
         }
-        let database = process.database.clone();
-        // While the database runs the gate is open: what is said now may be outdated at once.
-        if process.history == Some(history) || self.runs(&database) {
+        let held = process.started.is_none();
+        // Once its engine may start, what is said may be outdated at once. If the gate has closed again meanwhile, its agent
+        // says by this that the engine was not told to start.
+        if process.history == Some(history) || !(held || self.lacks_history(id)) {
             return Ok(Outcome::Unchanged);
         }
         let process = self.in_session(id, session)?;
+        process.started = None;
         process.history = Some(history);
         self.note(actor, [Subject::Process(id)], format!("the history of its archive is {history}"), None);
         Ok(Outcome::Changed)
@@ -368,6 +407,7 @@ impl Domain {
     ) {
         let Some(process) = self.processes.remove(&id) else { return };
         let database = process.database.clone();
+        self.note_end_of_writing(&process, &reason);
         let incarnation = self.databases.get_mut(&database).map_or(Incarnation::default(), |database| {
             let before = database.incarnation;
             database.incarnation.minor += 1;
@@ -379,6 +419,7 @@ impl Domain {
         self.note(actor, subjects, format!("process {id} exited: {reason}{code}"), evidence);
         self.tombstones.insert(id, Tombstone { process, incarnation, at: self.time, reason, exit_code });
         self.drop_old_tombstones(id);
+        self.note_stopping(&database, false);
         self.refresh_database(actor, &database);
     }
 
@@ -409,8 +450,6 @@ impl Domain {
         database.state = state;
         if runs {
             database.incarnation = Incarnation { major: database.incarnation.major + 1, minor: 0 };
-            // From here on every engine may start and write: at the next cold start they have to speak again.
-            self.processes.values_mut().filter(|process| process.database == *name).for_each(|it| it.history = None);
         }
         self.note(actor, [Subject::Database(name.clone())], format!("{state}"), None);
     }

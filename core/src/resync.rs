@@ -205,9 +205,14 @@ pub fn confirm(
             let proven = match reason {
                 RemovalReason::ClaimDeleted => evidence.claim_is_gone(&claim.name),
                 RemovalReason::ScaledDown => owner.is_some_and(|owner| evidence.ordinal_unwanted(&owner)),
+                RemovalReason::GivenUp => false,
             };
             let claim = claim.uid;
             (proven, Command::RemoveArchive { fence, archive, claim, reason, evidence: evidence.clone() })
+        }
+        Proposal::LearnOwner { archive, claim, process, pod_uid, owner } => {
+            let proven = evidence.pod_is_owned_by(&pod_uid, &owner);
+            (proven, Command::LearnOwner { fence, archive, claim, process, owner, evidence: evidence.clone() })
         }
         Proposal::NoteClaimGone { archive, claim } => {
             let proven = evidence.claim_is_gone(&claim.name);
@@ -243,12 +248,9 @@ fn stands_against(finding: &Finding, fact: &Fact) -> Option<WaitingReason> {
             let read = Evidence { read_at: Millis::default(), facts: vec![fact.clone()] };
             Some(WaitingReason::NotConfirmed { read })
         }
-        (_, Others::Unwanted(ordinals), Fact::StatefulSetIs { name, uid, replicas, first_ordinal, .. }) => {
-            let wanted = |ordinal: &&Ordinal| {
-                ordinal.stateful_set == *name
-                    && ordinal.uid == *uid
-                    && wants(*first_ordinal, *replicas, ordinal.ordinal)
-            };
+        (_, Others::Unwanted(ordinals), Fact::StatefulSetIs { name, replicas, first_ordinal, .. }) => {
+            let wanted =
+                |ordinal: &&Ordinal| ordinal.stateful_set == *name && wants(*first_ordinal, *replicas, ordinal.ordinal);
             let wanted = ordinals.iter().find(wanted);
             wanted.map(|_| WaitingReason::ClaimsVanished { stateful_set: name.clone() })
         }
@@ -265,7 +267,10 @@ fn is_of(finding: &Finding, stateful_set: &str) -> bool {
             claim.owner.as_ref().is_some_and(|owner| owner.stateful_set == stateful_set)
         }
         Proposal::RemoveServer { owner, .. } => owner.stateful_set == stateful_set,
-        Proposal::LearnContainer { .. } | Proposal::RemoveProcess { .. } | Proposal::DeleteDatabase(_) => true,
+        Proposal::LearnContainer { .. }
+        | Proposal::LearnOwner { .. }
+        | Proposal::RemoveProcess { .. }
+        | Proposal::DeleteDatabase(_) => true,
     }
 }
 
@@ -273,6 +278,7 @@ fn is_of(finding: &Finding, stateful_set: &str) -> bool {
 fn bears_on(proposal: &Proposal, fact: &Fact) -> bool {
     match fact {
         Fact::PurgeHeld { .. } | Fact::WorkloadPaused { .. } => false,
+        Fact::PodOwnedBy { .. } => matches!(proposal, Proposal::LearnOwner { .. }),
         Fact::StatefulSetIs { .. } => {
             matches!(
                 proposal,

@@ -8,7 +8,7 @@ use super::Shared;
 use crate::config::BACKOFF;
 use crate::proto::engine as wire;
 use kaa_core::domain::Domain;
-use kaa_core::domain::gate::Held;
+use kaa_core::domain::gate::{Held, Start};
 use kaa_core::domain::ids::StartId;
 use kaa_core::domain::process::Stop;
 use std::collections::BTreeMap;
@@ -86,6 +86,8 @@ struct Line {
     /// Why it was told that it may not start yet.
     held: Option<Held>,
     told: Option<Stop>,
+    /// The last entry as of which it was asked whether its engine still runs.
+    asked: u64,
 }
 
 impl Connected {
@@ -113,7 +115,7 @@ impl Connected {
     /// Notes whose stream it is.
     pub fn registered(&self, connection: u64, process: StartId, answers: Answers) {
         if let Some(stream) = self.streams().get_mut(&connection) {
-            stream.line = Some(Line { process, answers, started: false, held: None, told: None });
+            stream.line = Some(Line { process, answers, started: false, held: None, told: None, asked: 0 });
         }
     }
 
@@ -145,6 +147,7 @@ impl Connected {
         for stream in self.streams().values_mut() {
             let Some(line) = &mut stream.line else { continue };
             line.tell_start(domain);
+            line.ask(domain);
             let Some(wanted) = wanted(domain, line.process).filter(|wanted| line.told < Some(*wanted)) else {
                 continue;
             };
@@ -158,6 +161,16 @@ impl Connected {
 }
 
 impl Line {
+    /// Asks whether the engine still runs, if something depends on it. Heartbeats say it too, a while later.
+    fn ask(&mut self, domain: &Domain) {
+        let Some(owed) = domain.owed_proof(self.process).filter(|owed| *owed > self.asked) else { return };
+        let beat = wire::Heartbeat { sequence: 0, applied: domain.index, running: false, asks: true };
+        let message = wire::ToEngine { message: Some(wire::to_engine::Message::Heartbeat(beat)) };
+        if self.answers.try_send(Ok(message)).is_ok() {
+            self.asked = owed;
+        }
+    }
+
     /// Says Start when the gate is open, and until then why it is not. A wrapper whose engine runs leaves it alone.
     fn tell_start(&mut self, domain: &Domain) {
         if self.started {
@@ -165,7 +178,7 @@ impl Line {
         }
         match domain.may_start(self.process) {
             // One whose queue is full is told the next time.
-            Ok(()) => self.started = self.answers.try_send(Ok(start())).is_ok(),
+            Ok(how) => self.started = self.answers.try_send(Ok(start(how))).is_ok(),
             Err(Held::Unknown) => {}
             Err(held) if self.held.as_ref() == Some(&held) => {}
             Err(held) => {
@@ -180,8 +193,8 @@ impl Line {
     }
 }
 
-fn start() -> wire::ToEngine {
-    let action = Some(wire::directive::Action::Start(wire::Start {}));
+fn start(how: Start) -> wire::ToEngine {
+    let action = Some(wire::directive::Action::Start(wire::Start { join: how == Start::Join }));
     let directive = wire::Directive { id: 1, deadline_ms: 0, action };
     wire::ToEngine { message: Some(wire::to_engine::Message::Directive(directive)) }
 }
@@ -228,6 +241,7 @@ mod tests {
     use crate::http::fake;
     use kaa_core::domain::command::{Actor, Command, Entry, Outcome, Request, Role};
     use kaa_core::domain::ids::Millis;
+    use kaa_core::domain::process::DurableState;
     use tokio::sync::mpsc::Receiver;
 
     fn apply(domain: &mut Domain, command: Command) {
@@ -237,7 +251,7 @@ mod tests {
     }
 
     fn started() -> wire::Directive {
-        match start().message {
+        match start(Start::Join).message {
             Some(wire::to_engine::Message::Directive(directive)) => directive,
             other => panic!("{other:?}"),
         }
@@ -259,9 +273,14 @@ mod tests {
     #[test]
     fn an_engine_starts_when_the_gate_opens_and_hears_why_not_until_then() {
         let (mut domain, connected) = (fake::domain(), Connected::default());
+        let requested = |domain: &mut Domain| {
+            let process = domain.processes.get_mut(&StartId(4)).unwrap();
+            process.durable = DurableState::Requested;
+        };
         for process in [StartId(1), StartId(5)] {
             apply(&mut domain, Command::EvictProcess { process });
         }
+        requested(&mut domain);
         let mut engine = connect(&connected, StartId(4), 4);
         connected.tell(&domain);
         connected.tell(&domain);
@@ -271,6 +290,7 @@ mod tests {
         assert_eq!(said(&mut unknown), [""; 0], "this agent has not applied its registration yet");
         let mut running = fake::domain();
         running.index = domain.index;
+        requested(&mut running);
         connected.tell(&running);
         connected.tell(&running);
         assert_eq!(said(&mut engine), ["start"]);
@@ -278,6 +298,30 @@ mod tests {
         let mut engine = connect(&connected, StartId(4), 4);
         connected.tell(&running);
         assert_eq!(said(&mut engine), ["start"], "on every new stream");
+    }
+
+    #[test]
+    fn a_storage_manager_is_asked_once_whether_it_still_runs_where_something_depends_on_it() {
+        let (domain, connected) = (fake::domain(), Connected::default());
+        let asked = |engine: &mut Receiver<Result<wire::ToEngine, Status>>| {
+            let mut asked = Vec::new();
+            while let Ok(message) = engine.try_recv() {
+                if let Some(wire::to_engine::Message::Heartbeat(beat)) = message.unwrap().message {
+                    asked.push((beat.asks, beat.applied));
+                }
+            }
+            asked
+        };
+        assert!(domain.owed_proof(StartId(1)).is_some(), "storage manager 5 has registered since");
+        let mut engine = connect(&connected, StartId(1), 4);
+        connected.tell(&domain);
+        connected.tell(&domain);
+        assert_eq!(asked(&mut engine), [(true, domain.index)]);
+        let mut alone = domain.clone();
+        apply(&mut alone, Command::EvictProcess { process: StartId(5) });
+        let mut engine = connect(&connected, StartId(1), 4);
+        connected.tell(&alone);
+        assert_eq!(asked(&mut engine), [], "nothing depends on it");
     }
 
     fn connect(connected: &Connected, process: StartId, queue: usize) -> Receiver<Result<wire::ToEngine, Status>> {
@@ -297,6 +341,7 @@ mod tests {
                     assert!(matches!(action, Some(wire::directive::Action::Exit(_))), "{action:?}");
                     deadlines.push(deadline_ms);
                 }
+                Some(wire::to_engine::Message::Heartbeat(beat)) if beat.asks => {}
                 other => panic!("{other:?}"),
             }
         }

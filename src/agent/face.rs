@@ -10,6 +10,7 @@ use crate::http::source::{
 };
 use crate::http::{DrainAnswer, RecoverAnswer};
 use crate::kubernetes::anchor;
+use crate::kubernetes::evidence;
 use crate::kubernetes::lease::Leadership;
 use crate::kubernetes::rights::Rights;
 use crate::metrics::group_waits;
@@ -25,10 +26,11 @@ use kaa_core::domain::ids::{ClusterName, Millis, RaftId, ServerId, StartId};
 use kaa_core::domain::process::SessionState;
 use kaa_core::membership::Anchor;
 use kaa_core::observed::Unknown;
+use kaa_core::resync::plan::Need;
 use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::outcome::WhatIf;
 use kaa_core::resync::{plan, whatif};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -122,6 +124,17 @@ impl Source for Door {
                 Some(shared) => write(&shared, actor, command).await,
                 None => Err(NotWritten::Certainly(self.why_not())),
             }
+        }
+        .boxed()
+    }
+
+    fn read_claim(&self, claim: &str) -> BoxFuture<'_, Evidence> {
+        let needs = BTreeSet::from([Need::Claim(claim.to_owned()), Need::Anchor]);
+        async move {
+            let Some(shared) = self.running() else { return Evidence::default() };
+            let read = evidence::gather(&shared.kubernetes, &shared.config.anchor_name(), &needs).await;
+            let facts = read.answers.into_values().filter_map(Result::ok).flatten().collect();
+            Evidence { read_at: read.at, facts }
         }
         .boxed()
     }

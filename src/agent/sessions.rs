@@ -17,6 +17,7 @@ use kaa_core::domain::Domain;
 use kaa_core::domain::archive::Marker;
 use kaa_core::domain::bounds::{self, Bounds, Excess};
 use kaa_core::domain::command::{Command, Outcome, Refusal, Registered, Role};
+use kaa_core::domain::evidence::Fact;
 use kaa_core::domain::ids::{ArchiveId, Millis, SessionNumber, StartId};
 use kaa_core::domain::process::{
     About, EngineKind, EngineState, ExitReason, Identity, Process, Registration, SessionState,
@@ -163,7 +164,9 @@ impl Engine for Service {
             return Err(Status::resource_exhausted("this agent serves as many engines as it can"));
         }
         if shared.vouches_for_nobody() {
-            return Err(Status::unavailable("this agent does not hear of a quorum: try another"));
+            return Err(Status::unavailable(
+                "this agent hears of no quorum, or has no room on its volume: try another",
+            ));
         }
         let caller = super::identity::caller(&shared, request.metadata(), request.extensions()).await?;
         let mut incoming = request.into_inner();
@@ -230,14 +233,16 @@ async fn serve(
         let Some(message) = message else { return Ok(()) };
         shared.connected.hear(entry.connection);
         if shared.vouches_for_nobody() {
-            return Err(Status::unavailable("this agent does not hear of a quorum: try another"));
+            return Err(Status::unavailable(
+                "this agent hears of no quorum, or has no room on its volume: try another",
+            ));
         }
         if is_over(shared, &registered) {
             return Err(Status::aborted("the domain holds this session for over: register again"));
         }
         match message {
             From::Register(_) => return Err(Status::invalid_argument("Register comes once for each stream")),
-            From::Heartbeat(heartbeat) => send(answers, To::Heartbeat(heartbeat)).await?,
+            From::Heartbeat(heartbeat) => beat(shared, &registered, heartbeat, answers).await?,
             From::State(state) if !pace.take(Instant::now()) => unsaid = Some(state),
             From::State(state) => {
                 unsaid = None;
@@ -266,6 +271,26 @@ async fn serve(
             report_history(shared, &registered, history).await?;
         }
     }
+}
+
+/// Answers a heartbeat, and notes that the engine still runs where that decides something.
+async fn beat(
+    shared: &Shared,
+    registered: &Registered,
+    heard: wire::Heartbeat,
+    answers: &Answers,
+) -> Result<(), Status> {
+    let (process, session, as_of) = (registered.process, registered.session, heard.applied);
+    let (applied, owed) = shared.raft.read(|domain| (domain.index, domain.owed_proof(process)));
+    send(answers, To::Heartbeat(wire::Heartbeat { applied, running: false, ..heard })).await?;
+    if heard.running && owed.is_some_and(|owed| owed <= as_of) {
+        let confirm = Command::ConfirmRunning { process, session, as_of };
+        if let Err(why) = shared.propose(Role::Agent, confirm).await {
+            // The next heartbeat says it again.
+            warn!("process {process}: could not report that its engine still runs: {why}");
+        }
+    }
+    Ok(())
 }
 
 /// Has the domain register an engine; `None` if that is refused, which the engine is told.
@@ -324,8 +349,13 @@ async fn registration(shared: &Shared, register: wire::Register) -> Result<Regis
         let words = format!("the pod is labelled database={label}, but the engine says {}", register.database);
         return Err(Status::failed_precondition(words));
     }
-    let (claim, read) = identified.map_or((None, None), |identified| (identified.claim, Some(identified.evidence)));
-    Ok(Registration {
+    let (claim, read) = identified.map_or((None, None), |mut identified| {
+        if kind == EngineKind::Sm && identified.pod.archive_claim.is_none() {
+            identified.evidence.facts.push(Fact::PodWithoutArchive { pod_uid: identified.pod.uid });
+        }
+        (identified.claim, Some(identified.evidence))
+    });
+    let mut registration = Registration {
         database: register.database.into(),
         kind,
         cluster: shared.config.cluster.clone(),
@@ -352,7 +382,13 @@ async fn registration(shared: &Shared, register: wire::Register) -> Result<Regis
             labels: register.labels.into_iter().collect(),
         },
         evidence: read,
-    })
+    };
+    let doubted = shared.raft.read(|domain| domain.claim_in_doubt(&registration).map(|claim| claim.name.clone()));
+    if let (Some(claim), Some(evidence)) = (doubted, &mut registration.evidence) {
+        // What cannot be read is not known: the domain then refuses, and the wrapper asks again.
+        evidence.facts.extend(evidence::claim(&kubernetes, &claim).await);
+    }
+    Ok(registration)
 }
 
 /// Whether the domain has given the session up, or has a later one, while its stream is up here: another agent may have
@@ -367,7 +403,7 @@ fn is_over(shared: &Shared, registered: &Registered) -> bool {
 fn is_missed(shared: &Shared, registered: &Registered, connection: u64) -> bool {
     let unknown = |domain: &Domain| {
         let process = domain.processes.get(&registered.process);
-        process.is_some_and(|process| process.history.is_none() && !domain.runs(&process.database))
+        process.is_some_and(|process| domain.lacks_history(process.id))
     };
     !shared.connected.was_started(connection) && shared.raft.read(unknown)
 }

@@ -83,6 +83,12 @@ impl Api {
         self.understood(answer)
     }
 
+    /// Asks for something to be deleted.
+    pub(super) async fn delete<T: DeserializeOwned>(&self, path: &[&str], query: &[(&str, &str)]) -> Result<T, Error> {
+        let answer = self.send(Method::DELETE, path, query, None).await?;
+        self.understood(answer)
+    }
+
     /// Asks for one thing.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &[&str], query: &[(&str, &str)]) -> Result<T, Error> {
         let answer = self.send(Method::GET, path, query, None).await?;

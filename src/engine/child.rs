@@ -12,6 +12,9 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+/// The variable that tells an engine how it starts: `first` on its own data, which is the newest that is known, or `join`
+/// beside another storage manager, from which it takes the data.
+const START: &str = "KAA_START";
 /// The exit code of a child whose own cannot be learned.
 const UNKNOWN_CODE: i32 = 255;
 
@@ -31,10 +34,11 @@ pub(super) struct Ended {
 }
 
 impl Child {
-    /// Starts the command. Its own process group lets a signal reach whatever it starts in turn.
-    pub fn start(command: &[OsString]) -> io::Result<Self> {
+    /// Starts the command, and tells it how in [`START`]. Its own process group lets a signal reach whatever it starts in
+    /// turn.
+    pub fn start(command: &[OsString], how: &str) -> io::Result<Self> {
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-        let child = Command::new(program).args(arguments).process_group(0).spawn()?;
+        let child = Command::new(program).args(arguments).env(START, how).process_group(0).spawn()?;
         let pid = i32::try_from(child.id()).expect("process ids are positive and small");
         Ok(Self { pid: Pid::from_raw(pid) })
     }

@@ -6,8 +6,8 @@
 use super::config::Dial;
 use super::dial::{self, Target};
 use crate::proto::engine::{
-    Directive, DirectiveResult, Exit, FromEngine, Heartbeat, History, Marker, Refused, Register, Registered, State,
-    ToEngine, from_engine, to_engine,
+    Directive, DirectiveResult, EngineState, Exit, FromEngine, Heartbeat, History, Marker, Refused, Register,
+    Registered, State, ToEngine, from_engine, to_engine,
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -219,7 +219,8 @@ impl Session {
     async fn refused(&mut self, refused: Refused) -> Lost {
         // A process that the domain has forgotten before it ran, or that was another domain's: it can only come back as a new one.
         let ours = self.registered.as_ref().is_some_and(|registered| registered.domain == refused.domain);
-        if !(refused.exited.is_some() && ours) && !self.has_started() {
+        let exited = refused.exited.is_some() && ours;
+        if !exited && !self.has_started() {
             self.registered = None;
         }
         let why = Lost::Refused(refused.reason.clone());
@@ -244,7 +245,7 @@ impl Session {
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut silent_at = Instant::now() + SILENCE_LIMIT;
         let mut noted_by = None;
-        let mut sequence = 0;
+        let (mut sequence, mut applied) = (0, 0);
         let mut said: Option<Report> = None;
         self.report.mark_changed();
         loop {
@@ -252,13 +253,20 @@ impl Session {
                 heard = inbound.message() => {
                     let heard = heard.map_err(|status| Lost::Call(Box::new(status)))?.ok_or(Lost::Closed)?;
                     silent_at = Instant::now() + SILENCE_LIMIT;
+                    if let Some(to_engine::Message::Heartbeat(beat)) = &heard.message {
+                        applied = applied.max(beat.applied);
+                        if beat.asks {
+                            sequence += 1;
+                            send(&outbound, self.heartbeat(sequence, applied))?;
+                        }
+                    }
                     self.hear(heard, &outbound).await?;
                 }
                 () = sleep_until(silent_at) => return Err(Lost::Silent(SILENCE_LIMIT)),
                 () = sleep_until(noted_by.unwrap_or(silent_at)), if noted_by.is_some() => return Err(Lost::NotNoted),
                 _ = beats.tick() => {
                     sequence += 1;
-                    send(&outbound, from_engine::Message::Heartbeat(Heartbeat { sequence }))?;
+                    send(&outbound, self.heartbeat(sequence, applied))?;
                 }
                 changed = self.report.changed() => {
                     changed.map_err(|_| Lost::Ending)?;
@@ -272,6 +280,12 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// A sign of life, and whether the engine runs: as it is now, so after entry `applied` was heard of.
+    fn heartbeat(&self, sequence: u64, applied: u64) -> from_engine::Message {
+        let running = self.report.borrow().state.engine() == EngineState::Running;
+        from_engine::Message::Heartbeat(Heartbeat { sequence, applied, running, asks: false })
     }
 
     async fn hear(&self, heard: ToEngine, outbound: &mpsc::Sender<FromEngine>) -> Result<(), Lost> {
@@ -325,7 +339,6 @@ fn jittered(backoff: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::engine::EngineState;
 
     fn kinds(said: Option<&Report>, now: &Report) -> String {
         let name = |message: &from_engine::Message| match message {

@@ -230,7 +230,7 @@ impl Supervisor {
         let Directive { id, deadline_ms, action } = directive;
         let grace = if deadline_ms == 0 { self.config.grace } else { Duration::from_millis(deadline_ms) };
         match action {
-            Some(directive::Action::Start(_)) => self.start(id, &answers),
+            Some(directive::Action::Start(start)) => self.start(start, id, &answers),
             Some(directive::Action::Stop(_)) => {
                 if self.child().is_none() {
                     return answers.give(id, Ok(()));
@@ -251,7 +251,7 @@ impl Supervisor {
     }
 
     /// Starts the engine, unless it runs already. The answer is given first, so that it comes before any end.
-    fn start(&mut self, id: u64, answers: &Answers) {
+    fn start(&mut self, how: engine::Start, id: u64, answers: &Answers) {
         match self.phase {
             Phase::Waiting => {}
             Phase::Running { .. } => return answers.give(id, Ok(())),
@@ -259,14 +259,15 @@ impl Supervisor {
             Phase::Ended { .. } => return answers.give(id, Err("the engine has ended".to_owned())),
         }
         let since = crate::clock::system_time();
-        let child = match Child::start(&self.config.command) {
+        let how = if how.join { "join" } else { "first" };
+        let child = match Child::start(&self.config.command, how) {
             Ok(child) => child,
             Err(error) => return self.cannot_start(&error, id, answers),
         };
         answers.give(id, Ok(()));
         // What was said of its data is true no longer.
         self.report.send_modify(|report| report.history = None);
-        tracing::info!(pid = child.pid(), command = ?self.config.command, "engine started");
+        tracing::info!(pid = child.pid(), how, command = ?self.config.command, "engine started");
         self.phase = Phase::Running { child, since, look_at: Some(Instant::now()) };
         let starting = match self.archive {
             Some(_) => EngineState::Syncing,

@@ -78,6 +78,14 @@ impl Source for Fake {
         async move { Ok(Written { index, outcome }) }.boxed()
     }
 
+    /// There is no claim here.
+    fn read_claim(&self, claim: &str) -> BoxFuture<'_, Evidence> {
+        let anchor = self.domain.lock().unwrap().anchor.clone();
+        let anchor = anchor.map(|uid| Fact::AnchorIs { uid });
+        let facts = anchor.into_iter().chain([Fact::ClaimAbsent { name: claim.to_owned() }]).collect();
+        async move { Evidence { read_at: Millis(5), facts } }.boxed()
+    }
+
     /// The real one creates an anchor that is missing.
     fn read_anchor(&self) -> BoxFuture<'_, Result<ReadAnchor, String>> {
         assert!(self.quorum, "the anchor is asked for by a server that does not know that it speaks for the domain");
@@ -242,6 +250,8 @@ pub(crate) fn domain() -> Domain {
     log.report(2, EngineState::ShuttingDown);
     let (process, session, reason) = (StartId(2), SessionNumber(1), ExitReason::Graceful);
     log.apply(Role::Agent, "admin-1", Command::ReportExit { process, session, exit_code: Some(0), reason });
+    let (process, session, as_of) = (StartId(1), SessionNumber(1), log.domain.index);
+    log.apply(Role::Agent, "admin-0", Command::ConfirmRunning { process, session, as_of });
     log.apply(Role::ResyncLeader, "admin-0", scale_down());
     let why = "admin-2 is silent".to_owned();
     log.apply(Role::RaftLeader, "admin-0", Command::LoseSession { process: StartId(3), session, why });

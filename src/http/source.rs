@@ -31,6 +31,9 @@ pub trait Source: Send + Sync + 'static {
     fn linearize(&self) -> BoxFuture<'_, Result<(), NoQuorum>>;
     /// Changes the domain on somebody's behalf: waits, not for long, until it is committed, and applied here.
     fn write(&self, actor: Actor, command: Command) -> BoxFuture<'_, Result<Written, NotWritten>>;
+    /// Reads the anchor afresh, and a claim by name: what cannot be read proves nothing, and is left out.
+    fn read_claim(&self, claim: &str) -> BoxFuture<'_, Evidence>;
+
     /// Reads the anchor of the domain afresh; creates it, for this domain and epoch, if there is none. To be called right after
     /// [`Source::linearize`]: a server of an epoch that is over must not create it. A failure is a sentence.
     fn read_anchor(&self) -> BoxFuture<'_, Result<ReadAnchor, String>>;

@@ -197,7 +197,7 @@ async fn what_does_not_exist_is_said() {
         refused(fake::source(), path, StatusCode::NOT_IMPLEMENTED).await;
     }
     refused(fake::source(), "/favicon.ico", StatusCode::NOT_FOUND).await;
-    let delete = Request::delete("/api/1/archives/1").body(Body::empty()).unwrap();
+    let delete = Request::delete("/api/1/databases/demo").body(Body::empty()).unwrap();
     assert_eq!(answer(fake::source(), delete).await.status(), StatusCode::NOT_IMPLEMENTED);
 }
 

@@ -156,6 +156,18 @@ where
     }
 }
 
+/// Whether a claim exists, and which; nothing if it cannot be read.
+pub async fn claim(kubernetes: &Kubernetes, name: &str) -> Option<Fact> {
+    match kubernetes.read::<core::PersistentVolumeClaim>(name).await {
+        Ok(None) => Some(Fact::ClaimAbsent { name: name.to_owned() }),
+        Ok(Some(claim)) => Some(Fact::ClaimIs { name: name.to_owned(), uid: Uid::new(claim.metadata.uid?) }),
+        Err(error) => {
+            tracing::warn!("claim {name} could not be read: {error}");
+            None
+        }
+    }
+}
+
 /// What a fresh read tells of a pod whose engine registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identified {

@@ -17,8 +17,14 @@ pub struct Archive {
     pub claim: Option<Claim>,
     /// Where the engine finds it, in its own file system.
     pub path: String,
-    /// Whether an engine on it has ever reported that it runs.
+    /// Whether an engine on it has ever reported that it runs, or its volume was an archive before.
     pub ever_ran: bool,
+    /// The log entry up to which it is proven to hold all data of its database; 0 if nothing is proven.
+    #[serde(default)]
+    pub holds_to: u64,
+    /// The log entry after which no engine has written to it; `None` if no such entry is known.
+    #[serde(default)]
+    pub written_to: Option<u64>,
     /// Set while it is removed: kept, but not counted, and resurrected by the next registration.
     pub removed: Option<Removal>,
     /// When it was created.
@@ -121,7 +127,7 @@ impl Removal {
     pub fn claim_gone_since(&self) -> Option<Millis> {
         match self.because {
             RemovalReason::ClaimDeleted => Some(self.at),
-            RemovalReason::ScaledDown => self.claim_gone,
+            RemovalReason::ScaledDown | RemovalReason::GivenUp => self.claim_gone,
         }
     }
 }
@@ -131,6 +137,8 @@ impl Removal {
 pub enum RemovalReason {
     /// Its StatefulSet no longer wants its ordinal.
     ScaledDown,
+    /// An operator gave up its data: no cold start waits for it.
+    GivenUp,
     /// Its claim was deleted.
     ClaimDeleted,
 }
@@ -139,6 +147,7 @@ impl fmt::Display for RemovalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ScaledDown => "its StatefulSet was scaled down",
+            Self::GivenUp => "an operator gave up its data",
             Self::ClaimDeleted => "its claim was deleted",
         })
     }

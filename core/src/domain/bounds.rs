@@ -6,6 +6,7 @@
 //! apart field by field, so that a new one does not compile before it has its bound.
 
 use super::Domain;
+use super::archive::Ordinal;
 use super::command::{Actor, Command, Expected};
 use super::evidence::{Evidence, Fact};
 use super::process::{About, ExitReason, Identity, Process, Registration};
@@ -209,11 +210,16 @@ impl Bounds {
             | Command::NoteClaimGone { fence: _, archive: _, claim: _, evidence }
             | Command::DeleteDatabase { fence: _, database: _, evidence }
             | Command::RemoveServer { fence: _, server: _, raft_id: _, owner: _, evidence } => self.evidence(evidence),
-            Command::PauseResync { why } => fits("why", why, self.text),
+            Command::LearnOwner { fence: _, archive: _, claim: _, process: _, owner, evidence } => {
+                self.ordinal(owner).and_then(|()| self.evidence(evidence))
+            }
+            Command::ForgetArchive { archive: _, why, evidence } => {
+                fits("why", why, self.text).and_then(|()| self.evidence(evidence))
+            }
+            Command::PauseResync { why } | Command::GiveUpArchive { archive: _, why } => fits("why", why, self.text),
             Command::AdoptAnchor { known: _, anchor, why, evidence } => {
                 self.name("the anchor's UID", anchor)?;
-                fits("why", why, self.text)?;
-                self.evidence(evidence)
+                fits("why", why, self.text).and_then(|()| self.evidence(evidence))
             }
             Command::NoteVoters { voters, wanted: _ } => {
                 few("voters", voters.servers.len(), self.servers)?;
@@ -227,6 +233,7 @@ impl Bounds {
             }
             Command::ReportState { process: _, session: _, engine: _, pid: _ }
             | Command::ReportHistory { process: _, session: _, history: _ }
+            | Command::ConfirmRunning { process: _, session: _, as_of: _ }
             | Command::ResumeResync
             | Command::StopProcess { process: _, how: _ }
             | Command::EvictProcess { process: _ } => Ok(()),
@@ -239,6 +246,10 @@ impl Bounds {
 
     fn names<const N: usize>(&self, names: [(&str, &str); N]) -> Fits {
         names.into_iter().try_for_each(|(what, name)| self.name(what, name))
+    }
+
+    fn ordinal(&self, ordinal: &Ordinal) -> Fits {
+        self.names([("a StatefulSet", &ordinal.stateful_set), ("its UID", ordinal.uid.as_str())])
     }
 
     fn labels(&self, labels: &BTreeMap<String, String>) -> Fits {
@@ -333,7 +344,11 @@ fn is_label_value(text: &str) -> bool {
 fn names_in(fact: &Fact) -> Vec<&str> {
     match fact {
         Fact::AnchorIs { uid } => vec![uid.as_str()],
-        Fact::LeaseIs { name, uid } | Fact::PodIs { name, uid } => vec![name, uid.as_str()],
+        Fact::LeaseIs { name, uid } | Fact::PodIs { name, uid } | Fact::ClaimIs { name, uid } => {
+            vec![name, uid.as_str()]
+        }
+        Fact::PodWithoutArchive { pod_uid } => vec![pod_uid.as_str()],
+        Fact::PodOwnedBy { pod_uid, stateful_set, uid } => vec![pod_uid.as_str(), stateful_set, uid.as_str()],
         Fact::ClaimAbsent { name } | Fact::PodAbsent { name } => vec![name],
         Fact::ContainerEnded { pod_uid, container, id, exit_code: _ }
         | Fact::ContainerRuns { pod_uid, container, id, started: _ } => vec![pod_uid.as_str(), container, id.as_str()],

@@ -152,6 +152,15 @@ pub enum Command {
         /// The engine's process id; 0 if it has none.
         pid: u32,
     },
+    /// Notes that a storage manager's engine, asked after an entry of the log, still ran with all data of its database.
+    ConfirmRunning {
+        /// The process.
+        process: StartId,
+        /// The session by which it was said.
+        session: SessionNumber,
+        /// The entry.
+        as_of: u64,
+    },
     /// Notes how new a storage manager's data is: the higher, the newer.
     ReportHistory {
         /// The process.
@@ -305,6 +314,37 @@ pub enum Command {
         process: StartId,
         /// How it shall end.
         how: Stop,
+    },
+    /// Removes an archive on an operator's word: no cold start waits for its data any more.
+    GiveUpArchive {
+        /// The archive.
+        archive: ArchiveId,
+        /// Why, in the operator's words.
+        why: String,
+    },
+    /// Forgets a removed archive for ever on an operator's word.
+    ForgetArchive {
+        /// The archive.
+        archive: ArchiveId,
+        /// Why, in the operator's words.
+        why: String,
+        /// The proof that its claim is gone, if its claim is known.
+        evidence: Evidence,
+    },
+    /// Notes which StatefulSet owns the pod that mounts the claim of an archive.
+    LearnOwner {
+        /// Binds it to its resync leader.
+        fence: Fence,
+        /// The archive.
+        archive: ArchiveId,
+        /// The UID of its claim.
+        claim: Uid,
+        /// The process whose pod was read.
+        process: StartId,
+        /// The place of that pod in its StatefulSet.
+        owner: Ordinal,
+        /// The pod as it was read.
+        evidence: Evidence,
     },
     /// Takes a process away on a person's word, whether it has ended or not. If it still speaks, it is told to end.
     EvictProcess {

@@ -17,6 +17,9 @@ pub struct Database {
     pub next_node: NodeId,
     /// When it was created.
     pub created: Millis,
+    /// The log entry since which all of its storage managers that run are stopping; `None` while one is not.
+    #[serde(default)]
+    pub stopping_since: Option<u64>,
 }
 
 /// Whether a database runs.

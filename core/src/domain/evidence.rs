@@ -50,6 +50,27 @@ pub enum Fact {
         /// Its UID.
         uid: Uid,
     },
+    /// A StatefulSet is the controlling owner of a pod.
+    PodOwnedBy {
+        /// The pod's UID.
+        pod_uid: Uid,
+        /// The StatefulSet's name.
+        stateful_set: String,
+        /// The StatefulSet's UID.
+        uid: Uid,
+    },
+    /// The pod mounts no claim for an archive.
+    PodWithoutArchive {
+        /// The pod's UID.
+        pod_uid: Uid,
+    },
+    /// The claim of this name has this UID.
+    ClaimIs {
+        /// The name.
+        name: String,
+        /// Its UID.
+        uid: Uid,
+    },
     /// A container of a pod has ended.
     ContainerEnded {
         /// The pod's UID.
@@ -117,6 +138,9 @@ impl fmt::Display for Fact {
             Self::ClaimAbsent { name } => write!(f, "persistentvolumeclaim {name} not found"),
             Self::PodAbsent { name } => write!(f, "pod {name} not found"),
             Self::PodIs { name, uid } => write!(f, "pod {name} has uid {uid}"),
+            Self::PodOwnedBy { stateful_set, uid, .. } => write!(f, "statefulset {stateful_set} ({uid}) owns the pod"),
+            Self::PodWithoutArchive { .. } => f.write_str("the pod mounts no claim for an archive"),
+            Self::ClaimIs { name, uid } => write!(f, "persistentvolumeclaim {name} has uid {uid}"),
             Self::ContainerEnded { container, id, exit_code: Some(code), .. } => {
                 write!(f, "container {container} {id} ended with {code}")
             }
@@ -164,6 +188,33 @@ impl Evidence {
     /// Whether the claim is gone. A claim of the same name with another UID is not absence.
     pub fn claim_is_gone(&self, claim: &str) -> bool {
         self.facts.iter().any(|fact| matches!(fact, Fact::ClaimAbsent { name } if name == claim))
+    }
+
+    /// Whether the claim with this UID is gone: its name is free, or another claim bears it.
+    pub fn claim_with_uid_is_gone(&self, claim: &str, expected: &Uid) -> bool {
+        self.facts.iter().any(|fact| match fact {
+            Fact::ClaimAbsent { name } => name == claim,
+            Fact::ClaimIs { name, uid } => name == claim && uid != expected,
+            _ => false,
+        })
+    }
+
+    /// Whether the claim of this name and UID exists.
+    pub fn claim_exists(&self, claim: &str, expected: &Uid) -> bool {
+        self.facts.iter().any(|fact| matches!(fact, Fact::ClaimIs { name, uid } if name == claim && uid == expected))
+    }
+
+    /// Whether the pod mounts no claim for an archive.
+    pub fn pod_has_no_archive(&self, pod: &Uid) -> bool {
+        self.facts.iter().any(|fact| matches!(fact, Fact::PodWithoutArchive { pod_uid } if pod_uid == pod))
+    }
+
+    /// Whether the pod is controlled by the StatefulSet of this place.
+    pub fn pod_is_owned_by(&self, pod: &Uid, owner: &super::archive::Ordinal) -> bool {
+        self.facts.iter().any(|fact| {
+            matches!(fact, Fact::PodOwnedBy { pod_uid, stateful_set, uid }
+                if pod_uid == pod && *stateful_set == owner.stateful_set && *uid == owner.uid)
+        })
     }
 
     /// Whether there is no pod of this name.

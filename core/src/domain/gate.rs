@@ -1,20 +1,22 @@
 //! Which engine may start: at a cold start the storage manager with the newest data goes first.
 //!
-//! A wrapper holds its child until this gate opens for it, and it is asked anew with every entry: nothing is remembered but
-//! what was reported. While the database runs it is open. At a cold start it opens when every active archive that has ever
-//! run has reported its history, and for the first archive only: the one with the highest history, then the lowest ordinal,
-//! then the lowest id. The others and the transaction engines follow when a storage manager runs. Where no archive has
-//! ever run there is nothing to wait for. Time opens nothing.
+//! A wrapper holds its child until this gate opens for it, and it is asked again with every entry. While a storage manager
+//! of the database is known to run it is open. At a cold start it opens for one storage manager only: every other archive
+//! with data that its own does not provably hold has reported its history, and its own has the highest, then the proof to
+//! hold more, then the lowest ordinal, then the lowest id. The others and the transaction engines follow when it runs.
+//! Where no archive has ever run there is nothing to wait for. Time opens nothing.
 //!
-//! A history counts until the database runs. Then every engine may start, and one that did may die before anybody heard of
-//! it, with data newer than it said.
+//! A removed archive counts like any other: that its StatefulSet no longer wants it does not say that its data is old. Nor
+//! does a storage manager count that is silent: it may run, and it may have ended.
+//!
+//! A history counts until the engine starts beside another one. Then it may die before anybody hears of it, with data newer
+//! than it said.
 
 use super::Domain;
 use super::archive::Archive;
 use super::database::DatabaseState;
 use super::ids::{ArchiveId, DatabaseName, StartId};
-use super::process::{EngineKind, Process};
-use std::cmp::Reverse;
+use super::process::{DurableState, EngineKind, Process, SessionState};
 use std::fmt;
 
 /// Why an engine does not start yet.
@@ -22,10 +24,17 @@ use std::fmt;
 pub enum Held {
     /// The domain knows of no such process.
     Unknown,
-    /// Archives that have run before have not said how new their data is.
-    Histories(Vec<ArchiveId>),
-    /// Another archive goes first: its data is the newest.
+    /// Archives that may hold newer data have not said how new their data is.
+    Histories {
+        /// Those whose storage managers have to start.
+        archives: Vec<ArchiveId>,
+        /// Those among them that are removed, so that Kubernetes does not start them.
+        removed: Vec<ArchiveId>,
+    },
+    /// Another archive goes first.
     First(ArchiveId),
+    /// Storage managers of these archives stop, are silent and may run, or have not said that they still run.
+    Unsure(Vec<ArchiveId>),
     /// A transaction engine waits for a storage manager that runs.
     NoStorageManager,
 }
@@ -34,50 +43,137 @@ impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown => f.write_str("the domain does not know it yet"),
-            Self::Histories(archives) => {
-                let archives: Vec<String> = archives.iter().map(ToString::to_string).collect();
-                let which = if archives.len() == 1 { "archive" } else { "archives" };
-                write!(f, "cold start: waiting for the storage managers of {which} {} to report", archives.join(", "))
+            Self::Histories { archives, removed } => {
+                write!(f, "cold start: waiting for the storage managers of {} to report", listed(archives))?;
+                if removed.is_empty() {
+                    return Ok(());
+                }
+                let are = if removed.len() == 1 { "is" } else { "are" };
+                write!(f, "; {} {are} removed and may hold newer data: scale the StatefulSet up", listed(removed))?;
+                f.write_str(" again, or give the data up with `kaa archive remove`")
             }
             Self::First(archive) => write!(f, "cold start: archive {archive} has the newest data and goes first"),
+            Self::Unsure(archives) => {
+                write!(f, "waiting for word of the storage managers of {}: each has to be heard,", listed(archives))?;
+                f.write_str(" to be known to have ended, or to be evicted")
+            }
             Self::NoStorageManager => f.write_str("waiting for a storage manager that runs"),
         }
     }
 }
 
+fn listed(archives: &[ArchiveId]) -> String {
+    let ids: Vec<String> = archives.iter().map(ToString::to_string).collect();
+    format!("{} {}", if ids.len() == 1 { "archive" } else { "archives" }, ids.join(", "))
+}
+
+/// How an engine may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// On its own data, which is the newest that there is.
+    First,
+    /// Beside a storage manager that runs, and with data from there: its own may be older. Where it finds none, it has to
+    /// end.
+    Join,
+}
+
 impl Domain {
-    /// Whether the engine of a process may start, or why not.
-    pub fn may_start(&self, process: StartId) -> Result<(), Held> {
+    /// How the engine of a process may start, or why not yet.
+    pub fn may_start(&self, process: StartId) -> Result<Start, Held> {
         let process = self.processes.get(&process).ok_or(Held::Unknown)?;
+        if process.durable != DurableState::Requested || self.serves(process) {
+            return Ok(Start::Join);
+        }
+        let unsure = self.unsure(process);
         match process.kind {
-            _ if self.runs(&process.database) => Ok(()),
+            _ if !unsure.is_empty() => Err(Held::Unsure(unsure)),
             EngineKind::Te => Err(Held::NoStorageManager),
-            EngineKind::Sm => self.cold_start(process),
+            EngineKind::Sm => self.cold_start(process).map(|()| Start::First),
         }
     }
 
-    /// Whether a storage manager of a database runs, as far as the domain has heard.
+    /// Whether a storage manager of a database runs, as far as the domain has heard: one that is silent counts.
     pub fn runs(&self, database: &DatabaseName) -> bool {
         self.databases.get(database).is_some_and(|database| database.state == DatabaseState::Running)
     }
 
+    /// Whether an engine finds a storage manager that runs. To a storage manager, which has data of its own, that has to be
+    /// proven as of its registration: the session of one that has ended is live until somebody notices.
+    fn serves(&self, process: &Process) -> bool {
+        let proven = |archive: ArchiveId| {
+            process.kind == EngineKind::Te
+                || self.archives.get(&archive).is_some_and(|archive| archive.holds_to >= process.entry)
+        };
+        let mut others = self.others_of(&process.database, process.id);
+        others.any(|other| {
+            let runs = other.session.state == SessionState::Live && other.durable == DurableState::Monitored;
+            runs && other.archive.is_some_and(proven)
+        })
+    }
+
+    /// The archives whose storage managers may run or not: they have run, and are silent, stop, or were not asked yet.
+    fn unsure(&self, process: &Process) -> Vec<ArchiveId> {
+        // One that has never said that it runs, on an archive on which none ever ran, has nothing that anybody wants.
+        let ever_ran = |archive: ArchiveId| self.archives.get(&archive).is_some_and(|archive| archive.ever_ran);
+        let unsure = |other: &&Process| match other.session.state {
+            _ if other.durable != DurableState::Requested => true,
+            SessionState::Live => false,
+            SessionState::Lost(_) => other.started.is_some() && other.archive.is_some_and(ever_ran),
+        };
+        self.others_of(&process.database, process.id).filter(unsure).filter_map(|other| other.archive).collect()
+    }
+
+    /// The storage managers of a database except one.
+    fn others_of<'a>(&'a self, database: &'a DatabaseName, except: StartId) -> impl Iterator<Item = &'a Process> {
+        self.processes.values().filter(move |process| {
+            process.database == *database && process.kind == EngineKind::Sm && process.id != except
+        })
+    }
+
     fn cold_start(&self, process: &Process) -> Result<(), Held> {
-        let have_run = || self.active_archives(&process.database).filter(|archive| archive.ever_ran);
-        let history = |archive: &Archive| self.process_on(archive.id).and_then(|process| process.history);
-        let missing: Vec<ArchiveId> =
-            have_run().filter(|archive| history(archive).is_none()).map(|archive| archive.id).collect();
-        if !missing.is_empty() {
-            return Err(Held::Histories(missing));
+        let Some(own) = process.archive.and_then(|archive| self.archives.get(&archive)) else {
+            return Err(Held::Unknown);
+        };
+        let data: Vec<&Archive> = self.with_data(&process.database).collect();
+        if data.is_empty() {
+            return Ok(());
         }
-        let first = have_run().max_by_key(|archive| {
-            let owner = archive.claim.as_ref().and_then(|claim| claim.owner.as_ref());
-            // One whose ordinal is not known comes after those whose is.
-            let ordinal = owner.map_or(u32::MAX, |owner| owner.ordinal);
-            (history(archive), Reverse(ordinal), Reverse(archive.id))
-        });
-        match first {
-            Some(first) if process.archive != Some(first.id) => Err(Held::First(first.id)),
-            Some(_) | None => Ok(()),
+        // It was let start, and is not known to run yet, or not to have been started after all.
+        let mut starting = self.others_of(&process.database, process.id);
+        let starting = starting.find(|other| other.started.is_some() && other.session.state == SessionState::Live);
+        if let Some(archive) = starting.and_then(|other| other.archive) {
+            return Err(Held::First(archive));
+        }
+        let history = |archive: &Archive| self.process_on(archive.id).and_then(|process| process.history);
+        // Of several archives that hold the same, one is enough; of two, the one that holds more.
+        let surpassed = |archive: &Archive| {
+            data.iter().any(|other| {
+                let (more, less) = (self.holds_all_of(other, archive), self.holds_all_of(archive, other));
+                other.id != archive.id && more && (!less || other.place() < archive.place())
+            })
+        };
+        let may_be_newer =
+            |archive: &&&Archive| archive.id == own.id || !(self.holds_all_of(own, archive) || surpassed(archive));
+        let missing = data.iter().filter(may_be_newer).filter(|archive| history(archive).is_none());
+        let missing: Vec<&Archive> = missing.copied().collect();
+        if !missing.is_empty() {
+            return Err(Held::waiting_for(&missing));
+        }
+        let reported = data.iter().filter_map(|archive| Some((*archive, history(archive)?)));
+        match self.newest_of(&reported.collect::<Vec<_>>()) {
+            Some(newest) if newest.id == own.id => Ok(()),
+            Some(newest) => Err(Held::First(newest.id)),
+            None => Err(Held::waiting_for(&data)),
+        }
+    }
+}
+
+impl Held {
+    fn waiting_for(archives: &[&Archive]) -> Self {
+        let removed = archives.iter().filter(|archive| archive.removed.is_some());
+        Self::Histories {
+            archives: archives.iter().map(|archive| archive.id).collect(),
+            removed: removed.map(|archive| archive.id).collect(),
         }
     }
 }

@@ -212,6 +212,23 @@ pub enum Refusal {
     /// A database keeps its last archive.
     #[error("archive {0} is the last of its database")]
     LastArchive(ArchiveId),
+    /// No other active archive is proven to hold all that this one holds.
+    #[error("archive {0} may hold data that no other active archive of its database has")]
+    MayBeNewest(ArchiveId),
+    /// The volume is a copy: the archive that its marker names is on another claim, which still exists.
+    #[error(
+        "the volume is a copy of archive {archive}, whose claim {claim} still exists: remove the marker \
+         (.kaa-archive.json) from the copy, or delete that claim if the archive was moved"
+    )]
+    Copy {
+        /// The archive.
+        archive: ArchiveId,
+        /// The name of its claim.
+        claim: String,
+    },
+    /// A storage manager's pod mounts no claim for its archive.
+    #[error("pod {0} mounts no PersistentVolumeClaim as volume `archive-volume`, and a storage manager needs one")]
+    NoClaim(String),
     /// The volume's marker names another database's archive.
     #[error("the volume holds archive {0}, which is of another database")]
     AnotherDatabase(ArchiveId),

@@ -38,15 +38,28 @@ pub struct Process {
     pub about: About,
     /// When it registered.
     pub registered: Millis,
+    /// The log entry with which it registered.
+    #[serde(default)]
+    pub entry: u64,
     /// How a person asked it to end, if one did.
     #[serde(default)]
     pub stop: Option<Stop>,
-    /// How new a storage manager said that its data is, while nothing let its engine start since.
+    /// The log entry with which the domain let a storage manager's engine start; `None` while it holds it.
+    #[serde(default)]
+    pub started: Option<u64>,
+    /// How new a storage manager said that its data is, while its engine was not let start since.
     #[serde(default)]
     pub history: Option<u64>,
     /// Set while no agent has read which claim its pod mounts: the known claim of its archive may be another one.
     #[serde(default)]
     pub claim_unread: bool,
+}
+
+impl Process {
+    /// Whether its engine may have written to its archive.
+    pub fn may_have_run(&self) -> bool {
+        self.started.is_some() || self.durable != DurableState::Requested
+    }
 }
 
 /// How a process is asked to end; the later one is the harder.

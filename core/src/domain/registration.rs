@@ -23,6 +23,8 @@ enum Found {
 
 impl Domain {
     pub(super) fn register(&mut self, actor: &Actor, mut asked: Registration) -> Applied {
+        let read = asked.evidence.as_ref().filter(|_| asked.kind == EngineKind::Sm);
+        let mounts_nothing = read.is_some_and(|read| read.pod_has_no_archive(&asked.identity.pod_uid));
         self.leave_unbound(&mut asked);
         if let Some(known) = self.known(&asked)? {
             return self.take_up(actor, known, &asked);
@@ -30,6 +32,9 @@ impl Domain {
         let there = |database: &Database| database.state != DatabaseState::Tombstone;
         if asked.kind == EngineKind::Te && !self.databases.get(&asked.database).is_some_and(there) {
             return Err(Refusal::NoDatabase(asked.database));
+        }
+        if mounts_nothing {
+            return Err(Refusal::NoClaim(asked.identity.pod));
         }
         // A later start of the same container: the one before it has ended, whoever noticed.
         let before = self.processes.values().find(|process| same_container(&process.identity, &asked.identity));
@@ -71,7 +76,9 @@ impl Domain {
             engine: EngineState::Unknown,
             about: asked.about,
             registered: self.time,
+            entry: self.index,
             stop: None,
+            started: None,
             history: None,
             claim_unread: asked.kind == EngineKind::Sm && asked.claim.is_none(),
         };
@@ -205,7 +212,7 @@ impl Domain {
         };
         let (archive, reads) = (self.archives.get(&id), self.processes.get(&process).is_some_and(|it| it.claim_unread));
         if archive.is_none_or(|archive| archive.claim.is_some() && !reads) {
-            return;
+            return self.refresh_owner(actor, id, claim);
         }
         let mut others = self.others_on(id, Some(claim));
         others.extend(self.replaced_by(&asked.cluster, claim));
@@ -216,6 +223,15 @@ impl Domain {
                 process.claim_unread = false;
             }
         }
+    }
+
+    /// Notes that another StatefulSet, or another one of the same name, owns the pod that mounts an archive's claim.
+    fn refresh_owner(&mut self, actor: &Actor, id: ArchiveId, claim: &Claim) {
+        let known = self.archives.get_mut(&id).and_then(|archive| archive.claim.as_mut());
+        let Some(known) = known.filter(|known| known.uid == claim.uid && known.owner != claim.owner) else { return };
+        known.owner.clone_from(&claim.owner);
+        let owner = claim.owner.as_ref().map_or("no StatefulSet".to_owned(), ToString::to_string);
+        self.note(actor, [Subject::Archive(id)], format!("archive {id} belongs to {owner} now"), None);
     }
 
     fn registered(
@@ -238,6 +254,7 @@ impl Domain {
                 if archive.database != asked.database {
                     return Err(Refusal::AnotherDatabase(archive.id));
                 }
+                self.moved(archive, asked)?;
                 for other in self.others_on(archive.id, asked.claim.as_ref()) {
                     self.free(other, before)?;
                 }
@@ -262,6 +279,32 @@ impl Domain {
         let superseded = self.replaced_by(&asked.cluster, claim).into_iter();
         let superseded = superseded.map(|archive| self.free(archive, before)).collect::<Result<_, _>>()?;
         Ok(Found::New { superseded })
+    }
+
+    /// The claim that has to be read before a registration can be decided: the volume's marker names an archive that was
+    /// on another claim. Of a claim in another namespace or cluster nothing can be read.
+    pub fn claim_in_doubt(&self, asked: &Registration) -> Option<&Claim> {
+        let archive = self.archives.get(&asked.marker.as_ref()?.archive)?;
+        let (known, claim) = (archive.claim.as_ref()?, asked.claim.as_ref()?);
+        let elsewhere = archive.cluster != asked.cluster || known.namespace != claim.namespace;
+        // A name is one claim's at a time.
+        (!elsewhere && known.uid != claim.uid && known.name != claim.name).then_some(known)
+    }
+
+    /// Whether an archive whose marker is on another claim than it was has moved there, and was not copied: its claim is
+    /// gone.
+    fn moved(&self, archive: &Archive, asked: &Registration) -> Result<(), Refusal> {
+        let (Some(known), Some(claim)) = (self.claim_in_doubt(asked), &asked.claim) else { return Ok(()) };
+        let read = asked.evidence.as_ref();
+        if read.is_some_and(|read| read.claim_with_uid_is_gone(&known.name, &known.uid)) {
+            return Ok(());
+        }
+        Err(if read.is_some_and(|read| read.claim_exists(&known.name, &known.uid)) {
+            Refusal::Copy { archive: archive.id, claim: known.name.clone() }
+        } else {
+            let (id, was, now) = (archive.id, &known.name, &claim.name);
+            Refusal::Unproven(format!("archive {id} has moved from claim {was} to {now} and was not copied"))
+        })
     }
 
     /// The archives on claims that had the name of this one and another UID, and so are gone.
@@ -308,6 +351,7 @@ impl Domain {
             incarnation: Incarnation::default(),
             next_node: NodeId(1),
             created,
+            stopping_since: None,
         });
         let node = database.next_node;
         database.next_node = node.next();
@@ -360,6 +404,8 @@ impl Domain {
             self.supersede(actor, &self.replaced_by(&archive.cluster, claim), id);
         }
         let Some(archive) = self.archives.get_mut(&id) else { return };
+        // The wrapper that registers holds the lock of the archive's directory, so no other engine writes to it.
+        archive.written_to.get_or_insert(self.index);
         let mut what = Vec::new();
         if archive.removed.take().is_some() {
             what.push("resurrected".to_owned());
@@ -368,6 +414,8 @@ impl Domain {
             && archive.claim.as_ref() != Some(claim)
         {
             if archive.claim.as_ref().is_none_or(|known| known.uid != claim.uid) {
+                // It may have been restored from a backup: what was proven of the volume before says nothing of this one.
+                archive.holds_to = 0;
                 what.push(format!("bound to claim {} ({})", claim.name, claim.uid));
             }
             if archive.claim.as_ref().is_none_or(|known| known.uid != claim.uid) {
@@ -408,7 +456,10 @@ impl Domain {
                 cluster: asked.cluster.clone(),
                 claim: asked.claim.clone(),
                 path: asked.path.clone(),
-                ever_ran: false,
+                // The volume was an archive before, whose record is purged: its data is back.
+                ever_ran: asked.marker.is_some(),
+                holds_to: 0,
+                written_to: None,
                 removed: None,
                 created: self.time,
             },

@@ -78,6 +78,9 @@ pub struct KeptArchive {
     pub path: String,
     /// Whether an engine on it has ever reported that it runs.
     pub ever_ran: bool,
+    /// Whether another archive of the snapshot is proven to hold all its data.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub outdated: bool,
     /// When and why it was removed, if it was.
     pub removed: Option<KeptRemoval>,
     /// When it was created.
@@ -160,12 +163,19 @@ impl Domain {
             index: self.index,
             time: self.time,
             databases: self.databases.values().map(KeptDatabase::from).collect(),
-            archives: self.archives.values().map(KeptArchive::from).collect(),
+            archives: self.archives.values().map(|archive| self.kept(archive)).collect(),
             values: values.map(|(key, value)| (key.clone(), value.clone())).collect(),
             last_archive: self.last_archive,
             last_start: self.last_start,
             origins: self.restored.as_ref().map(|restored| restored.origins.clone()).unwrap_or_default(),
         })
+    }
+
+    fn kept(&self, archive: &Archive) -> KeptArchive {
+        let newer = |other: &&Archive| self.holds_all_of(other, archive) && !self.holds_all_of(archive, other);
+        let surpassed = || self.with_data(&archive.database).any(|other| other.id != archive.id && newer(&other));
+        let outdated = archive.has_data() && surpassed();
+        KeptArchive { outdated, ..KeptArchive::from(archive) }
     }
 
     /// What a snapshot leaves behind.
@@ -317,6 +327,7 @@ impl From<KeptDatabase> for Database {
             incarnation: Incarnation { major: kept.major, minor: kept.minor },
             next_node: kept.next_node,
             created: kept.created,
+            stopping_since: None,
         }
     }
 }
@@ -334,6 +345,7 @@ impl From<&Archive> for KeptArchive {
             database: archive.database.clone(),
             path: archive.path.clone(),
             ever_ran: archive.ever_ran,
+            outdated: false,
             removed: removed.map(|removal| KeptRemoval { at: removal.at, because: removal.because }),
             created: archive.created,
             was,
@@ -351,6 +363,9 @@ impl KeptArchive {
             claim: None,
             path: self.path,
             ever_ran: self.ever_ran,
+            // The entries that were proven are another log's.
+            holds_to: 0,
+            written_to: self.outdated.then_some(0),
             removed: self.removed.map(|kept| Removal {
                 at: kept.at,
                 because: kept.because,

@@ -1,7 +1,7 @@
 //! What takes something away. Each arm checks, in this order: who proposes, what it expects to find, what was read.
 
 use super::archive::{Archive, Ordinal, Removal, RemovalReason};
-use super::command::{Actor, Fence, Outcome, Refusal};
+use super::command::{Actor, Fence, Outcome, Refusal, Role};
 use super::database::DatabaseState;
 use super::evidence::Evidence;
 use super::ids::{ArchiveId, ClusterName, DatabaseName, RaftId, ResyncEpoch, ServerId, SessionNumber, StartId, Uid};
@@ -84,13 +84,20 @@ impl Domain {
         let proven = match reason {
             RemovalReason::ScaledDown => known.owner.as_ref().is_some_and(|owner| evidence.ordinal_unwanted(owner)),
             RemovalReason::ClaimDeleted => evidence.claim_is_gone(&known.name),
+            RemovalReason::GivenUp => false,
         };
-        if reason == RemovalReason::ScaledDown && self.active_archives(&archive.database).count() == 1 {
-            return Err(Refusal::LastArchive(id));
-        }
         self.anchored(&evidence)?;
         if !proven {
             return Err(Refusal::Unproven(format!("{reason}, which would remove archive {id}")));
+        }
+        if reason == RemovalReason::ScaledDown {
+            let mut others = self.active_archives(&archive.database).filter(|other| other.id != id).peekable();
+            if others.peek().is_none() {
+                return Err(Refusal::LastArchive(id));
+            }
+            if !others.any(|other| self.holds_all_of(other, archive)) {
+                return Err(Refusal::MayBeNewest(id));
+            }
         }
         let database = archive.database.clone();
         let at = self.time;
@@ -235,32 +242,89 @@ impl Domain {
         if !evidence.claim_is_gone(&known.name) {
             return Err(Refusal::Unproven(format!("claim {} of archive {id} is gone", known.name)));
         }
-        let subjects = [Subject::Archive(id), Subject::Database(archive.database.clone())];
         let what = format!("archive {id} purged: its claim {} ({}) was deleted", known.name, known.uid);
-        self.archives.remove(&id);
-        let key = format!("{CLAIMS_PREFIX}{}", known.name);
-        if self.values.get(&key) == Some(&id.to_string()) {
-            self.values.remove(&key);
+        self.forget(actor, id, what, evidence);
+        Ok(Outcome::Changed)
+    }
+
+    /// Drops all that the domain knows of an archive.
+    fn forget(&mut self, actor: &Actor, id: ArchiveId, what: String, evidence: Evidence) {
+        let Some(archive) = self.archives.remove(&id) else { return };
+        if let Some(claim) = &archive.claim {
+            let key = format!("{CLAIMS_PREFIX}{}", claim.name);
+            if self.values.get(&key) == Some(&id.to_string()) {
+                self.values.remove(&key);
+            }
         }
-        self.note(actor, subjects, what, Some(evidence));
+        self.note(actor, [Subject::Archive(id), Subject::Database(archive.database)], what, Some(evidence));
+    }
+
+    /// What an operator asks for where the domain cannot prove that nothing is lost by it.
+    pub(super) fn give_up_archive(&mut self, actor: &Actor, id: ArchiveId, why: &str) -> Applied {
+        if actor.role != Role::Person {
+            return Err(Refusal::OnlyAPerson);
+        }
+        let archive = self.unused_archive(id)?;
+        let reason = RemovalReason::GivenUp;
+        let (was, database) = (archive.removed.clone(), archive.database.clone());
+        if was.as_ref().is_some_and(|removal| removal.because == reason) {
+            return Ok(Outcome::Unchanged);
+        }
+        // With the last one the database itself would be given up: its claim has to be deleted for that.
+        if was.is_none() && self.active_archives(&database).count() == 1 {
+            return Err(Refusal::LastArchive(id));
+        }
+        let claim_gone = was.as_ref().and_then(Removal::claim_gone_since);
+        if let Some(archive) = self.archives.get_mut(&id) {
+            archive.removed = Some(Removal { at: self.time, because: reason, claim_gone, watched: None });
+        }
+        let subjects = [Subject::Archive(id), Subject::Database(database)];
+        self.note(actor, subjects, format!("archive {id} removed: {reason}: {why}"), None);
+        Ok(Outcome::Changed)
+    }
+
+    pub(super) fn forget_archive(&mut self, actor: &Actor, id: ArchiveId, why: &str, evidence: Evidence) -> Applied {
+        if actor.role != Role::Person {
+            return Err(Refusal::OnlyAPerson);
+        }
+        if id <= self.last_archive && !self.archives.contains_key(&id) {
+            return Ok(Outcome::Unchanged);
+        }
+        let archive = self.unused_archive(id)?;
+        if archive.removed.is_none() {
+            return Err(Refusal::NotRemoved(id));
+        }
+        if let Some(claim) = &archive.claim {
+            self.anchored(&evidence)?;
+            if !evidence.claim_is_gone(&claim.name) {
+                return Err(Refusal::Unproven(format!("claim {} of archive {id} is gone", claim.name)));
+            }
+        }
+        self.forget(actor, id, format!("archive {id} purged: {why}"), evidence);
         Ok(Outcome::Changed)
     }
 
     /// Refuses a proposal of any but the current resync leader, and of that one too while a person has paused it.
     fn fenced(&self, fence: &Fence) -> Result<(), Refusal> {
+        self.led_by(fence)?;
+        // A pass that was planned before the pause is not let through either.
+        match &self.paused {
+            Some(Pause { by, why, .. }) => Err(Refusal::Paused { by: by.clone(), why: why.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a proposal of any but the current resync leader.
+    pub(super) fn led_by(&self, fence: &Fence) -> Result<(), Refusal> {
         let current = self.resync.get(&fence.cluster).map_or(ResyncEpoch(0), |leader| leader.epoch);
         if fence.epoch == current && current != ResyncEpoch(0) {
-            // A pass that was planned before the pause is not let through either.
-            return match &self.paused {
-                Some(Pause { by, why, .. }) => Err(Refusal::Paused { by: by.clone(), why: why.clone() }),
-                None => Ok(()),
-            };
+            return Ok(());
         }
         Err(Refusal::StaleResync { cluster: fence.cluster.clone(), proposed: fence.epoch, current })
     }
 
     /// Refuses evidence from a Kubernetes that is not the one this domain was founded in.
-    fn anchored(&self, evidence: &Evidence) -> Result<(), Refusal> {
+    pub(super) fn anchored(&self, evidence: &Evidence) -> Result<(), Refusal> {
         match &self.anchor {
             Some(anchor) if evidence.anchored_by(anchor) => Ok(()),
             _ => Err(Refusal::Unproven("this is the Kubernetes that the domain was founded in".to_owned())),
@@ -276,6 +340,12 @@ impl Domain {
         if archive.claim.as_ref().is_none_or(|known| known.uid != *claim) {
             return Err(Refusal::AnotherClaim { archive: id });
         }
+        self.unused_archive(id)
+    }
+
+    /// The archive, if no process is on it.
+    fn unused_archive(&self, id: ArchiveId) -> Result<&Archive, Refusal> {
+        let archive = self.archives.get(&id).ok_or(Refusal::UnknownArchive(id))?;
         match self.process_on(id) {
             Some(process) => Err(Refusal::ArchiveInUse { archive: id, process: process.id }),
             None => Ok(archive),

@@ -71,6 +71,10 @@ impl Command {
             | Self::AdoptAnchor { .. }
             | Self::AcceptLoss { .. }
             | Self::NoteVoters { .. }
+            | Self::ConfirmRunning { .. }
+            | Self::GiveUpArchive { .. }
+            | Self::ForgetArchive { .. }
+            | Self::LearnOwner { .. }
             | Self::RestoreDomain(_) => Version(0, 1, 0),
         }
     }

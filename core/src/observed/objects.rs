@@ -170,6 +170,12 @@ impl Pod {
     /// What a fresh read of this pod proves.
     pub fn facts(&self) -> Vec<Fact> {
         let mut facts = vec![Fact::PodIs { name: self.name.clone(), uid: self.uid.clone() }];
+        let owner = self.owner.as_ref().filter(|owner| owner.kind == "StatefulSet");
+        facts.extend(owner.map(|owner| Fact::PodOwnedBy {
+            pod_uid: self.uid.clone(),
+            stateful_set: owner.name.clone(),
+            uid: owner.uid.clone(),
+        }));
         for container in &self.containers {
             let (pod_uid, name) = (&self.uid, &container.name);
             facts.extend(container.ended.iter().map(|ended| Fact::ContainerEnded {

@@ -12,15 +12,14 @@ use super::plan::{Finding, Kind, Need, Others, Plan, Proposal, Waiting, WaitingR
 use crate::domain::archive::{Archive, Claim, Ordinal, RemovalReason, WATCH_PERIOD_MS};
 use crate::domain::audit::Subject;
 use crate::domain::evidence::wants;
-use crate::domain::ids::{DatabaseName, Millis};
+use crate::domain::ids::{ArchiveId, DatabaseName, Millis};
 use crate::observed::objects::Claim as ClaimObject;
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn plan(view: &View, plan: &mut Plan) {
-    let mut active: BTreeMap<&DatabaseName, usize> = BTreeMap::new();
-    for archive in view.domain.archives.values().filter(|archive| archive.removed.is_none()) {
-        *active.entry(&archive.database).or_default() += 1;
-    }
+    let active = view.domain.archives.values().filter(|archive| archive.removed.is_none());
+    let mut active: BTreeSet<ArchiveId> = active.map(|archive| archive.id).collect();
     let ours = |archive: &&Archive| archive.cluster == view.policy.cluster;
     if view.domain.archives.values().any(|archive| ours(&archive)) {
         // Asked once, so that what is unknown is said even where no archive would need it.
@@ -30,10 +29,11 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
     let vanished = vanished(view);
     ordered(view, plan);
     let mut on_claims = Vec::new();
-    // The highest first, so that of a database that is scaled to nothing its first archive stays.
     for archive in view.domain.archives.values().rev().filter(ours) {
         let Some(claim) = &archive.claim else {
-            wait(plan, archive, WaitingReason::Unbound);
+            if archive.removed.as_ref().is_none_or(|removal| removal.because != RemovalReason::GivenUp) {
+                wait(plan, archive, WaitingReason::Unbound);
+            }
             continue;
         };
         if claim.namespace != view.policy.namespace || judge_claim(view, plan, archive, claim, &vanished, &mut active) {
@@ -41,7 +41,9 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
         }
         on_claims.push((archive, claim));
     }
-    // Only now, since an archive whose claim is gone is not the one that its database keeps.
+    // The highest ordinal first, so that of several that hold the same the lowest stays. Only now, since an archive whose
+    // claim is gone is not the one that its database keeps.
+    on_claims.sort_by_key(|(archive, _)| Reverse(archive.place()));
     for (archive, claim) in on_claims {
         judge_ordinal(view, plan, archive, claim, &mut active);
     }
@@ -54,7 +56,7 @@ fn judge_claim(
     archive: &Archive,
     claim: &Claim,
     vanished: &BTreeMap<&DatabaseName, WaitingReason>,
-    active: &mut BTreeMap<&DatabaseName, usize>,
+    active: &mut BTreeSet<ArchiveId>,
 ) -> bool {
     let Ok(claims) = view.observed.claims.known() else { return false };
     match claims.get(&claim.name) {
@@ -73,9 +75,7 @@ fn judge_claim(
             } else if let Some(paused) = view.paused_set(claim.owner.as_ref()) {
                 wait(plan, archive, paused);
             } else {
-                if let Some(count) = active.get_mut(&archive.database).filter(|_| archive.removed.is_none()) {
-                    *count -= 1;
-                }
+                active.remove(&archive.id);
                 take_away(view, plan, archive, claim);
             }
             true
@@ -128,9 +128,6 @@ fn others(view: &View, database: &DatabaseName) -> Others {
     if let Some(there) = claims().find(|claim| seen.contains_key(&claim.name)) {
         return Others::ClaimThere(there.name.clone());
     }
-    if archives().any(|archive| archive.claim.is_none()) {
-        return Others::Any;
-    }
     Others::Unwanted(claims().filter_map(|claim| claim.owner.clone()).collect())
 }
 
@@ -171,13 +168,7 @@ fn purge_held(view: &View, claim: &Claim) -> Option<String> {
 }
 
 /// Judges an active archive by its place in its StatefulSet.
-fn judge_ordinal(
-    view: &View,
-    plan: &mut Plan,
-    archive: &Archive,
-    claim: &Claim,
-    active: &mut BTreeMap<&DatabaseName, usize>,
-) {
+fn judge_ordinal(view: &View, plan: &mut Plan, archive: &Archive, claim: &Claim, active: &mut BTreeSet<ArchiveId>) {
     let (None, Some(owner)) = (&archive.removed, &claim.owner) else { return };
     let Ok(sets) = view.observed.stateful_sets.known() else { return };
     let Ordinal { stateful_set, uid, ordinal } = owner;
@@ -192,9 +183,11 @@ fn judge_ordinal(
             WaitingReason::WorkloadPaused { workload: format!("statefulset {stateful_set}") }
         }
         Some(_) => {
-            let others = active.get_mut(&archive.database).filter(|count| **count > 1);
-            if let Some(count) = others {
-                *count -= 1;
+            let others = active.iter().filter(|id| **id != archive.id).filter_map(|id| view.domain.archives.get(id));
+            let mut others = others.filter(|other| other.database == archive.database).peekable();
+            let last = others.peek().is_none();
+            if others.any(|other| view.domain.holds_all_of(other, archive)) {
+                active.remove(&archive.id);
                 plan.findings.push(Finding {
                     subject: Subject::Archive(archive.id),
                     needs: vec![Need::StatefulSet(stateful_set.clone()), Need::Anchor],
@@ -208,7 +201,7 @@ fn judge_ordinal(
                 });
                 return;
             }
-            WaitingReason::LastArchive
+            if last { WaitingReason::LastArchive } else { WaitingReason::MayBeNewest }
         }
     };
     wait(plan, archive, reason);
@@ -235,8 +228,10 @@ fn ordered(view: &View, plan: &mut Plan) {
 fn vanished<'a>(view: &View<'a>) -> BTreeMap<&'a DatabaseName, WaitingReason> {
     let Ok(claims) = view.observed.claims.known() else { return BTreeMap::new() };
     let mut all_gone: BTreeMap<&DatabaseName, bool> = BTreeMap::new();
+    // Of an archive without a claim nothing is known, so it lets nothing through.
     for archive in view.domain.archives.values().filter(|archive| archive.cluster == view.policy.cluster) {
-        let gone = archive.claim.as_ref().is_some_and(|claim| !claims.contains_key(&claim.name));
+        let Some(claim) = &archive.claim else { continue };
+        let gone = !claims.contains_key(&claim.name);
         all_gone.entry(&archive.database).and_modify(|all| *all &= gone).or_insert(gone);
     }
     let sets = match view.observed.stateful_sets.known() {
@@ -250,7 +245,8 @@ fn vanished<'a>(view: &View<'a>) -> BTreeMap<&'a DatabaseName, WaitingReason> {
     let mut vanished = BTreeMap::new();
     for archive in view.domain.archives.values() {
         let owner = archive.claim.as_ref().and_then(|claim| claim.owner.as_ref());
-        let set = owner.and_then(|owner| sets.get(&owner.stateful_set).filter(|set| set.uid == owner.uid));
+        // Also one that was recreated under the name: it wants the claim of that name.
+        let set = owner.and_then(|owner| sets.get(&owner.stateful_set));
         let Some((owner, set)) = owner.zip(set) else { continue };
         if all_gone.get(&archive.database) == Some(&true) && wants(set.first_ordinal, set.replicas, owner.ordinal) {
             let stateful_set = set.name.clone();

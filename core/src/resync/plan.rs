@@ -58,6 +58,19 @@ pub enum Proposal {
         /// The container.
         container: ContainerId,
     },
+    /// Note which StatefulSet owns the pod that mounts the claim of an archive.
+    LearnOwner {
+        /// The archive.
+        archive: ArchiveId,
+        /// The UID of its claim.
+        claim: Uid,
+        /// The process of the pod.
+        process: StartId,
+        /// The pod's UID.
+        pod_uid: Uid,
+        /// The pod's place in its StatefulSet.
+        owner: Ordinal,
+    },
     /// Take a process away.
     RemoveProcess {
         /// The process.
@@ -117,7 +130,7 @@ impl Proposal {
     /// Whether it takes something away, and so needs evidence.
     pub fn takes_away(&self) -> bool {
         match self {
-            Self::LearnContainer { .. } => false,
+            Self::LearnContainer { .. } | Self::LearnOwner { .. } => false,
             Self::RemoveProcess { .. }
             | Self::RemoveArchive { .. }
             | Self::NoteClaimGone { .. }
@@ -133,6 +146,10 @@ impl fmt::Display for Proposal {
         match self {
             Self::LearnContainer { process, container, .. } => {
                 write!(f, "learn that process {process} is container {container}")
+            }
+            Self::LearnOwner { archive, owner, .. } => {
+                let (set, uid) = (&owner.stateful_set, &owner.uid);
+                write!(f, "learn that archive {archive} belongs to {owner} of statefulset {set} ({uid})")
             }
             Self::RemoveProcess { process, pod, reason, .. } => {
                 write!(f, "remove process {process} of pod {pod}: {reason}")
@@ -262,6 +279,9 @@ pub enum WaitingReason {
     StatefulSetReplaced(String),
     /// The StatefulSet does not want the archive any more, but it is the last one of its database.
     LastArchive,
+    /// The StatefulSet does not want the archive any more, but no other active archive of its database is proven to hold
+    /// all its data.
+    MayBeNewest,
     /// It is not known which claim the archive is on.
     Unbound,
     /// The claim of an archive is gone, and it is purged after the delay that the agents were told.
@@ -346,6 +366,10 @@ impl fmt::Display for WaitingReason {
                 write!(f, "statefulset {name} is another one now; waiting for its engine to register")
             }
             Self::LastArchive => f.write_str("it is not wanted any more, but it is the last archive of its database"),
+            Self::MayBeNewest => f.write_str(
+                "it is not wanted any more, but it may hold data that no other active archive of its database has: it stays \
+                 until the storage manager of one has run since, or an operator gives it up (`kaa archive remove`)",
+            ),
             Self::Unbound => f.write_str("its claim is not known"),
             Self::PurgeDelayed { until } => write!(f, "its claim is gone; it is kept until {until} (--purge-delay)"),
             Self::PurgeHeld { stateful_set } => {

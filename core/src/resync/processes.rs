@@ -4,8 +4,9 @@
 //!
 //! Not here: a process that reports its own exit, or is replaced by a later start of its container (`domain`).
 
-use super::plan::{Finding, Kind, Others, Plan, Proposal, WaitingReason};
+use super::plan::{Finding, Kind, Need, Others, Plan, Proposal, WaitingReason};
 use super::{View, process_waits, remove_process};
+use crate::domain::archive::Ordinal;
 use crate::domain::audit::Subject;
 use crate::domain::ids::Millis;
 use crate::domain::process::{DurableState, ExitReason, Process, SessionState};
@@ -29,6 +30,7 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
             (None, SessionState::Lost(_)) => take_away(view, plan, process, ExitReason::PodGone),
             (Some(pod), SessionState::Live) => {
                 learn(view, plan, process, pod);
+                learn_owner(view, plan, process, pod);
                 started(view, plan, process);
             }
             (Some(pod), SessionState::Lost(_)) => judge(view, plan, process, pod),
@@ -89,6 +91,31 @@ fn learn(view: &View, plan: &mut Plan, process: &Process, pod: &Pod) {
             process: process.id,
             pod: process.identity.pod_uid.clone(),
             container: running.id.clone(),
+        },
+    });
+}
+
+/// The StatefulSet that owns the pod may be another one than when the engine registered: one that was recreated adopts the
+/// pods of the one before it, whose containers run on.
+fn learn_owner(view: &View, plan: &mut Plan, process: &Process, pod: &Pod) {
+    let archive = process.archive.and_then(|archive| view.domain.archives.get(&archive));
+    let Some((archive, claim)) = archive.and_then(|archive| Some((archive, archive.claim.as_ref()?))) else { return };
+    let Some((set, ordinal)) = pod.owner.as_ref().zip(pod.ordinal()) else { return };
+    let owner = Ordinal { stateful_set: set.name.clone(), uid: set.uid.clone(), ordinal };
+    let mounts = pod.archive_claim.as_ref() == Some(&claim.name);
+    if process.claim_unread || !mounts || claim.owner.as_ref() == Some(&owner) {
+        return;
+    }
+    plan.findings.push(Finding {
+        subject: Subject::Archive(archive.id),
+        needs: vec![Need::Pod(process.identity.pod.clone()), Need::Anchor],
+        others: Others::Any,
+        proposal: Proposal::LearnOwner {
+            archive: archive.id,
+            claim: claim.uid.clone(),
+            process: process.id,
+            pod_uid: process.identity.pod_uid.clone(),
+            owner,
         },
     });
 }

@@ -22,7 +22,7 @@ use crate::domain::audit::Subject;
 use crate::domain::command::{Actor, Command, Entry, Fence, Outcome, Request, Role};
 use crate::domain::evidence::{Evidence, Fact};
 use crate::domain::ids::{ArchiveId, ClusterName, ResyncEpoch, Uid};
-use crate::domain::process::{ExitReason, Process};
+use crate::domain::process::{EngineState, ExitReason, Process};
 use crate::observed::objects::StatefulSet;
 use crate::observed::{Observed, Unknown};
 use aftermath::{Aftermath, aftermath};
@@ -139,8 +139,9 @@ impl<'a> Hypothesis<'a> {
         }
     }
 
-    /// The processes of the pods that are gone have exited gracefully.
+    /// The processes of the pods that are gone have stopped together and exited gracefully; those that run have run on.
     fn exit(&mut self) {
+        let mut exiting = Vec::new();
         for pod in std::mem::take(&mut self.after.gone) {
             let ours = |process: &&Process| {
                 let identity = &process.identity;
@@ -149,6 +150,13 @@ impl<'a> Hypothesis<'a> {
                     && identity.pod_uid == pod.uid
             };
             let processes: Vec<Process> = self.domain.processes.values().filter(ours).cloned().collect();
+            exiting.push((pod, processes));
+        }
+        for Process { id: process, session, about, .. } in exiting.iter().flat_map(|(_, processes)| processes) {
+            let (process, session, engine, pid) = (*process, session.number, EngineState::ShuttingDown, about.pid);
+            self.apply(Role::Agent, Command::ReportState { process, session, engine, pid });
+        }
+        for (pod, processes) in exiting {
             for Process { id: process, session, archive, .. } in processes {
                 let (session, reason) = (session.number, ExitReason::Graceful);
                 let report = Command::ReportExit { process, session, exit_code: Some(0), reason };
@@ -158,6 +166,12 @@ impl<'a> Hypothesis<'a> {
                     self.steps.push(Step::Exits { process, pod: pod.name.clone() });
                 }
             }
+        }
+        let running: Vec<_> =
+            self.domain.processes.values().map(|process| (process.id, process.session.number)).collect();
+        for (process, session) in running {
+            let as_of = self.domain.index;
+            self.apply(Role::Agent, Command::ConfirmRunning { process, session, as_of });
         }
     }
 

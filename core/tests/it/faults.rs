@@ -32,6 +32,7 @@ const STEPS: usize = 60;
 pub struct Script {
     purge_delay_s: u8,
     another_cluster: bool,
+    tells_history: bool,
     steps: Vec<Step>,
 }
 
@@ -89,11 +90,13 @@ fn change() -> impl Strategy<Value = Change> {
     let kind = || proptest::sample::select(KINDS.to_vec());
     let workloads = prop_oneof![
         8 => (set(), 0..4u32).prop_map(|(set, replicas)| Change::Scale { set, replicas }),
-        2 => (set(), 0..2u32).prop_map(|(set, start)| Change::FirstOrdinal { set, start }),
+        3 => set().prop_map(|set| Change::Scale { set, replicas: 0 }),
+        2 => (set(), 0..3u32).prop_map(|(set, start)| Change::FirstOrdinal { set, start }),
         1 => (set(), yes()).prop_map(|(set, delete)| Change::Retention { set, delete }),
         2 => (set(), yes(), yes()).prop_map(|(set, hold_purge, pause)| Change::Annotate { set, hold_purge, pause }),
         2 => (set(), yes(), death()).prop_map(|(set, claims, death)| Change::DeleteSet { set, claims, death }),
         3 => (set(), 0..3u32).prop_map(|(set, replicas)| Change::CreateSet { set, replicas }),
+        2 => set().prop_map(|set| Change::RecreateSet { set }),
         1 => Just(Change::RenameDeployment),
         1 => (0..3u32).prop_map(|replicas| Change::ScaleDeployment { replicas }),
         16 => Just(Change::Reconcile),
@@ -158,8 +161,14 @@ fn step() -> impl Strategy<Value = Step> {
 fn script() -> impl Strategy<Value = Script> {
     let delay = prop_oneof![4 => Just(0u8), 1 => Just(30u8), 1 => Just(250u8)];
     let another = prop_oneof![7 => Just(false), 1 => Just(true)];
-    (delay, another, prop::collection::vec(step(), 1..STEPS))
-        .prop_map(|(purge_delay_s, another_cluster, steps)| Script { purge_delay_s, another_cluster, steps })
+    (delay, another, any::<bool>(), prop::collection::vec(step(), 1..STEPS)).prop_map(
+        |(purge_delay_s, another_cluster, tells_history, steps)| Script {
+            purge_delay_s,
+            another_cluster,
+            tells_history,
+            steps,
+        },
+    )
 }
 
 /// Runs a script, with its faults or without. Stops at the first thing that is wrong.

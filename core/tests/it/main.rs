@@ -40,25 +40,32 @@ cases! {
     claim_replaced
     claim_replaced_scaled_down
     claim_restored_unread
+    claims_vanished_beside_unbound
     claims_vanished_unseen
     clocks
     cold_start
     container_taken_for_another
+    copied_volume
     database_deleted
     database_deleted_and_back
     database_of_two_clusters
     fencing
     first_light
+    given_up
     held_back
     late_registration
     moved_to_another_cluster
     never_ran
+    newest
+    no_claim
+    orphaned_pods
     people
     pod_gone
     restored
     scale_down
     second_line
     server_removed
+    silent
     tombstones
     voters
     what_if_admin_servers

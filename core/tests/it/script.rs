@@ -9,6 +9,7 @@ use kaa_core::domain::archive::{Claim, Marker, Ordinal, RemovalReason};
 use kaa_core::domain::audit::Subject;
 use kaa_core::domain::command::{Actor, Command, Entry, Expected, Fence, Outcome, Request, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
+use kaa_core::domain::gate::Start;
 use kaa_core::domain::ids::{ArchiveId, MembershipEpoch, Millis, RaftId, ResyncEpoch, SessionNumber, StartId, Uid};
 use kaa_core::domain::invariants::{step_violations, violations};
 use kaa_core::domain::process::{
@@ -202,14 +203,19 @@ impl World {
                 let history = line.words[2].parse().unwrap();
                 self.propose(Role::Agent, Command::ReportHistory { process, session, history })
             }
-            // Which engines may start.
+            // Which engines may start, once those that run were heard.
             "gate" => {
+                self.beat();
                 let gates = self.domain.processes.keys().map(|id| match self.domain.may_start(*id) {
-                    Ok(()) => format!("process {id} may start\n"),
+                    Ok(Start::First) => format!("process {id} may start\n"),
+                    Ok(Start::Join) => format!("process {id} may join\n"),
                     Err(held) => format!("process {id} is held: {held}\n"),
                 });
                 gates.collect()
             }
+            "beat" => self.beat(),
+            "give-up" => self.give_up(&line),
+            "forget" => self.forget(&line),
             "lose" => self.lose(&line),
             "exit" => self.exit(&line),
             "set" => self.set(&line),
@@ -416,6 +422,7 @@ impl World {
         let pod = self.api.pods.get(line.words[2]).unwrap_or_else(|| panic!("no pod {}", line.words[2])).clone();
         let kind = if line.words[1] == "sm" { EngineKind::Sm } else { EngineKind::Te };
         let owner = pod.owner.clone();
+        let mounts_none = pod.archive_claim.is_none();
         let claim = pod.archive_claim.as_ref().filter(|_| !line.has("unread")).map(|name| Claim {
             namespace: "default".to_owned(),
             name: name.clone(),
@@ -431,7 +438,9 @@ impl World {
             Marker { domain: domain.into(), archive: archive.parse().unwrap() }
         });
         let anchor = (!line.has("anchor-unread")).then(|| Fact::AnchorIs { uid: self.anchor.as_str().into() });
-        let registration = Registration {
+        let evidence = (!line.has("unread"))
+            .then(|| Evidence { read_at: Millis(0), facts: pod.facts().into_iter().chain(anchor).collect() });
+        let mut registration = Registration {
             database: line.values.get("database").copied().unwrap_or("demo").into(),
             kind,
             cluster: line.values.get("cluster").copied().unwrap_or("c1").into(),
@@ -450,8 +459,12 @@ impl World {
             server: line.values.get("on").copied().unwrap_or("admin-0").into(),
             connection: line.number("connection", line.number("nonce", 1)),
             about: About::default(),
-            evidence: Some(Evidence { read_at: Millis(0), facts: pod.facts().into_iter().chain(anchor).collect() }),
+            evidence,
         };
+        if let Some(evidence) = registration.evidence.as_mut().filter(|_| kind == EngineKind::Sm && mounts_none) {
+            evidence.facts.push(Fact::PodWithoutArchive { pod_uid: pod.uid.clone() });
+        }
+        self.api.read_claim_in_doubt(&self.domain, &mut registration);
         self.propose(Role::Agent, Command::RegisterProcess(Box::new(registration)))
     }
 
@@ -470,6 +483,33 @@ impl World {
             other => panic!("no state {other}"),
         };
         self.propose(Role::Agent, Command::ReportState { process, session, engine, pid: 7 })
+    }
+
+    /// The agents ask the engines that run whether they still do, if something depends on it, as with each heartbeat.
+    fn beat(&mut self) -> String {
+        let owed = self.domain.processes.values().filter(|process| self.domain.owed_proof(process.id).is_some());
+        let owed: Vec<_> = owed.map(|process| (process.id, process.session.number)).collect();
+        let as_of = self.domain.index;
+        let beats = owed
+            .into_iter()
+            .map(|(process, session)| self.propose(Role::Agent, Command::ConfirmRunning { process, session, as_of }));
+        beats.collect()
+    }
+
+    /// `give-up ARCHIVE [by-agent]`
+    fn give_up(&mut self, line: &Line) -> String {
+        let archive = line.words[1].parse().unwrap();
+        self.propose(person(line), Command::GiveUpArchive { archive, why: "the volume is lost".to_owned() })
+    }
+
+    /// `forget ARCHIVE [by-agent]`: as an operator asks for it; its claim is read.
+    fn forget(&mut self, line: &Line) -> String {
+        let archive: ArchiveId = line.words[1].parse().unwrap();
+        let claim = self.domain.archives.get(&archive).and_then(|archive| archive.claim.as_ref());
+        let needs = claim.map(|claim| Need::Claim(claim.name.clone())).into_iter().chain([Need::Anchor]);
+        let facts = needs.filter_map(|need| self.read(&need).ok()).flatten().collect();
+        let evidence = Evidence { read_at: Millis(5), facts };
+        self.propose(person(line), Command::ForgetArchive { archive, why: "its node is gone".to_owned(), evidence })
     }
 
     fn lose(&mut self, line: &Line) -> String {
@@ -584,6 +624,7 @@ impl World {
 
     /// One pass of the resync leader: plan, fresh reads, confirmed proposals.
     pub fn pass(&mut self, epoch: u64) -> String {
+        self.beat();
         let plan = self.plan();
         let needs = plan.findings.iter().flat_map(|finding| &finding.needs);
         let answers = needs.map(|need| (need.clone(), self.read(need))).collect();
@@ -765,6 +806,17 @@ impl Objects {
             }
             "pod" => self.change_pod(name, words, &get),
             other => panic!("no kind {other}"),
+        }
+    }
+
+    /// What an agent reads besides the pod where the marker of a volume names an archive on another claim.
+    pub fn read_claim_in_doubt(&self, domain: &Domain, asked: &mut Registration) {
+        let Some(claim) = domain.claim_in_doubt(asked).map(|claim| claim.name.clone()) else { return };
+        if let Some(evidence) = &mut asked.evidence {
+            evidence.facts.push(match self.claims.get(&claim) {
+                Some(there) => Fact::ClaimIs { name: claim, uid: there.uid.clone() },
+                None => Fact::ClaimAbsent { name: claim },
+            });
         }
     }
 

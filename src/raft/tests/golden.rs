@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Every command by name: a new one fails to compile in `name`, and then the test until it has its line.
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 28] = [
     "FoundDomain",
     "AdmitServer",
     "BeginResync",
@@ -44,6 +44,10 @@ const NAMES: [&str; 24] = [
     "AcceptLoss",
     "RestoreDomain",
     "NoteVoters",
+    "ConfirmRunning",
+    "GiveUpArchive",
+    "ForgetArchive",
+    "LearnOwner",
 ];
 
 fn name(command: &Command) -> &'static str {
@@ -72,6 +76,10 @@ fn name(command: &Command) -> &'static str {
         Command::AcceptLoss { .. } => 21,
         Command::RestoreDomain(_) => 22,
         Command::NoteVoters { .. } => 23,
+        Command::ConfirmRunning { .. } => 24,
+        Command::GiveUpArchive { .. } => 25,
+        Command::ForgetArchive { .. } => 26,
+        Command::LearnOwner { .. } => 27,
     }]
 }
 
@@ -87,6 +95,17 @@ fn database_evidence() -> Evidence {
         Fact::DatabaseWanted { database: database(), by: "pod te".to_owned() },
         Fact::PurgeHeld { stateful_set: stateful_set() },
         Fact::WorkloadPaused { stateful_set: stateful_set() },
+    ];
+    Evidence { read_at: Millis(1), facts }
+}
+
+/// Facts that were added after those.
+fn archive_evidence() -> Evidence {
+    let (name, uid) = (|| "name".to_owned(), || "uid".into());
+    let facts = vec![
+        Fact::ClaimIs { name: name(), uid: uid() },
+        Fact::PodOwnedBy { pod_uid: uid(), stateful_set: name(), uid: uid() },
+        Fact::PodWithoutArchive { pod_uid: uid() },
     ];
     Evidence { read_at: Millis(1), facts }
 }
@@ -160,6 +179,7 @@ fn restore() -> Restore {
         database: "demo".into(),
         path: "/archive".to_owned(),
         ever_ran: true,
+        outdated: false,
         removed,
         created: Millis(7),
         was,
@@ -252,6 +272,26 @@ fn commands() -> Vec<Command> {
     ]
 }
 
+/// Those that were added after the first version.
+fn later_commands() -> Vec<Command> {
+    let (process, session) = (StartId(300), SessionNumber(2));
+    let fence = || Fence { cluster: "c1".into(), epoch: ResyncEpoch(17) };
+    let (archive, claim) = (ArchiveId(3), || "uid-claim".into());
+    vec![
+        Command::ConfirmRunning { process, session, as_of: 70_000 },
+        Command::GiveUpArchive { archive, why: "its node is lost".to_owned() },
+        Command::ForgetArchive { archive, why: "its node is lost".to_owned(), evidence: archive_evidence() },
+        Command::LearnOwner {
+            fence: fence(),
+            archive,
+            claim: claim(),
+            process,
+            owner: Ordinal { stateful_set: "sm".to_owned(), uid: "uid-set".into(), ordinal: 1 },
+            evidence: Evidence::default(),
+        },
+    ]
+}
+
 fn entry(index: u64, payload: EntryPayload<Proposal, u64, Node>) -> Entry {
     let leader = openraft::alias::LeaderIdOf::<TypeConfig>::new((2 << 32) + 3, 0xfeed_beef_0000_0001).to_committed();
     Entry { log_id: LogId::new(leader, index), payload }
@@ -262,6 +302,7 @@ fn samples() -> Vec<(String, Entry)> {
     let roles = [Role::Agent, Role::ResyncLeader, Role::RaftLeader, Role::Person];
     let mut samples: Vec<_> = commands()
         .into_iter()
+        .chain(later_commands())
         .zip(roles.into_iter().cycle())
         .zip(1..)
         .map(|((command, role), index)| {

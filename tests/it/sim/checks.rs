@@ -169,7 +169,8 @@ impl Checks {
         let Some(facts) = truth.engines.get(&first.identity.nonce).filter(|_| !others_run(first.identity.nonce)) else {
             return;
         };
-        for other in before.active_archives(&first.database).filter(|other| Some(other.id) != first.archive) {
+        let others = before.archives.values().filter(|other| other.database == first.database);
+        for other in others.filter(|other| Some(other.id) != first.archive) {
             let data = other.claim.as_ref().and_then(|claim| truth.data.get(claim.uid.as_str()));
             if other.ever_ran && self.claim_lives(other) && data.is_some_and(|data| *data > facts.started_with) {
                 let words = format!("{} was started first, and archive {} has newer data", facts.pod, other.id);
@@ -187,7 +188,7 @@ impl Checks {
             RemovalReason::ScaledDown if !self.was_unwanted(ordinal.unwrap_or(0), read_ms) => {
                 self.trace.wrong(&format!("archive {id} is removed and its ordinal was wanted"));
             }
-            RemovalReason::ClaimDeleted | RemovalReason::ScaledDown => {}
+            RemovalReason::ClaimDeleted | RemovalReason::ScaledDown | RemovalReason::GivenUp => {}
         }
     }
 
@@ -299,14 +300,17 @@ impl Checks {
                 differences.push(format!("archive {id} is there without its claim"));
             }
             let removed = archive.removed.is_some();
-            let last = !removed && domain.active_archives(&archive.database).count() == 1;
-            if wanted == removed && !last {
+            // One that is not wanted stays while none runs that is proven to hold what it holds.
+            let runs = self.truth.lock().unwrap().engines.values().any(|it| it.running && it.claim_uid.is_some());
+            let kept = !wanted && !removed && !runs;
+            if wanted == removed && !kept {
                 differences.push(format!("archive {id} is wanted: {wanted}, removed: {removed}"));
             }
         }
     }
 
-    fn replicas(&self) -> i64 {
+    /// How many storage managers the StatefulSet wants.
+    pub fn replicas(&self) -> i64 {
         let set = Key::new(Kind::StatefulSet, "default", "sm-demo");
         self.instance.look(|store| store.find(&set).and_then(|set| number(set, "/spec/replicas")).unwrap_or_default())
     }

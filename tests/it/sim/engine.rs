@@ -88,6 +88,10 @@ pub struct Engine {
     pub stop: watch::Receiver<bool>,
     /// When it was.
     pub farewell: Option<Instant>,
+    /// Its child was started.
+    pub ran: bool,
+    /// The last entry that it heard of on this stream.
+    pub applied: u64,
     /// By when it has to have been let start, once it was told that it may not yet.
     pub held: Option<Instant>,
 }
@@ -182,6 +186,7 @@ impl Engine {
         let Ok(Ok(mut heard)) = tokio::time::timeout(SILENCE, opened).await else { return Ended::Lost };
         let mut beats = interval(BEAT);
         let mut sequence = 0;
+        self.applied = 0;
         let mut silent_at = Instant::now() + SILENCE;
         loop {
             tokio::select! {
@@ -208,7 +213,7 @@ impl Engine {
                 _ = beats.tick(), if self.facts.start_id != 0 => {
                     sequence += 1;
                     if !self.ground.network.is_cut(&self.facts.pod, agent) {
-                        say(from_engine::Message::Heartbeat(Heartbeat { sequence }));
+                        say(self.heartbeat(sequence));
                     }
                 }
             }
@@ -243,9 +248,16 @@ impl Engine {
                 }
             }
             to_engine::Message::Directive(asked) => match asked.action {
-                Some(directive::Action::Start(_)) if self.farewell.is_none() => {
+                Some(directive::Action::Start(how)) if self.farewell.is_none() => {
                     self.held = None;
+                    if how.join && !running && self.is_sm() && !self.finds_another() {
+                        // The one that it was to join has ended meanwhile.
+                        self.farewell = Some(Instant::now() + FAREWELL);
+                        say(exit(false));
+                        return None;
+                    }
                     self.start(running);
+                    self.ran = true;
                     say(from_engine::Message::State(State { engine: EngineState::Running.into(), pid: 7 }));
                 }
                 Some(directive::Action::Start(_)) | None => {}
@@ -257,9 +269,25 @@ impl Engine {
             },
             to_engine::Message::Refused(refused) => return Some(self.refused(&refused, running)),
             to_engine::Message::ExitNoted(_) => return Some(Ended::Over),
-            to_engine::Message::Heartbeat(_) => {}
+            to_engine::Message::Heartbeat(beat) => {
+                self.applied = self.applied.max(beat.applied);
+                if beat.asks {
+                    say(self.heartbeat(0));
+                }
+            }
         }
         None
+    }
+
+    fn heartbeat(&self, sequence: u64) -> from_engine::Message {
+        let running = self.fact(|facts| facts.running);
+        from_engine::Message::Heartbeat(Heartbeat { sequence, applied: self.applied, running, asks: false })
+    }
+
+    /// Whether another storage manager runs.
+    fn finds_another(&self) -> bool {
+        let truth = self.ground.truth.lock().unwrap();
+        truth.engines.iter().any(|(nonce, other)| *nonce != self.nonce && other.running && other.claim_uid.is_some())
     }
 
     /// What is said after each registration.
@@ -273,6 +301,9 @@ impl Engine {
             say(from_engine::Message::History(History { value }));
         }
         if self.farewell.is_some() {
+            if self.ran {
+                say(from_engine::Message::State(State { engine: EngineState::ShuttingDown.into(), pid: 7 }));
+            }
             say(exit(true));
         }
     }

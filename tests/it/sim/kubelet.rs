@@ -126,7 +126,17 @@ impl Kubelet {
         let started_ms = clock::now().0;
         let pod_uid = facts.pod_uid.clone();
         let ground = self.ground.clone();
-        let engine = Engine { ground, nonce, facts, started_ms, stop: stopped, farewell: None, held: None };
+        let engine = Engine {
+            ground,
+            nonce,
+            facts,
+            started_ms,
+            stop: stopped,
+            farewell: None,
+            ran: false,
+            applied: 0,
+            held: None,
+        };
         let task = runtime.spawn(engine.run()).abort_handle();
         self.pods.insert(pod_uid, Container { nonce, stop, task, kill_ms: None });
     }

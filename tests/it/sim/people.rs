@@ -6,6 +6,8 @@ use crate::sim::world::World;
 use embedded_kubernetes::object::{name, text, uid};
 use embedded_kubernetes::resource::Kind;
 use embedded_kubernetes::store::{DeleteOptions, Key, Part};
+use kaa_core::domain::Domain;
+use kaa_core::domain::gate::Held;
 use serde_json::json;
 
 /// What people do with `kubectl`, and what happens to containers.
@@ -49,6 +51,25 @@ pub fn change(world: &mut World, action: &Action) {
             delete(Kind::Pod, &format!("sm-demo-{ordinal}"), None);
         }
         _ => unreachable!("the others are not changes"),
+    }
+}
+
+/// As an operator does who reads `kaa plan`: where a cold start waits for an archive whose ordinal is not wanted any more, the
+/// StatefulSet is scaled up to it again.
+pub fn bring_back_what_is_waited_for(world: &mut World) {
+    let waited_for = |domain: &Domain| {
+        let held = domain.processes.keys().filter_map(|process| match domain.may_start(*process) {
+            Err(Held::Histories { archives, .. }) => Some(archives),
+            _ => None,
+        });
+        let archives = held.flatten().filter_map(|archive| domain.archives.get(&archive));
+        archives.filter_map(|archive| Some(archive.claim.as_ref()?.owner.as_ref()?.ordinal)).max()
+    };
+    let ordinals = world.hosts.iter().filter(|host| host.is_up());
+    let ordinals = ordinals.filter_map(|host| host.look(|shared| shared.raft.read(waited_for)).flatten());
+    let replicas = ordinals.max().map_or(0, |ordinal| ordinal + 1);
+    if i64::from(replicas) > world.checks.replicas() {
+        change(world, &Action::Scale(replicas));
     }
 }
 

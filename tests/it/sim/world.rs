@@ -225,6 +225,9 @@ impl World {
         let mut differences = vec!["it was not looked at".to_owned()];
         while self.now_ms < begun + CONVERGED_WITHIN_MS {
             self.step();
+            if self.now_ms.is_multiple_of(1_000) {
+                people::bring_back_what_is_waited_for(self);
+            }
             if self.now_ms.is_multiple_of(100) {
                 differences = self.group.differences(&self.hosts[..ADMINS]);
                 if differences.is_empty() {

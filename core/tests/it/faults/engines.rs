@@ -5,7 +5,8 @@ use super::run::Run;
 use kaa_core::domain::archive::{Claim, Marker, Ordinal};
 use kaa_core::domain::command::{Command, Outcome, Refusal, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
-use kaa_core::domain::ids::{ArchiveId, ContainerId, Millis, SessionNumber, StartId, Uid};
+use kaa_core::domain::gate::Start;
+use kaa_core::domain::ids::{ArchiveId, ContainerId, DatabaseName, Millis, SessionNumber, StartId, Uid};
 use kaa_core::domain::process::{
     About, DurableState, EngineKind, EngineState, ExitReason, Identity, Process, Registration, SessionState,
 };
@@ -22,7 +23,10 @@ pub struct Engine {
     pub nonce: u64,
     started: u64,
     connection: u64,
+    /// Its wrapper runs.
     pub alive: bool,
+    /// Its wrapper has started the engine, and it serves.
+    pub runs: bool,
     /// Its pod was deleted and it runs on.
     pub zombie: bool,
     before: Option<Ended>,
@@ -39,6 +43,11 @@ pub struct Volume {
 impl Run {
     /// Has the kubelet do what the last change asks for.
     pub fn follow_kubernetes(&mut self) {
+        let stopping = self.kubernetes.effects.iter().filter_map(|effect| match effect {
+            Effect::Ends(pod, Death::Graceful) => Some(pod.clone()),
+            _ => None,
+        });
+        stopping.collect::<Vec<_>>().iter().for_each(|pod| self.stops(pod));
         for effect in std::mem::take(&mut self.kubernetes.effects) {
             match effect {
                 Effect::Begins(pod) => self.begin(&pod),
@@ -79,6 +88,7 @@ impl Run {
             started: 0,
             connection: 0,
             alive: false,
+            runs: false,
             zombie: false,
             before: None,
         };
@@ -120,17 +130,27 @@ impl Run {
         Some((process.id, process.session.number))
     }
 
+    /// An engine is told to stop, and its wrapper says so.
+    fn stops(&mut self, pod: &Uid) {
+        let Some(engine) = self.engines.get(pod).filter(|engine| engine.alive && engine.runs).cloned() else { return };
+        if let Some((process, session)) = self.live_process_of(&engine) {
+            let engine = EngineState::ShuttingDown;
+            self.propose(Role::Agent, Command::ReportState { process, session, engine, pid: 7 });
+        }
+    }
+
     /// A container ends; whether its wrapper can say so is another matter.
     pub fn end_container(&mut self, pod: &Uid, said: bool, shown: bool) {
         let Some(engine) = self.engines.get(pod).filter(|engine| engine.alive && !engine.zombie).cloned() else {
             return;
         };
         if said && let Some((process, session)) = self.live_process_of(&engine) {
+            self.stops(pod);
             let reason = ExitReason::Graceful;
             self.propose(Role::Agent, Command::ReportExit { process, session, exit_code: Some(0), reason });
         }
         if let Some(engine) = self.engines.get_mut(pod) {
-            engine.alive = false;
+            (engine.alive, engine.runs) = (false, false);
             engine.before = Some(Ended { id: engine.container.clone(), exit_code: Some(0) });
         }
         if shown {
@@ -188,24 +208,53 @@ impl Run {
             self.start_container(pod, true);
             return;
         }
-        if let Some(claim) = &engine.claim {
+        if let Some(claim) = engine.claim.as_ref().filter(|_| !engine.runs) {
             let history = self.volumes.entry(claim.uid.clone()).or_default().history;
-            if self.domain.processes[&process].history.is_none() {
-                self.propose(Role::Agent, Command::ReportHistory { process, session, history });
+            let said = if self.tells_history { history } else { 0 };
+            if self.domain.processes[&process].history.is_none() || self.domain.lacks_history(process) {
+                self.propose(Role::Agent, Command::ReportHistory { process, session, history: said });
             }
         }
-        if self.domain.processes[&process].durable == DurableState::Requested {
-            if self.domain.may_start(process).is_err() {
+        if !engine.runs {
+            let Ok(start) = self.domain.may_start(process) else { return };
+            let database = &self.domain.processes[&process].database;
+            if start == Start::Join && engine.claim.is_some() && self.running_on(database).is_empty() {
+                // The one that it was to join has ended meanwhile.
+                self.end_container(pod, true, true);
+                self.start_container(pod, true);
                 return;
             }
             self.judge_start(&engine, process);
+            self.engines.entry(pod.clone()).and_modify(|engine| engine.runs = true);
+        }
+        if self.domain.processes[&process].durable == DurableState::Requested {
             self.propose(Role::Agent, Command::ReportState { process, session, engine: EngineState::Running, pid: 7 });
         }
-        self.ran.insert(engine.pod_uid.clone());
-        let clock = self.clock;
-        if let Some(claim) = &engine.claim {
-            self.volumes.entry(claim.uid.clone()).or_default().history = clock;
+        if self.domain.owed_proof(process).is_some() {
+            let as_of = self.domain.index;
+            self.propose(Role::Agent, Command::ConfirmRunning { process, session, as_of });
         }
+        self.ran.insert(engine.pod_uid.clone());
+        self.commit(&self.domain.processes[&process].database.clone());
+    }
+
+    /// A client's change, which every storage manager of the database that runs takes part in.
+    fn commit(&mut self, database: &DatabaseName) {
+        let clock = self.clock;
+        for claim in self.running_on(database) {
+            self.volumes.entry(claim).or_default().history = clock;
+        }
+    }
+
+    /// The claims of the storage managers of a database that run.
+    pub fn running_on(&self, database: &DatabaseName) -> Vec<Uid> {
+        let of_it = |engine: &&Engine| {
+            // Whoever deletes a pod by force says that its engine has ended: what it does from then on is lost.
+            let gone = engine.zombie && self.process_of(engine).is_none();
+            let claim = engine.claim.as_ref().filter(|_| engine.alive && engine.runs && !gone);
+            claim.is_some_and(|claim| self.database_of(&claim.name) == database.as_str())
+        };
+        self.engines.values().filter(of_it).filter_map(|engine| Some(engine.claim.as_ref()?.uid.clone())).collect()
     }
 
     fn connect(&mut self, engine: &Engine) {
@@ -237,7 +286,12 @@ impl Run {
         let marker = volume.and_then(|volume| volume.marker);
         let pod = self.kubernetes.is.pods.get(&engine.pod).filter(|_| !unread);
         let database = self.kubernetes.is.pods.get(&engine.pod).and_then(|pod| pod.database.clone());
-        Registration {
+        // Whose the pod is now, read with it.
+        let owner = pod.and_then(|pod| pod.owner.as_ref().zip(pod.ordinal()));
+        let owner =
+            owner.map(|(owner, ordinal)| Ordinal { stateful_set: owner.name.clone(), uid: owner.uid.clone(), ordinal });
+        let claim = engine.claim.clone().filter(|_| !unread).map(|claim| Claim { owner, ..claim });
+        let mut registration = Registration {
             database: database.unwrap_or_else(|| "demo".into()),
             kind: if engine.claim.is_some() { EngineKind::Sm } else { EngineKind::Te },
             cluster: "c1".into(),
@@ -250,7 +304,7 @@ impl Run {
                 started: Millis(engine.started + 300),
             },
             known_as: self.process_of(engine).map(|process| process.id),
-            claim: engine.claim.clone().filter(|_| !unread),
+            claim,
             marker: marker.map(|archive| Marker { domain: "D1".into(), archive }),
             path: "/archive".to_owned(),
             server: "admin-0".into(),
@@ -260,6 +314,8 @@ impl Run {
                 read_at: Millis(self.clock),
                 facts: pod.facts().into_iter().chain(self.anchor.clone().map(|uid| Fact::AnchorIs { uid })).collect(),
             }),
-        }
+        };
+        self.kubernetes.is.read_claim_in_doubt(&self.domain, &mut registration);
+        registration
     }
 }

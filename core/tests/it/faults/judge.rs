@@ -11,7 +11,7 @@ use kaa_core::domain::command::{Command, Fence, Outcome};
 use kaa_core::domain::database::DatabaseState;
 use kaa_core::domain::ids::{ArchiveId, DatabaseName, StartId, Uid};
 use kaa_core::domain::invariants::{step_violations, violations};
-use kaa_core::domain::process::{EngineKind, ExitReason, Process, SessionState};
+use kaa_core::domain::process::{ExitReason, Process, SessionState};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Truth {
@@ -143,6 +143,7 @@ impl Run {
                 let due = match reason {
                     RemovalReason::ScaledDown => truth.unwanted(&claim),
                     RemovalReason::ClaimDeleted => !truth.has_claim(&claim.uid),
+                    RemovalReason::GivenUp => false,
                 };
                 check(due, "an archive was removed that is wanted");
                 check(!truth.holds(&claim, false), "an archive of a paused workload was removed");
@@ -193,24 +194,37 @@ impl Run {
         wants && all.all(|archive| archive.claim.as_ref().is_some_and(|claim| !named(claim)))
     }
 
-    /// An engine may start: at a cold start it has the newest data of all.
+    /// An engine starts: a database never starts on data that is older than data it last ran with, while an archive that holds
+    /// the newer data is known, its claim exists, and no operator gave it up.
     pub fn judge_start(&mut self, engine: &Engine, process: StartId) {
         let process = &self.domain.processes[&process];
-        let runs = self.domain.databases[&process.database].state == DatabaseState::Running;
-        // What a zombie has mounted is gone for everybody else, be it the newest.
-        if runs || engine.zombie {
+        let database = process.database.clone();
+        if !self.running_on(&database).is_empty() || engine.zombie {
             return;
         }
-        if process.kind == EngineKind::Te {
-            return self.violated(format!("the engine of {} started before any storage manager", engine.pod));
-        }
-        let history = |claim: &Claim| self.volumes.get(&claim.uid).map_or(0, |volume| volume.history);
-        let own = engine.claim.as_ref().map_or(0, history);
-        let have_run = self.domain.active_archives(&process.database).filter(|archive| archive.ever_ran);
-        let newest = have_run.filter_map(|archive| archive.claim.as_ref()).map(history).max();
-        if newest.is_some_and(|newest| newest > own) {
-            let (pod, newest) = (&engine.pod, newest.unwrap_or_default());
-            self.violated(format!("the engine of {pod} started at {own}, and there is newer data, of {newest}"));
+        let Some(own) = &engine.claim else { return };
+        let own = self.volumes.get(&own.uid).map_or(0, |volume| volume.history);
+        let claims = self.kubernetes.claim_uids();
+        let data = self.domain.archives.values().filter_map(|archive| {
+            let claim = archive.claim.as_ref().filter(|claim| claims.contains(&claim.uid))?;
+            let given_up = archive.removed.as_ref().is_some_and(|removal| removal.because == RemovalReason::GivenUp);
+            let history = self.volumes.get(&claim.uid).map_or(0, |volume| volume.history);
+            (archive.database == database && !given_up).then_some((history, archive.id))
+        });
+        // Of engines that cannot say how new their data is, those that are there and held cannot be told from each other.
+        let held = |archive: ArchiveId| {
+            let mut on_it = self.domain.processes.values().filter(|process| process.archive == Some(archive));
+            !self.tells_history && on_it.any(|process| process.history.is_some())
+        };
+        let data: Vec<(u64, ArchiveId)> = data.collect();
+        let of_held = data.iter().filter(|(_, archive)| held(*archive)).map(|(history, _)| *history).max();
+        let own = own.max(of_held.unwrap_or(0));
+        let newer = data.into_iter().filter(|(history, _)| *history > own);
+        if let Some((history, archive)) = newer.max() {
+            let pod = &engine.pod;
+            self.violated(format!(
+                "the engine of {pod} started at {own}, and archive {archive} holds newer data, of {history}"
+            ));
         }
     }
 }
@@ -268,6 +282,8 @@ impl Run {
                 wrong.push(format!("the engine of {} is not known", engine.pod));
             }
         }
+        wrong.extend(self.wrongly_kept());
+        wrong.extend(self.wrongly_held());
         let alive = self.alive();
         for process in self.domain.processes.values().filter(|process| process.cluster.as_str() == "c1") {
             if !alive.contains(&process.identity.nonce) {
@@ -275,6 +291,49 @@ impl Run {
             }
         }
         wrong.into_iter().for_each(|what| self.violated(what));
+    }
+
+    /// Where a storage manager runs, its archive holds what those hold that have ended: the unwanted ones of them go.
+    fn wrongly_kept(&self) -> Vec<String> {
+        let kept = self.domain.archives.values().filter(|archive| {
+            let claim = archive.claim.as_ref().filter(|_| archive.removed.is_none());
+            let idle = self.domain.process_on(archive.id).is_none();
+            let runs = !self.running_on(&archive.database).is_empty();
+            claim.is_some_and(|claim| idle && runs && !self.was_evicted(archive) && self.is_unwanted(claim))
+        });
+        kept.map(|archive| format!("archive {} is kept, unwanted, while its database runs", archive.id)).collect()
+    }
+
+    /// That an operator evicted the last process on an archive does not say that its engine has ended.
+    fn was_evicted(&self, archive: &Archive) -> bool {
+        self.domain.last_exit_on(archive.id).is_some_and(|exited| exited.reason == ExitReason::Evicted)
+    }
+
+    /// A database whose archives are all there starts.
+    fn wrongly_held(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (_, name) in SETS {
+            let name = DatabaseName::from(name);
+            let there = |archive: &Archive| self.domain.process_on(archive.id).is_some();
+            let data = |archive: &&Archive| archive.database == name && archive.ever_ran;
+            let held = self.engines.values().any(|engine| {
+                let process = self.process_of(engine).filter(|process| process.database == name);
+                engine.alive && engine.claim.is_some() && process.is_some()
+            });
+            if held && self.running_on(&name).is_empty() && self.domain.archives.values().filter(data).all(there) {
+                wrong.push(format!("database {name} does not start, and all its archives are there"));
+            }
+        }
+        wrong
+    }
+
+    /// The StatefulSet of an archive is there, and does not want it.
+    fn is_unwanted(&self, claim: &Claim) -> bool {
+        let set = claim.owner.as_ref().and_then(|owner| {
+            let set = self.kubernetes.is.sets.get(&owner.stateful_set).filter(|set| set.uid == owner.uid)?;
+            Some(set.wants(owner.ordinal))
+        });
+        set == Some(false)
     }
 
     /// Compares the end with that of a run without faults. Returns whether all could be compared.
@@ -286,8 +345,8 @@ impl Run {
         let unbound = |run: &Self| run.domain.archives.values().any(|archive| archive.claim.is_none());
         let mut all = otherwise.is_empty() && !unbound(self) && !unbound(reference);
         for (_, database) in SETS {
-            let kept = self.keeps_one_unwanted(database)
-                || reference.keeps_one_unwanted(database)
+            let kept = self.waits(database)
+                || reference.waits(database)
                 || otherwise.iter().any(|name| self.database_of(name) == database);
             all &= !kept;
             let names: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
@@ -335,23 +394,17 @@ impl Run {
         wrong
     }
 
-    fn database_of(&self, claim: &str) -> &'static str {
+    pub fn database_of(&self, claim: &str) -> &'static str {
         let of_it = |name: &str| claim.starts_with(&format!("archive-volume-{name}-"));
         SETS.iter().rev().find(|(name, _)| of_it(name)).map_or("", |(_, database)| database)
     }
 
-    /// Whether a database has archives and none that its StatefulSets want.
-    fn keeps_one_unwanted(&self, database: &str) -> bool {
+    /// Whether a database has archives and does not run: which of them it keeps, and what it waits for, depends on which of
+    /// its storage managers was heard last.
+    fn waits(&self, database: &str) -> bool {
         let name = database.into();
-        if self.domain.active_archives(&name).next().is_none() {
-            return false;
-        }
-        let wanted = |archive: &Archive| {
-            let owner = archive.claim.as_ref().and_then(|claim| claim.owner.as_ref());
-            let set = owner.and_then(|owner| self.kubernetes.is.sets.get(&owner.stateful_set));
-            owner.zip(set).is_some_and(|(owner, set)| set.uid == owner.uid && set.wants(owner.ordinal))
-        };
-        !self.domain.active_archives(&name).any(wanted)
+        let mut archives = self.domain.archives.values().filter(|archive| archive.database == name).peekable();
+        archives.peek().is_some() && (self.running_on(&name).is_empty() || archives.any(|it| self.was_evicted(it)))
     }
 
     /// Whether the StatefulSet that an archive is of is there to judge it.

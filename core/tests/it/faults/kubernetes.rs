@@ -65,6 +65,10 @@ pub enum Change {
         set: usize,
         replicas: u32,
     },
+    /// Deleted with its pods left behind, and created again: it adopts them.
+    RecreateSet {
+        set: usize,
+    },
     RenameDeployment,
     ScaleDeployment {
         replicas: u32,
@@ -178,6 +182,15 @@ impl Kubernetes {
             ..StatefulSet::default()
         };
         self.is.sets.insert(name.to_owned(), new);
+    }
+
+    pub fn recreate_set(&mut self, set: usize) {
+        let uid = self.uid('S');
+        let Some(set) = self.is.sets.get_mut(SETS[set].0) else { return };
+        let old = std::mem::replace(&mut set.uid, uid.clone());
+        for owner in self.is.pods.values_mut().filter_map(|pod| pod.owner.as_mut()).filter(|owner| owner.uid == old) {
+            owner.uid = uid.clone();
+        }
     }
 
     pub fn edit_set(&mut self, set: usize, edit: impl FnOnce(&mut StatefulSet)) {

@@ -47,6 +47,8 @@ pub struct Run {
     pub archives: BTreeSet<ArchiveId>,
     /// The claims of all pods that ever were, by pod UID.
     pub claim_of_pod: BTreeMap<Uid, Claim>,
+    /// Whether engines can say how new their data is; else all of them say 0.
+    pub tells_history: bool,
     /// How many commands changed anything.
     changes: u64,
     /// What the watches were told of last.
@@ -60,7 +62,9 @@ pub struct Run {
 impl Run {
     pub fn new(script: &Script, tells: bool) -> Self {
         let purge_delay_ms = u64::from(script.purge_delay_s) * 1000;
-        let mut run = Self { anchor: Some("A1".into()), purge_delay_ms, clock: 10_000, tells, ..Self::default() };
+        let tells_history = script.tells_history;
+        let mut run =
+            Self { anchor: Some("A1".into()), purge_delay_ms, clock: 10_000, tells, tells_history, ..Self::default() };
         let anchor = "A1".into();
         run.propose(Role::RaftLeader, Command::FoundDomain { domain: "D1".into(), name: "kaa".into(), anchor });
         run.leaders.resize_with(super::LEADERS, Leader::default);
@@ -269,6 +273,7 @@ impl Run {
             }
             Change::DeleteSet { set, claims, death } => kubernetes.delete_set(set, claims, death),
             Change::CreateSet { set, replicas } => kubernetes.create_set(set, replicas),
+            Change::RecreateSet { set } => kubernetes.recreate_set(set),
             Change::RenameDeployment => kubernetes.rename_deployment(),
             Change::ScaleDeployment { replicas } => {
                 let deployment = DEPLOYMENTS.iter().find(|name| kubernetes.is.deployments.contains_key(**name));

@@ -115,7 +115,7 @@ impl Opened {
     }
 
     pub async fn start(&self, id: u64) {
-        self.direct(id, directive::Action::Start(Start {})).await;
+        self.direct(id, directive::Action::Start(Start { join: false })).await;
     }
 
     pub async fn result_of(&mut self, id: u64) -> Result<(), String> {
@@ -175,8 +175,9 @@ impl Opened {
             loop {
                 let message = self.inbound.message().await?.ok_or_else(|| Status::cancelled("it is closed"))?;
                 let message = message.message.expect("a message says something");
-                if let from_engine::Message::Heartbeat(Heartbeat { sequence }) = message {
-                    self.say(to_engine::Message::Heartbeat(Heartbeat { sequence })).await;
+                if let from_engine::Message::Heartbeat(heartbeat) = message {
+                    let answer = Heartbeat { running: false, ..heartbeat };
+                    self.say(to_engine::Message::Heartbeat(answer)).await;
                 }
                 if let Some(found) = wanted(message) {
                     return Ok(found);

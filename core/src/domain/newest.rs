@@ -1,0 +1,156 @@
+//! Which archives may hold the newest data of a database.
+//!
+//! An archive that is present does not therefore hold the data: it may be new and empty, or its storage manager may have
+//! ended while another went on. Entries of the log are the only order that all servers share, so two of them bound what an
+//! archive holds:
+//!
+//! - `holds_to`: an engine on it is proven to have run, with all data of its database, at some time after this entry. The
+//!   domain let the engine start with that entry and the engine then reported that it runs; or the engine was asked after
+//!   that entry whether it still runs, and said so ([`Domain::owed_proof`]).
+//! - `written_to`: no engine has written to it after this entry, since the last one was known by then to have ended.
+//!
+//! One archive holds all that another holds if it holds everything up to the last entry at which the other was written to.
+//! Where neither is so, either may be the newest.
+//!
+//! Storage managers that stop together hold the same: an engine that was told to stop acknowledges no further commit. From
+//! the entry on with which the last of them said that it stops (`Database::stopping_since`) nothing is written, and one
+//! that ended gracefully holds everything up to there.
+
+use super::Domain;
+use super::archive::Archive;
+use super::gate::Start;
+use super::ids::{DatabaseName, StartId};
+use super::process::{DurableState, EngineKind, EngineState, ExitReason, Process, SessionState};
+
+impl Domain {
+    /// The archives of a database that hold data, as far as is known: removed ones too, but none whose claim is gone and
+    /// none that an operator gave up.
+    pub fn with_data<'a>(&'a self, database: &'a DatabaseName) -> impl Iterator<Item = &'a Archive> {
+        self.archives.values().filter(move |archive| archive.database == *database && archive.has_data())
+    }
+
+    /// Whether one archive provably holds everything that another of its database holds.
+    pub fn holds_all_of(&self, one: &Archive, other: &Archive) -> bool {
+        if !other.has_data() {
+            return true;
+        }
+        let written = self.process_on(other.id).is_some_and(Process::may_have_run);
+        !written && other.written_to.is_some_and(|last| last <= one.holds_to)
+    }
+
+    /// The archive that starts first among those whose storage managers have said how new their data is: none of them has
+    /// a higher history, and none with the same history provably holds more.
+    pub(super) fn newest_of<'a>(&self, reported: &[(&'a Archive, u64)]) -> Option<&'a Archive> {
+        let more = |one: &Archive, than: &Archive| self.holds_all_of(one, than) && !self.holds_all_of(than, one);
+        let newer = |(one, history): &(&Archive, u64), (than, least): &(&Archive, u64)| {
+            history > least || (history == least && more(one, than))
+        };
+        let newest = reported.iter().filter(|known| !reported.iter().any(|other| newer(other, known)));
+        newest.map(|(archive, _)| *archive).min_by_key(|archive| archive.place())
+    }
+
+    /// The entry as of which a storage manager has to prove that it still runs: for it to be known that its archive holds all
+    /// that others hold that have ended, or for one that has registered since to start. `None` if nothing depends on it.
+    pub fn owed_proof(&self, process: StartId) -> Option<u64> {
+        let process = self.processes.get(&process).filter(|process| is_running(process))?;
+        let archive = self.archives.get(&process.archive?)?;
+        let others = self.with_data(&archive.database).filter(|other| other.id != archive.id);
+        let ended = others.filter(|other| !self.process_on(other.id).is_some_and(Process::may_have_run));
+        let held = self.processes.values().filter(|other| {
+            other.database == process.database && other.kind == EngineKind::Sm && !other.may_have_run()
+        });
+        let since = ended.filter_map(|other| other.written_to).chain(held.map(|other| other.entry)).max();
+        since.filter(|since| *since > archive.holds_to)
+    }
+
+    /// Notes for which storage managers the gate has opened: from here on their engines may write.
+    pub(super) fn open_gates(&mut self) {
+        let held = |process: &&Process| process.kind == EngineKind::Sm && process.started.is_none();
+        let held: Vec<(StartId, DatabaseName)> =
+            self.processes.values().filter(held).map(|process| (process.id, process.database.clone())).collect();
+        for (id, database) in held {
+            let Ok(start) = self.may_start(id) else { continue };
+            if let Some(process) = self.processes.get_mut(&id) {
+                process.started = Some(self.index);
+                if start == Start::Join {
+                    process.history = None;
+                }
+            }
+            self.databases.entry(database).and_modify(|database| database.stopping_since = None);
+        }
+    }
+
+    /// Whether it matters how new a storage manager's data is, and nobody knows: its engine does not run, and may not start.
+    pub fn lacks_history(&self, process: StartId) -> bool {
+        let held = self.processes.get(&process).filter(|process| {
+            process.kind == EngineKind::Sm && process.durable == DurableState::Requested && process.history.is_none()
+        });
+        held.is_some() && self.may_start(process).is_err()
+    }
+
+    /// Notes that an engine has been seen to run at some time after an entry, with all data of its database.
+    pub(super) fn prove(&mut self, process: StartId, entry: u64) {
+        let archive = self.processes.get(&process).and_then(|process| process.archive);
+        if let Some(archive) = archive.and_then(|archive| self.archives.get_mut(&archive)) {
+            archive.holds_to = archive.holds_to.max(entry);
+        }
+    }
+
+    /// Notes up to where an archive was written to by a process that is gone.
+    pub(super) fn note_end_of_writing(&mut self, process: &Process, reason: &ExitReason) {
+        let Some(archive) = process.archive.filter(|_| process.may_have_run()) else { return };
+        let stopping = self.databases.get(&process.database).and_then(|database| database.stopping_since);
+        let stopping = stopping.filter(|_| process.engine == EngineState::ShuttingDown);
+        let index = self.index;
+        let Some(archive) = self.archives.get_mut(&archive) else { return };
+        // An operator's word takes a process out of the domain. It does not say that the engine has ended.
+        archive.written_to = (*reason != ExitReason::Evicted).then(|| stopping.unwrap_or(index));
+        if *reason == ExitReason::Graceful {
+            archive.holds_to = archive.holds_to.max(stopping.unwrap_or_default());
+        }
+    }
+
+    /// Notes since when all storage managers of a database that run are stopping. Only what an engine says begins it: that
+    /// one has ended says nothing of when the others began to stop.
+    pub(super) fn note_stopping(&mut self, name: &DatabaseName, said: bool) {
+        let of_it =
+            |process: &&Process| process.database == *name && process.kind == EngineKind::Sm && process.may_have_run();
+        let mut running = self.processes.values().filter(of_it).peekable();
+        if running.peek().is_none() {
+            return;
+        }
+        let all = running.all(|process| process.engine == EngineState::ShuttingDown);
+        let index = self.index;
+        let Some(database) = self.databases.get_mut(name) else { return };
+        database.stopping_since = match database.stopping_since {
+            Some(since) if all => Some(since),
+            None if all && said => Some(index),
+            _ => None,
+        };
+    }
+}
+
+/// Whether the process is known to run its engine, as of what its own session last said.
+pub(super) fn is_running(process: &Process) -> bool {
+    process.kind == EngineKind::Sm
+        && process.session.state == SessionState::Live
+        && (process.durable, process.engine) == (DurableState::Monitored, EngineState::Running)
+}
+
+impl Archive {
+    /// Whether there is data on it that somebody may want: an engine ran on it, its claim is not known to be gone, and no
+    /// operator gave it up.
+    pub fn has_data(&self) -> bool {
+        let lost = self.removed.as_ref().is_some_and(|removal| {
+            removal.because == super::archive::RemovalReason::GivenUp || removal.claim_gone_since().is_some()
+        });
+        self.ever_ran && !lost
+    }
+
+    /// Its place in an order of preference: the lowest ordinal, then the lowest id. An archive whose ordinal is not known
+    /// comes last.
+    pub fn place(&self) -> (u32, super::ids::ArchiveId) {
+        let owner = self.claim.as_ref().and_then(|claim| claim.owner.as_ref());
+        (owner.map_or(u32::MAX, |owner| owner.ordinal), self.id)
+    }
+}
