@@ -14,7 +14,7 @@ mod cluster;
 #[path = "../tests/it/domain/masks.rs"]
 mod masks;
 
-use cluster::{Cluster, Disturb};
+use cluster::{Cluster, Disturb, PERSON};
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
@@ -22,7 +22,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ServiceAccount};
 use kaa::proto::engine::engine_client::EngineClient;
 use kaa::proto::engine::from_engine::Message as From;
 use kaa::proto::engine::to_engine::Message as To;
-use kaa::proto::engine::{EngineState, Exit, FromEngine, Heartbeat, Kind, Register, State, ToEngine};
+use kaa::proto::engine::{Exit, FromEngine, Kind, Register, ToEngine};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher;
 use kube::{Api, Client};
@@ -37,7 +37,7 @@ use tonic::{Request, Streaming};
 const CHANGES: usize = 60;
 /// How many commits before the memory is looked at again.
 const COMMITS: usize = 10_000;
-/// How many engines make them.
+/// How many clients make them.
 const WRITERS: usize = 8;
 
 fn main() {
@@ -88,10 +88,6 @@ struct Played {
 impl Played {
     async fn say(&self, message: From) {
         self.say.send(FromEngine { message: Some(message) }).await.expect("the agent listens");
-    }
-
-    async fn state(&self, engine: EngineState) {
-        self.say(From::State(State { engine: engine.into(), pid: 1 })).await;
     }
 
     async fn exit(mut self) {
@@ -325,33 +321,20 @@ impl Bench {
         took
     }
 
-    /// Engines that change their state again and again: each change is one commit.
+    /// Clients that set a value again and again, each its own: each change is one commit.
     async fn commits(&self) {
-        let mut writers = Vec::new();
-        for n in 0..WRITERS {
-            let name = format!("bench-writer-{n}");
-            self.make::<Pod>(Self::pod(&name, None)).await;
-            writers.push(self.play(&name, Kind::Te).await);
-        }
         let began = Instant::now();
-        let writing = writers.into_iter().map(|mut engine| async move {
+        let writing = (0..WRITERS).map(async |writer| {
+            let url = format!("{}/api/1/kvstore/bench/{writer}", self.leader);
             for n in 0..COMMITS / WRITERS {
-                engine.state(if n % 2 == 0 { EngineState::Running } else { EngineState::Syncing }).await;
-                // The answer to a heartbeat comes once the state before it is committed.
-                engine.say(From::Heartbeat(Heartbeat { sequence: n as u64, ..Heartbeat::default() })).await;
-                loop {
-                    let answer = engine.hear.message().await.expect("an answer").and_then(|answer| answer.message);
-                    match answer.expect("the stream is up") {
-                        To::Heartbeat(_) => break,
-                        To::Directive(_) | To::Registered(_) | To::Refused(_) | To::ExitNoted(_) | To::Held(_) => {}
-                    }
-                }
+                let request = self.http.put(&url).json(&json!({"newValue": n.to_string()}));
+                let answer = request.basic_auth(PERSON.0, Some(PERSON.1)).send().await.expect("the agent answers");
+                assert!(answer.status().is_success(), "{}", answer.status());
             }
-            engine.exit().await;
         });
         futures::future::join_all(writing).await;
         let took = began.elapsed().as_secs_f64();
-        println!("{COMMITS} commits by {WRITERS} engines in {took:.1} s: {:.0} a second", COMMITS as f64 / took);
+        println!("{COMMITS} commits by {WRITERS} clients in {took:.1} s: {:.0} a second", COMMITS as f64 / took);
     }
 
     async fn memory(&self, when: &str) {

@@ -340,10 +340,10 @@ impl Domain {
         if process.session.state != SessionState::Live {
             return Err(Refusal::SessionLost { process: id, session });
         }
-        let held = process.started.is_none();
+        let (same, held) = (process.history == Some(history), process.started.is_none());
         // Once its engine may start, what is said may be outdated at once. If the gate has closed again meanwhile, its agent
         // says by this that the engine was not told to start.
-        if process.history == Some(history) || !(held || self.lacks_history(id)) {
+        if !self.lacks_history(id) && (same || !held) {
             return Ok(Outcome::Unchanged);
         }
         let process = self.in_session(id, session)?;

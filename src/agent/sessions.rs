@@ -466,6 +466,8 @@ fn refused(shared: &Shared, refusal: &Refusal) -> wire::Refused {
         refusal,
         Refusal::ForeignVolume(_)
             | Refusal::AnotherDatabase(_)
+            | Refusal::Copy { .. }
+            | Refusal::NoClaim(_)
             | Refusal::EarlierStart { .. }
             | Refusal::OutOfBounds(Excess::Long { .. } | Excess::NotALabel(_))
     );

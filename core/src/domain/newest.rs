@@ -80,12 +80,14 @@ impl Domain {
         }
     }
 
-    /// Whether it matters how new a storage manager's data is, and nobody knows: its engine does not run, and may not start.
+    /// Whether a storage manager has to say how new its data is: its engine may not start, and that is not known; or the engine
+    /// was let start for a moment, and whether it was is not known.
     pub fn lacks_history(&self, process: StartId) -> bool {
-        let held = self.processes.get(&process).filter(|process| {
-            process.kind == EngineKind::Sm && process.durable == DurableState::Requested && process.history.is_none()
+        let unknown = self.processes.get(&process).is_some_and(|process| {
+            let requested = process.kind == EngineKind::Sm && process.durable == DurableState::Requested;
+            requested && (process.history.is_none() || process.started.is_some())
         });
-        held.is_some() && self.may_start(process).is_err()
+        unknown && self.may_start(process).is_err()
     }
 
     /// Notes that an engine has been seen to run at some time after an entry, with all data of its database.
