@@ -107,7 +107,8 @@ impl Domain {
         let Some(archive) = self.archives.get_mut(&archive) else { return };
         // An operator's word takes a process out of the domain. It does not say that the engine has ended.
         archive.written_to = (*reason != ExitReason::Evicted).then(|| stopping.unwrap_or(index));
-        if *reason == ExitReason::Graceful {
+        // One that was told to stop before it ran may have had no data yet.
+        if *reason == ExitReason::Graceful && process.durable == DurableState::RequestedShutdown {
             archive.holds_to = archive.holds_to.max(stopping.unwrap_or_default());
         }
     }

@@ -49,6 +49,7 @@ cases! {
     database_deleted
     database_deleted_and_back
     database_of_two_clusters
+    evicted
     fencing
     first_light
     given_up
@@ -66,6 +67,7 @@ cases! {
     second_line
     server_removed
     silent
+    stopped_before_it_ran
     tombstones
     voters
     what_if_admin_servers

@@ -176,6 +176,16 @@ proptest! {
         run.line("lead admin-2");
         let told = forecast(&run.world, replicas);
         run.line(&format!("statefulset sm-demo replicas={replicas}"));
+        // Pods that are deleted together are told to stop together.
+        let live = |world: &World| {
+            let live = world.domain.processes.values().filter(|process| process.session.state == SessionState::Live);
+            live.map(|process| (process.id, process.identity.pod.clone())).collect::<Vec<_>>()
+        };
+        for (id, pod) in live(&run.world) {
+            if (replicas..3).any(|n| pod == format!("sm-demo-{n}")) && run.world.api.pods.contains_key(&pod) {
+                run.line(&format!("state {id} SHUTTING_DOWN"));
+            }
+        }
         for n in replicas..3 {
             let pod = format!("sm-demo-{n}");
             let Some(uid) = run.world.api.pods.get(&pod).map(|pod| pod.uid.clone()) else { continue };

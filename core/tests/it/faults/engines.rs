@@ -25,8 +25,10 @@ pub struct Engine {
     connection: u64,
     /// Its wrapper runs.
     pub alive: bool,
-    /// Its wrapper has started the engine, and it serves.
+    /// Its wrapper has started the engine.
     pub runs: bool,
+    /// The engine has the data of its database, and serves.
+    pub serves: bool,
     /// Its pod was deleted and it runs on.
     pub zombie: bool,
     before: Option<Ended>,
@@ -89,6 +91,7 @@ impl Run {
             connection: 0,
             alive: false,
             runs: false,
+            serves: false,
             zombie: false,
             before: None,
         };
@@ -150,7 +153,7 @@ impl Run {
             self.propose(Role::Agent, Command::ReportExit { process, session, exit_code: Some(0), reason });
         }
         if let Some(engine) = self.engines.get_mut(pod) {
-            (engine.alive, engine.runs) = (false, false);
+            (engine.alive, engine.runs, engine.serves) = (false, false, false);
             engine.before = Some(Ended { id: engine.container.clone(), exit_code: Some(0) });
         }
         if shown {
@@ -226,7 +229,11 @@ impl Run {
             }
             self.judge_start(&engine, process);
             self.engines.entry(pod.clone()).and_modify(|engine| engine.runs = true);
+            let engine = EngineState::Syncing;
+            self.propose(Role::Agent, Command::ReportState { process, session, engine, pid: 7 });
+            return;
         }
+        self.engines.entry(pod.clone()).and_modify(|engine| engine.serves = true);
         if self.domain.processes[&process].durable == DurableState::Requested {
             self.propose(Role::Agent, Command::ReportState { process, session, engine: EngineState::Running, pid: 7 });
         }
@@ -251,7 +258,7 @@ impl Run {
         let of_it = |engine: &&Engine| {
             // Whoever deletes a pod by force says that its engine has ended: what it does from then on is lost.
             let gone = engine.zombie && self.process_of(engine).is_none();
-            let claim = engine.claim.as_ref().filter(|_| engine.alive && engine.runs && !gone);
+            let claim = engine.claim.as_ref().filter(|_| engine.alive && engine.serves && !gone);
             claim.is_some_and(|claim| self.database_of(&claim.name) == database.as_str())
         };
         self.engines.values().filter(of_it).filter_map(|engine| Some(engine.claim.as_ref()?.uid.clone())).collect()
