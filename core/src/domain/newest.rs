@@ -35,7 +35,9 @@ impl Domain {
             return true;
         }
         let written = self.process_on(other.id).is_some_and(Process::may_have_run);
-        !written && other.written_to.is_some_and(|last| last <= one.holds_to)
+        // The volume may be a copy of the archive while nobody has read which claim the pod mounts.
+        let unread = one.claim.is_some() && self.process_on(one.id).is_some_and(|process| process.claim_unread);
+        !written && !unread && other.written_to.is_some_and(|last| last <= one.holds_to)
     }
 
     /// The archive that starts first among those whose storage managers have said how new their data is: none of them has

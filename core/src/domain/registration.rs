@@ -214,6 +214,10 @@ impl Domain {
         if archive.is_none_or(|archive| archive.claim.is_some() && !reads) {
             return self.refresh_owner(actor, id, claim);
         }
+        // Nobody has read whether the claim that is known is gone: the volume may be a copy.
+        if archive.is_some_and(|archive| self.moved_to(archive, asked).is_err()) {
+            return;
+        }
         let mut others = self.others_on(id, Some(claim));
         others.extend(self.replaced_by(&asked.cluster, claim));
         others.retain(|other| *other != id);
@@ -254,7 +258,7 @@ impl Domain {
                 if archive.database != asked.database {
                     return Err(Refusal::AnotherDatabase(archive.id));
                 }
-                self.moved(archive, asked)?;
+                self.moved_to(archive, asked)?;
                 for other in self.others_on(archive.id, asked.claim.as_ref()) {
                     self.free(other, before)?;
                 }
@@ -284,7 +288,11 @@ impl Domain {
     /// The claim that has to be read before a registration can be decided: the volume's marker names an archive that was
     /// on another claim. Of a claim in another namespace or cluster nothing can be read.
     pub fn claim_in_doubt(&self, asked: &Registration) -> Option<&Claim> {
-        let archive = self.archives.get(&asked.marker.as_ref()?.archive)?;
+        self.left_claim(self.archives.get(&asked.marker.as_ref()?.archive)?, asked)
+    }
+
+    /// The claim that an archive was on, if it is another one than the pod mounts.
+    fn left_claim<'a>(&self, archive: &'a Archive, asked: &Registration) -> Option<&'a Claim> {
         let (known, claim) = (archive.claim.as_ref()?, asked.claim.as_ref()?);
         let elsewhere = archive.cluster != asked.cluster || known.namespace != claim.namespace;
         // A name is one claim's at a time.
@@ -293,8 +301,8 @@ impl Domain {
 
     /// Whether an archive whose marker is on another claim than it was has moved there, and was not copied: its claim is
     /// gone.
-    fn moved(&self, archive: &Archive, asked: &Registration) -> Result<(), Refusal> {
-        let (Some(known), Some(claim)) = (self.claim_in_doubt(asked), &asked.claim) else { return Ok(()) };
+    fn moved_to(&self, archive: &Archive, asked: &Registration) -> Result<(), Refusal> {
+        let (Some(known), Some(claim)) = (self.left_claim(archive, asked), &asked.claim) else { return Ok(()) };
         let read = asked.evidence.as_ref();
         if read.is_some_and(|read| read.claim_with_uid_is_gone(&known.name, &known.uid)) {
             return Ok(());
