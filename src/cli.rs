@@ -114,6 +114,29 @@ struct Writing {
     pod_token_file: Option<PathBuf>,
 }
 
+/// Who asks for a change, and whom.
+#[derive(Clone, Debug, Args)]
+struct Asking {
+    #[command(flatten)]
+    writing: Writing,
+    #[command(flatten)]
+    agent: Agent,
+}
+
+impl Asking {
+    fn api(&self) -> Result<api::Api, api::Error> {
+        Ok(api::Api::new(&self.agent)?.by(&self.writing))
+    }
+}
+
+/// The reason of a change.
+#[derive(Clone, Debug, Args)]
+struct Reason {
+    /// Why, for whoever reads it later: it is kept in the audit trail
+    #[arg(long, value_name = "WHY")]
+    because: String,
+}
+
 /// How to print an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {

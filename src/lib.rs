@@ -14,6 +14,7 @@ pub mod http;
 pub mod kubernetes;
 pub mod metrics;
 pub mod net;
+mod pace;
 pub mod peers;
 pub mod raft;
 

@@ -6,6 +6,7 @@
 
 use super::Shared;
 use crate::config::BACKOFF;
+use crate::pace::Pace;
 use crate::proto::engine as wire;
 use kaa_core::domain::Domain;
 use kaa_core::domain::gate::{Held, Start};
@@ -31,37 +32,9 @@ const STATES_AT_ONCE: u32 = 16;
 /// One more follows after this.
 const STATE_PERIOD: Duration = Duration::from_secs(1);
 
-/// How often an engine may report its state: some times at once, then once in a while.
-#[derive(Debug)]
-pub struct Pace {
-    left: u32,
-    /// Since when one more has been coming.
-    since: Instant,
-}
-
-impl Pace {
-    /// All that there may be at once.
-    pub fn new(now: Instant) -> Self {
-        Self { left: STATES_AT_ONCE, since: now }
-    }
-
-    /// When the next report may be made.
-    pub fn next(&self) -> Instant {
-        if self.left > 0 { self.since } else { self.since + STATE_PERIOD }
-    }
-
-    /// Takes one, if there is one now.
-    pub fn take(&mut self, now: Instant) -> bool {
-        while self.left < STATES_AT_ONCE && self.since + STATE_PERIOD <= now {
-            (self.left, self.since) = (self.left + 1, self.since + STATE_PERIOD);
-        }
-        if self.left == STATES_AT_ONCE {
-            self.since = now;
-        }
-        let taken = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        taken
-    }
+/// How often an engine may report its state.
+pub fn state_pace() -> Pace {
+    Pace::new(STATES_AT_ONCE, STATE_PERIOD, Instant::now().into_std())
 }
 
 /// The streams that are up, by the random number that each carries into the domain.
@@ -83,6 +56,8 @@ struct Line {
     answers: Answers,
     /// Whether it was told to start.
     started: bool,
+    /// Whether it must not be told to start now.
+    held_back: bool,
     /// Why it was told that it may not start yet.
     held: Option<Held>,
     told: Option<Stop>,
@@ -115,13 +90,26 @@ impl Connected {
     /// Notes whose stream it is.
     pub fn registered(&self, connection: u64, process: StartId, answers: Answers) {
         if let Some(stream) = self.streams().get_mut(&connection) {
-            stream.line = Some(Line { process, answers, started: false, held: None, told: None, asked: 0 });
+            let line = Line { process, answers, started: false, held_back: false, held: None, told: None, asked: 0 };
+            stream.line = Some(line);
         }
     }
 
-    /// Whether the engine of a stream was told to start.
-    pub fn was_started(&self, connection: u64) -> bool {
-        self.streams().get(&connection).and_then(|stream| stream.line.as_ref()).is_some_and(|line| line.started)
+    /// Keeps the engine of a stream from being told to start until [`Self::release`]; false if it was told already.
+    pub fn hold_back(&self, connection: u64) -> bool {
+        let mut streams = self.streams();
+        let line = streams.get_mut(&connection).and_then(|stream| stream.line.as_mut());
+        line.is_some_and(|line| {
+            line.held_back = !line.started;
+            line.held_back
+        })
+    }
+
+    /// Lets the engine of a stream be told to start again.
+    pub fn release(&self, connection: u64) {
+        if let Some(line) = self.streams().get_mut(&connection).and_then(|stream| stream.line.as_mut()) {
+            line.held_back = false;
+        }
     }
 
     /// Notes that the engine has ended: there is nothing more to tell it.
@@ -173,7 +161,7 @@ impl Line {
 
     /// Says Start when the gate is open, and until then why it is not. A wrapper whose engine runs leaves it alone.
     fn tell_start(&mut self, domain: &Domain) {
-        if self.started {
+        if self.started || self.held_back {
             return;
         }
         match domain.may_start(self.process) {
@@ -380,18 +368,6 @@ mod tests {
         domain.tombstones.remove(&StartId(1));
         connected.tell(&domain);
         assert_eq!(engines.each_mut().map(told), [vec![0], vec![]]);
-    }
-
-    #[test]
-    fn states_are_reported_some_at_once_and_then_at_a_pace() {
-        let begin = Instant::now();
-        let mut pace = Pace::new(begin);
-        let taken = (0..100).filter(|_| pace.take(begin)).count();
-        assert_eq!((taken, pace.next()), (STATES_AT_ONCE as usize, begin + STATE_PERIOD));
-        let later = |quarters: u32| begin + STATE_PERIOD * quarters / 4;
-        assert_eq!((1..=40).filter(|quarter| pace.take(later(*quarter))).count(), 10);
-        let much_later = begin + 1000 * STATE_PERIOD;
-        assert_eq!((0..100).filter(|_| pace.take(much_later)).count(), STATES_AT_ONCE as usize);
     }
 
     #[test]

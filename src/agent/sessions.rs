@@ -4,9 +4,10 @@
 //! put right by one level-triggered sweep, so that a proposal that got lost, a stream that broke while the group had no
 //! leader, and this agent's own restart are all the same case: the domain has a live session here and there is no stream.
 
-use super::connected::{Answers, Pace};
+use super::connected::{Answers, state_pace};
 use super::{Door, Shared};
 use crate::config::{BACKOFF, ENGINE_QUEUE, ENGINE_SILENCE, IDENTIFY_TIMEOUT, MAX_ENGINES, SESSION_SWEEP};
+use crate::kubernetes::Kubernetes;
 use crate::kubernetes::evidence::{self, Unidentified, Wrapper};
 use crate::proto::engine as wire;
 use crate::proto::engine::engine_server::Engine;
@@ -22,7 +23,8 @@ use kaa_core::domain::ids::{ArchiveId, Millis, SessionNumber, StartId};
 use kaa_core::domain::process::{
     About, EngineKind, EngineState, ExitReason, Identity, Process, Registration, SessionState,
 };
-use std::collections::BTreeMap;
+use kaa_core::resync::plan::Need;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -223,12 +225,12 @@ async fn serve(
     send(answers, To::Registered(registered_message(shared, &registered))).await?;
     shared.connected.registered(entry.connection, registered.process, answers.clone());
     shared.raft.read(|domain| shared.connected.tell(domain));
-    let (mut history, mut pace, mut unsaid) = (None, Pace::new(Instant::now()), None);
+    let (mut history, mut pace, mut unsaid) = (None, state_pace(), None);
     loop {
         let message = tokio::select! {
             message = next(incoming) => message?,
             // What came too fast is reported when it may be: the last of it.
-            () = tokio::time::sleep_until(pace.next()), if unsaid.is_some() => unsaid.take().map(From::State),
+            () = tokio::time::sleep_until(pace.next().into()), if unsaid.is_some() => unsaid.take().map(From::State),
         };
         let Some(message) = message else { return Ok(()) };
         shared.connected.hear(entry.connection);
@@ -243,15 +245,15 @@ async fn serve(
         match message {
             From::Register(_) => return Err(Status::invalid_argument("Register comes once for each stream")),
             From::Heartbeat(heartbeat) => beat(shared, &registered, heartbeat, answers).await?,
-            From::State(state) if !pace.take(Instant::now()) => unsaid = Some(state),
+            From::State(state) if pace.take(Instant::now().into_std()).is_err() => unsaid = Some(state),
             From::State(state) => {
                 unsaid = None;
                 report_state(shared, &registered, &state).await?;
             }
             From::History(said) => {
                 history = Some(said.value);
-                if !shared.connected.was_started(entry.connection) && pace.take(Instant::now()) {
-                    report_history(shared, &registered, said.value).await?;
+                if pace.take(Instant::now().into_std()).is_ok() {
+                    report_history(shared, &registered, &entry, said.value).await?;
                 }
             }
             From::Result(result) if result.ok => {}
@@ -267,8 +269,8 @@ async fn serve(
             }
         }
         // The domain forgets it when the database runs, and one whose engine was not started meanwhile is asked no more.
-        if let Some(history) = history.filter(|_| is_missed(shared, &registered, entry.connection)) {
-            report_history(shared, &registered, history).await?;
+        if let Some(history) = history.filter(|_| is_missed(shared, &registered)) {
+            report_history(shared, &registered, &entry, history).await?;
         }
     }
 }
@@ -383,12 +385,22 @@ async fn registration(shared: &Shared, register: wire::Register) -> Result<Regis
         },
         evidence: read,
     };
-    let doubted = shared.raft.read(|domain| domain.claim_in_doubt(&registration).map(|claim| claim.name.clone()));
-    if let (Some(claim), Some(evidence)) = (doubted, &mut registration.evidence) {
-        // What cannot be read is not known: the domain then refuses, and the wrapper asks again.
-        evidence.facts.extend(evidence::claim(&kubernetes, &claim).await);
-    }
+    read_doubted(shared, &kubernetes, &mut registration).await;
     Ok(registration)
+}
+
+/// Reads the claim of the archive that a registration may have copied, if there is such a doubt.
+async fn read_doubted(shared: &Shared, kubernetes: &Kubernetes, registration: &mut Registration) {
+    let doubted = shared.raft.read(|domain| domain.claim_in_doubt(registration).map(|claim| claim.name.clone()));
+    let (Some(claim), Some(evidence)) = (doubted, &mut registration.evidence) else { return };
+    let need = BTreeSet::from([Need::Claim(claim)]);
+    for (_, read) in evidence::gather(kubernetes, &shared.config.anchor_name(), &need).await.answers {
+        match read {
+            Ok(facts) => evidence.facts.extend(facts),
+            // What cannot be read is not known: the domain then refuses, and the wrapper asks again.
+            Err(why) => warn!("{}: {why}", registration.identity.pod),
+        }
+    }
 }
 
 /// Whether the domain has given the session up, or has a later one, while its stream is up here: another agent may have
@@ -399,13 +411,9 @@ fn is_over(shared: &Shared, registered: &Registered) -> bool {
     shared.raft.read(|domain| domain.processes.get(&registered.process).is_some_and(over))
 }
 
-/// Whether the domain does not know how new the data is of a storage manager that was not told to start here.
-fn is_missed(shared: &Shared, registered: &Registered, connection: u64) -> bool {
-    let unknown = |domain: &Domain| {
-        let process = domain.processes.get(&registered.process);
-        process.is_some_and(|process| domain.lacks_history(process.id))
-    };
-    !shared.connected.was_started(connection) && shared.raft.read(unknown)
+/// Whether the domain does not know how new the data of a storage manager is.
+fn is_missed(shared: &Shared, registered: &Registered) -> bool {
+    shared.raft.read(|domain| domain.lacks_history(registered.process))
 }
 
 async fn report_state(shared: &Shared, registered: &Registered, state: &wire::State) -> Result<(), Status> {
@@ -419,9 +427,16 @@ async fn report_state(shared: &Shared, registered: &Registered, state: &wire::St
     report(shared, Command::ReportState { process, session, engine, pid: state.pid }).await
 }
 
-async fn report_history(shared: &Shared, registered: &Registered, history: u64) -> Result<(), Status> {
+/// Reports how new the data is of a storage manager that was not told to start. Nor is it until the report is through: by
+/// that the domain learns that its engine has not been started.
+async fn report_history(shared: &Shared, registered: &Registered, entry: &Entry, history: u64) -> Result<(), Status> {
+    if !shared.connected.hold_back(entry.connection) {
+        return Ok(());
+    }
     let (process, session) = (registered.process, registered.session);
-    report(shared, Command::ReportHistory { process, session, history }).await
+    let reported = report(shared, Command::ReportHistory { process, session, history }).await;
+    shared.connected.release(entry.connection);
+    reported
 }
 
 async fn report_exit(shared: &Shared, registered: &Registered, mut exit: wire::Exit) -> Result<(), Status> {

@@ -2,6 +2,7 @@
 //!
 //! Each address has attempts of its own, so that nobody locks out anybody else. An attempt that succeeds costs nothing.
 
+use crate::pace::Pace;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
@@ -18,54 +19,31 @@ const MOST_ADDRESSES: usize = 1024;
 
 /// Attempts of every address.
 #[derive(Debug, Default)]
-pub struct Throttle(Mutex<BTreeMap<Option<IpAddr>, Spent>>);
-
-/// Attempts that are not back yet.
-#[derive(Clone, Copy, Debug)]
-struct Spent {
-    number: u32,
-    since: Instant,
-}
-
-impl Spent {
-    fn at(self, now: Instant) -> Self {
-        let back = u32::try_from(now.duration_since(self.since).as_millis() / BACK.as_millis()).unwrap_or(u32::MAX);
-        match self.number.checked_sub(back) {
-            Some(number) if number > 0 => Self { number, since: self.since + BACK * back },
-            _ => Self { number: 0, since: now },
-        }
-    }
-}
+pub struct Throttle(Mutex<BTreeMap<Option<IpAddr>, Pace>>);
 
 impl Throttle {
     /// Spends an attempt, or says how long there is none. To be called before what is shown is looked at, so that many at
     /// once are no more than many one after another.
     pub fn attempt(&self, from: Option<IpAddr>, now: Instant) -> Result<(), Duration> {
-        let mut spent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut from = from.map(network);
-        if spent.len() >= MOST_ADDRESSES && !spent.contains_key(&from) {
-            spent.retain(|_, spent| spent.at(now).number > 0);
-            if spent.len() >= MOST_ADDRESSES {
+        if paces.len() >= MOST_ADDRESSES && !paces.contains_key(&from) {
+            paces.retain(|_, pace| !pace.is_whole(now));
+            if paces.len() >= MOST_ADDRESSES {
                 from = None;
             }
         }
-        let known = spent.entry(from).or_insert(Spent { number: 0, since: now });
-        *known = known.at(now);
-        if known.number >= BURST {
-            return Err(BACK.saturating_sub(now.duration_since(known.since)));
-        }
-        known.number += 1;
-        Ok(())
+        paces.entry(from).or_insert_with(|| Pace::new(BURST, BACK, now)).take(now)
     }
 
     /// Gives an attempt back: it succeeded, or its failure was not the caller's.
     pub fn refund(&self, from: Option<IpAddr>) {
-        let mut spent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let own = from.map(network);
         // One that is not told apart spent what those share.
-        let from = if spent.contains_key(&own) { own } else { None };
-        if let Some(spent) = spent.get_mut(&from) {
-            spent.number = spent.number.saturating_sub(1);
+        let from = if paces.contains_key(&own) { own } else { None };
+        if let Some(pace) = paces.get_mut(&from) {
+            pace.give_back();
         }
     }
 }

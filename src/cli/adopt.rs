@@ -1,7 +1,7 @@
 //! `kaa adopt`: a person's word that the domain belongs to this Kubernetes from now on.
 
-use super::api::{Api, Error};
-use super::{Agent, Writing};
+use super::api::Error;
+use super::{Asking, Reason};
 use crate::http::AdoptAnswer;
 use axum::http::Method;
 use clap::Args;
@@ -10,21 +10,18 @@ use serde_json::json;
 /// `kaa adopt`.
 #[derive(Debug, Args)]
 pub(super) struct Adopt {
-    /// Why, for whoever reads it later: it is kept in the audit trail
-    #[arg(long, value_name = "WHY")]
-    because: String,
     #[command(flatten)]
-    writing: Writing,
+    reason: Reason,
     #[command(flatten)]
-    agent: Agent,
+    asking: Asking,
 }
 
 impl Adopt {
     pub(super) async fn run(self) -> Result<String, Error> {
-        let api = Api::new(&self.agent)?.by(&self.writing);
+        let api = self.asking.api()?;
         let answer: AdoptAnswer =
-            api.change(Method::POST, &["kaa", "adopt"], Some(json!({"why": self.because}))).await?;
-        Ok(self.agent.print(&answer, text))
+            api.change(Method::POST, &["kaa", "adopt"], Some(json!({"why": self.reason.because}))).await?;
+        Ok(self.asking.agent.print(&answer, text))
     }
 }
 

@@ -1,7 +1,7 @@
 //! `kaa archive remove|purge` and `kaa process evict`: the ways out where something waits for what never comes.
 
-use super::api::{Api, Error};
-use super::{Agent, Writing};
+use super::api::Error;
+use super::{Asking, Reason};
 use clap::{Args, Subcommand};
 use kaa_core::domain::ids::{ArchiveId, StartId};
 use serde_json::Value;
@@ -21,13 +21,10 @@ pub(super) enum Archive {
 pub(super) struct Change {
     /// Its id
     archive: ArchiveId,
-    /// Why, for whoever reads it later: it is kept in the audit trail
-    #[arg(long, value_name = "WHY")]
-    because: String,
     #[command(flatten)]
-    writing: Writing,
+    reason: Reason,
     #[command(flatten)]
-    agent: Agent,
+    asking: Asking,
 }
 
 /// `kaa process`.
@@ -44,9 +41,7 @@ pub(super) struct Evict {
     /// Its start id
     process: StartId,
     #[command(flatten)]
-    writing: Writing,
-    #[command(flatten)]
-    agent: Agent,
+    asking: Asking,
 }
 
 impl Archive {
@@ -64,10 +59,10 @@ impl Archive {
             Self::Purge(change) => (change, "true", "purged"),
         };
         let id = change.archive.to_string();
-        let api = Api::new(&change.agent)?.by(&change.writing);
-        let query = [("purge", purge), ("why", change.because.as_str())];
+        let api = change.asking.api()?;
+        let query = [("purge", purge), ("why", change.reason.because.as_str())];
         let answer: Value = api.delete(&["archives", &id], &query).await?;
-        Ok(change.agent.print(&answer, |_| format!("Archive {id} is {done}.\n")))
+        Ok(change.asking.agent.print(&answer, |_| format!("Archive {id} is {done}.\n")))
     }
 }
 
@@ -82,8 +77,8 @@ impl Process {
     pub(super) async fn run(self) -> Result<String, Error> {
         let Self::Evict(evict) = self;
         let id = evict.process.to_string();
-        let api = Api::new(&evict.agent)?.by(&evict.writing);
+        let api = evict.asking.api()?;
         let answer: Value = api.delete(&["processes", &id], &[("evict", "true")]).await?;
-        Ok(evict.agent.print(&answer, |_| format!("Process {id} is evicted.\n")))
+        Ok(evict.asking.agent.print(&answer, |_| format!("Process {id} is evicted.\n")))
     }
 }

@@ -2,8 +2,8 @@
 
 mod file;
 
-use super::api::{self, Api};
-use super::{Agent, Format, Writing, prompt};
+use super::api;
+use super::{Asking, Format, prompt};
 use crate::http::{BroughtArchive, Document, MAX_DOCUMENT_BYTES, RestoreAnswer};
 use axum::http::Method;
 use clap::{Args, Subcommand};
@@ -40,9 +40,7 @@ pub(super) struct Save {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    writing: Writing,
-    #[command(flatten)]
-    agent: Agent,
+    asking: Asking,
 }
 
 /// `kaa domain snapshot restore`.
@@ -61,9 +59,7 @@ pub(super) struct Restore {
     #[arg(long, value_name = "ARCHIVE")]
     without: Vec<u64>,
     #[command(flatten)]
-    writing: Writing,
-    #[command(flatten)]
-    agent: Agent,
+    asking: Asking,
 }
 
 /// Why there is no snapshot, or nothing was restored.
@@ -100,7 +96,7 @@ impl Domain {
 impl Save {
     async fn run(self) -> Result<String, Error> {
         let target = Target::new(&self.file, self.force)?;
-        let api = Api::new(&self.agent)?.by(&self.writing).patient();
+        let api = self.asking.api()?.patient();
         let answer: Value = api.get(&["kaa", "snapshot"], &[]).await?;
         let text = api::raw(&answer);
         let length = answer.to_string().len();
@@ -135,7 +131,7 @@ impl Restore {
         if length > MAX_DOCUMENT_BYTES {
             return Err(Error::TooLarge(length));
         }
-        let api = Api::new(&self.agent)?.by(&self.writing).patient();
+        let api = self.asking.api()?.patient();
         let ask = async |domain: Option<&str>| -> Result<RestoreAnswer, api::Error> {
             let word = json!({
                 "domain": domain, "document": document, "without": self.without, "dryRun": domain.is_none()
@@ -144,7 +140,7 @@ impl Restore {
         };
         let shown = ask(None).await?;
         if self.dry_run {
-            return Ok(self.agent.print(&shown, text));
+            return Ok(self.asking.agent.print(&shown, text));
         }
         if let (Some(why), false) = (&shown.refusal, shown.restored) {
             return Err(api::Error::Refused(why.clone()).into());
@@ -152,10 +148,10 @@ impl Restore {
         if !self.yes {
             let question = "To have the domain begin with that";
             prompt::confirm(&text(&shown), question, &shown.name, typed)?;
-        } else if self.agent.output == Format::Text {
+        } else if self.asking.agent.output == Format::Text {
             prompt::tell(&text(&shown))?;
         }
-        Ok(self.agent.print(&ask(Some(&shown.name)).await?, done))
+        Ok(self.asking.agent.print(&ask(Some(&shown.name)).await?, done))
     }
 }
 

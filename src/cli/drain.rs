@@ -1,7 +1,7 @@
 //! `kaa drain`: a server gets ready to end.
 
-use super::api::{Api, Error};
-use super::{Agent, Writing};
+use super::Asking;
+use super::api::Error;
 use crate::http::DrainAnswer;
 use axum::http::Method;
 use clap::Args;
@@ -10,16 +10,14 @@ use clap::Args;
 #[derive(Debug, Args)]
 pub(super) struct Drain {
     #[command(flatten)]
-    writing: Writing,
-    #[command(flatten)]
-    agent: Agent,
+    asking: Asking,
 }
 
 impl Drain {
     pub(super) async fn run(self) -> Result<String, Error> {
-        let api = Api::new(&self.agent)?.by(&self.writing).patient();
+        let api = self.asking.api()?.patient();
         let answer: DrainAnswer = api.change(Method::POST, &["kaa", "drain"], None).await?;
-        Ok(self.agent.print(&answer, text))
+        Ok(self.asking.agent.print(&answer, text))
     }
 }
 

@@ -1,7 +1,7 @@
 //! `kaa pause` and `kaa resume`: the resync takes nothing away in between.
 
-use super::api::{Api, Error};
-use super::{Agent, Writing};
+use super::Asking;
+use super::api::Error;
 use crate::http::PauseAnswer;
 use axum::http::Method;
 use clap::Args;
@@ -14,34 +14,30 @@ pub(super) struct Pause {
     #[arg(long, value_name = "WHY")]
     because: String,
     #[command(flatten)]
-    writing: Writing,
-    #[command(flatten)]
-    agent: Agent,
+    asking: Asking,
 }
 
 /// `kaa resume`.
 #[derive(Debug, Args)]
 pub(super) struct Resume {
     #[command(flatten)]
-    writing: Writing,
-    #[command(flatten)]
-    agent: Agent,
+    asking: Asking,
 }
 
 impl Pause {
     pub(super) async fn run(self) -> Result<String, Error> {
-        let api = Api::new(&self.agent)?.by(&self.writing);
+        let api = self.asking.api()?;
         let answer: PauseAnswer =
             api.change(Method::PUT, &["kaa", "pause"], Some(json!({"why": self.because}))).await?;
-        Ok(self.agent.print(&answer, text))
+        Ok(self.asking.agent.print(&answer, text))
     }
 }
 
 impl Resume {
     pub(super) async fn run(self) -> Result<String, Error> {
-        let api = Api::new(&self.agent)?.by(&self.writing);
+        let api = self.asking.api()?;
         let answer: PauseAnswer = api.change(Method::DELETE, &["kaa", "pause"], None).await?;
-        Ok(self.agent.print(&answer, text))
+        Ok(self.asking.agent.print(&answer, text))
     }
 }
 

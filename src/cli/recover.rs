@@ -1,7 +1,7 @@
 //! `kaa recover`: a person's word that the group may go on without what only others hold.
 
-use super::api::{Api, Error};
-use super::{Agent, Format, Writing, prompt};
+use super::api::Error;
+use super::{Asking, Format, prompt};
 use crate::http::{RecoverAnswer, RecoverServer, SetAside};
 use axum::http::Method;
 use clap::Args;
@@ -27,9 +27,7 @@ pub(super) struct Recover {
     #[arg(long, requires = "accept_data_loss")]
     yes: bool,
     #[command(flatten)]
-    writing: Writing,
-    #[command(flatten)]
-    agent: Agent,
+    asking: Asking,
 }
 
 /// One that is no place is refused before anybody is asked.
@@ -44,19 +42,19 @@ impl Recover {
 
     /// The same; `typed` is what the person types who is asked.
     pub(super) async fn asking(self, typed: impl FnOnce() -> std::io::Result<String>) -> Result<String, Error> {
-        let api = Api::new(&self.agent)?.by(&self.writing).patient();
+        let api = self.asking.api()?.patient();
         let from = self.from_set_aside.as_deref();
         let named: Vec<_> = from.map(|place| ("fromSetAside", place)).into_iter().collect();
         let shown: RecoverAnswer = api.get(&["kaa", "recover"], &named).await?;
         if self.dry_run {
-            return Ok(self.agent.print(&shown, text));
+            return Ok(self.asking.agent.print(&shown, text));
         }
         if let Some(why) = &shown.refusal {
             return Err(Error::Refused(why.clone()));
         }
         if !self.yes {
             prompt::confirm(&text(&shown), "To give that up for ever", &shown.name, typed)?;
-        } else if self.agent.output == Format::Text {
+        } else if self.asking.agent.output == Format::Text {
             prompt::tell(&text(&shown))?;
         }
         let mut word = json!({"acceptDataLoss": true, "domain": shown.name});
@@ -64,7 +62,7 @@ impl Recover {
             word["fromSetAside"] = json!(place);
         }
         let done: RecoverAnswer = api.change(Method::POST, &["kaa", "recover"], Some(word)).await?;
-        Ok(self.agent.print(&done, begun))
+        Ok(self.asking.agent.print(&done, begun))
     }
 }
 

@@ -7,10 +7,10 @@ const FILE_LINES: usize = 500;
 /// A function that is longer does more than one thing.
 const FUNCTION_LINES: usize = 70;
 
-/// Each module may name those to the left of it. `metrics`, `clock`, `failpoints`, `net`, `proto` and `certificates` may be
-/// named by all.
+/// Each module may name those to the left of it. `metrics`, `clock`, `failpoints`, `net`, `pace`, `proto` and `certificates`
+/// may be named by all.
 const LAYERS: [&[&str]; 7] = [
-    &["clock", "failpoints", "net", "proto", "metrics", "certificates"],
+    &["clock", "failpoints", "net", "pace", "proto", "metrics", "certificates"],
     &["raft", "kubernetes", "engine"],
     &["auth", "http"],
     &["config", "peers", "agent"],
