@@ -267,12 +267,13 @@ impl Domain {
     }
 
     fn lose_session(&mut self, actor: &Actor, id: StartId, session: SessionNumber, why: &str) -> Applied {
-        let now = self.time;
+        let (now, index) = (self.time, self.index);
         let process = self.in_session(id, session)?;
         if let SessionState::Lost(_) = process.session.state {
             return Ok(Outcome::Unchanged);
         }
         process.session.state = SessionState::Lost(now);
+        process.interrupted = Some(index);
         let server = process.session.server.clone();
         self.note(actor, [Subject::Process(id)], format!("session {session} with {server} lost: {why}"), None);
         Ok(Outcome::Changed)
@@ -315,23 +316,6 @@ impl Domain {
         }
         self.note_stopping(&database, true);
         self.refresh_database(actor, &database);
-        Ok(Outcome::Changed)
-    }
-
-    /// Notes that an engine still ran after entry `as_of`, if whether it did decides anything.
-    fn confirm_running(&mut self, actor: &Actor, id: StartId, session: SessionNumber, as_of: u64) -> Applied {
-        let process = self.in_session(id, session)?;
-        if process.session.state != SessionState::Live {
-            return Err(Refusal::SessionLost { process: id, session });
-        }
-        let entry = as_of.min(self.index);
-        if self.owed_proof(id).is_none_or(|owed| entry < owed) {
-            return Ok(Outcome::Unchanged);
-        }
-        self.prove(id, entry);
-        let archive = self.processes.get(&id).and_then(|process| process.archive).map(Subject::Archive);
-        let subjects = [Subject::Process(id)].into_iter().chain(archive);
-        self.note(actor, subjects, format!("its engine still ran after entry {entry}"), None);
         Ok(Outcome::Changed)
     }
 

@@ -274,9 +274,15 @@ fn is_of(finding: &Finding, stateful_set: &str) -> bool {
     }
 }
 
-/// Whether a command keeps what was read. A StatefulSet that was read only for what it holds back proves nothing.
+/// Whether a command keeps what was read. A StatefulSet that was read only for what it holds back proves nothing, nor does the
+/// claim of another archive.
 fn bears_on(proposal: &Proposal, fact: &Fact) -> bool {
     match fact {
+        Fact::ClaimIs { name, .. } => matches!(
+            proposal,
+            Proposal::RemoveArchive { claim, .. } | Proposal::NoteClaimGone { claim, .. } | Proposal::PurgeArchive { claim, .. }
+                if claim.name == *name
+        ),
         Fact::PurgeHeld { .. } | Fact::WorkloadPaused { .. } => false,
         Fact::PodOwnedBy { .. } => matches!(proposal, Proposal::LearnOwner { .. }),
         Fact::StatefulSetIs { .. } => {

@@ -5,7 +5,7 @@
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::io;
@@ -63,6 +63,13 @@ pub(super) fn adopt_orphans() {
     if let Err(error) = nix::sys::prctl::set_child_subreaper(true) {
         tracing::warn!(%error, "orphaned processes will not be reaped, unless this is process 1");
     }
+}
+
+/// Whether a child still runs. It may have ended before the task that supervises has heard of it.
+pub(super) fn lives(pid: u32) -> bool {
+    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    let pid = Pid::from_raw(pid.cast_signed());
+    pid.as_raw() > 0 && waitid(Id::Pid(pid), look) == Ok(WaitStatus::StillAlive)
 }
 
 /// Takes note of every process that has ended; gives the child's end if it is among them.

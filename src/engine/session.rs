@@ -3,6 +3,7 @@
 //! What is said to agents is a level, not a sequence of events: the [`Report`] of the moment, told whenever it changes
 //! and again after every registration. What agents say is passed on as [`Told`]. Nothing here decides about the engine.
 
+use super::child;
 use super::config::Dial;
 use super::dial::{self, Target};
 use crate::proto::engine::{
@@ -284,7 +285,8 @@ impl Session {
 
     /// A sign of life, and whether the engine runs: as it is now, so after entry `applied` was heard of.
     fn heartbeat(&self, sequence: u64, applied: u64) -> from_engine::Message {
-        let running = self.report.borrow().state.engine() == EngineState::Running;
+        let state = self.report.borrow().state;
+        let running = state.engine() == EngineState::Running && child::lives(state.pid);
         from_engine::Message::Heartbeat(Heartbeat { sequence, applied, running, asks: false })
     }
 

@@ -306,8 +306,9 @@ impl Supervisor {
             Phase::Waiting => self.end(0, Exit { code: None, graceful: true, reason: String::new() }),
             Phase::Running { child, .. } => {
                 let child = *child;
-                self.say(EngineState::ShuttingDown);
+                // The domain takes an engine that stops for one that was told to: it acknowledges no further commit.
                 child.signal(Signal::SIGTERM);
+                self.say(EngineState::ShuttingDown);
                 self.phase = Phase::Stopping { child, kill_at: Some(kill_at) };
             }
             // Told again: whoever has less patience prevails.

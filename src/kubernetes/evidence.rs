@@ -47,7 +47,7 @@ pub async fn gather(kubernetes: &Kubernetes, anchor: &str, needs: &BTreeSet<Need
     .await;
     let mut readings = Readings::default();
     readings.answers.extend(answers(claims, Need::Claim, |name, claim| match claim {
-        Some(_) => Vec::new(),
+        Some(claim) => claim_is(name, claim).into_iter().collect(),
         None => vec![Fact::ClaimAbsent { name: name.to_owned() }],
     }));
     readings.answers.extend(answers(pods, Need::Pod, |name, pod| match pod {
@@ -74,6 +74,10 @@ pub async fn gather(kubernetes: &Kubernetes, anchor: &str, needs: &BTreeSet<Need
     }
     readings.at = crate::clock::now();
     readings
+}
+
+fn claim_is(name: &str, claim: core::PersistentVolumeClaim) -> Option<Fact> {
+    Some(Fact::ClaimIs { name: name.to_owned(), uid: Uid::new(claim.metadata.uid?) })
 }
 
 /// Whether anything wants a database, by complete lists of all that may: there is no name to ask for.
@@ -152,18 +156,6 @@ where
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page = page.continue_token(&token),
             None => return Ok(objects),
-        }
-    }
-}
-
-/// Whether a claim exists, and which; nothing if it cannot be read.
-pub async fn claim(kubernetes: &Kubernetes, name: &str) -> Option<Fact> {
-    match kubernetes.read::<core::PersistentVolumeClaim>(name).await {
-        Ok(None) => Some(Fact::ClaimAbsent { name: name.to_owned() }),
-        Ok(Some(claim)) => Some(Fact::ClaimIs { name: name.to_owned(), uid: Uid::new(claim.metadata.uid?) }),
-        Err(error) => {
-            tracing::warn!("claim {name} could not be read: {error}");
-            None
         }
     }
 }
@@ -335,7 +327,10 @@ mod tests {
     #[tokio::test]
     async fn absence_is_a_404_that_names_the_object_and_its_kind() {
         assert_eq!(read_claim("absent").await, Ok(vec![Fact::ClaimAbsent { name: "absent".to_owned() }]));
-        assert_eq!(read_claim("present").await, Ok(vec![]));
+        assert_eq!(
+            read_claim("present").await,
+            Ok(vec![Fact::ClaimIs { name: "present".to_owned(), uid: "u1".into() }])
+        );
     }
 
     #[tokio::test]
@@ -392,7 +387,10 @@ mod tests {
         let needs: BTreeSet<Need> = (0..=MOST_SINGLE_READS).map(|i| Need::Claim(format!("c-{i}"))).collect();
         let readings = gather(&fake::kubernetes(router), "anchor", &needs).await;
         assert_eq!(readings.answers.len(), needs.len());
-        assert_eq!(readings.answers[&Need::Claim("c-1".into())], Ok(vec![]));
+        assert_eq!(
+            readings.answers[&Need::Claim("c-1".into())],
+            Ok(vec![Fact::ClaimIs { name: "c-1".into(), uid: "u".into() }])
+        );
         let absent = Fact::ClaimAbsent { name: "c-2".into() };
         assert_eq!(readings.answers[&Need::Claim("c-2".into())], Ok(vec![absent]));
     }

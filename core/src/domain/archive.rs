@@ -104,7 +104,7 @@ impl Watched {
         self.total_ms.saturating_add(more)
     }
 
-    /// Whether the leader of this epoch would begin anew to measure: another read it last, or the clock was set back since.
+    /// Whether the leader of this epoch has to restart the measurement: another leader read it last, or the clock was set back since.
     pub fn is_interrupted(&self, epoch: ResyncEpoch, at: Millis) -> bool {
         epoch != self.epoch || self.at.since(at) > WATCH_MOST_MS
     }

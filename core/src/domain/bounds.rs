@@ -1,9 +1,9 @@
 //! How much the domain holds at most. What it holds is in the memory of every agent, in the log and in every snapshot, so whatever
 //! an engine, a client or an operator can put into it has a bound here.
 //!
-//! What does not fit is refused where whoever proposes it can do something about it, and cut where it has to go in: that an
-//! engine has ended, say, whatever it says about it. Every string is looked at before anything is changed; the commands are taken
-//! apart field by field, so that a new one does not compile before it has its bound.
+//! A value that is too large is refused if the proposer can send a smaller one. It is truncated if the command must succeed:
+//! that an engine has ended is recorded, however long its reason is. Every string is checked before anything changes. The
+//! commands are matched field by field, so that a new command does not compile before it has its bound.
 
 use super::Domain;
 use super::archive::Ordinal;
@@ -47,7 +47,7 @@ pub struct Bounds {
     pub servers: usize,
     /// How many clusters.
     pub clusters: usize,
-    /// How many tombstones are kept beside the latest of each archive that there is.
+    /// How many tombstones are kept in addition to the latest one of each existing archive.
     pub tombstones: usize,
     /// How many records the audit trail has.
     pub records: usize,
@@ -170,7 +170,7 @@ pub fn cut(text: &mut String, most: usize) {
 impl Bounds {
     /// Cuts what has to go in, and says what of the rest does not fit. What is already there is not counted.
     pub(super) fn check(&self, actor: &Actor, command: &mut Command) -> Fits {
-        self.name("the name of whoever asks", &actor.name)?;
+        self.name("the actor's name", &actor.name)?;
         match command {
             Command::FoundDomain { domain, name, anchor } => {
                 self.names([("the domain's id", domain.as_str()), ("its name", name), ("its anchor", anchor.as_str())])

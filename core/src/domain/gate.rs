@@ -3,8 +3,8 @@
 //! A wrapper holds its child until this gate opens for it, and it is asked again with every entry. While a storage manager
 //! of the database is known to run it is open. At a cold start it opens for one storage manager only: every other archive
 //! with data that its own does not provably hold has reported its history, and its own has the highest, then the proof to
-//! hold more, then the lowest ordinal, then the lowest id. The others and the transaction engines follow when it runs.
-//! Where no archive has ever run there is nothing to wait for. Time opens nothing.
+//! hold more, then the latest proof, then the lowest ordinal, then the lowest id. The others and the transaction engines
+//! follow when it runs. Where no archive has data the first that asks goes first. Time opens nothing.
 //!
 //! A removed archive counts like any other: that its StatefulSet no longer wants it does not say that its data is old. Nor
 //! does a storage manager count that is silent: it may run, and it may have ended.
@@ -31,7 +31,7 @@ pub enum Held {
         /// Those among them that are removed, so that Kubernetes does not start them.
         removed: Vec<ArchiveId>,
     },
-    /// Another archive goes first.
+    /// Another archive goes first, and its engine does not run yet.
     First(ArchiveId),
     /// Storage managers of these archives stop, are silent and may run, or have not said that they still run.
     Unsure(Vec<ArchiveId>),
@@ -52,7 +52,9 @@ impl fmt::Display for Held {
                 write!(f, "; {} {are} removed and may hold newer data: scale the StatefulSet up", listed(removed))?;
                 f.write_str(" again, or give the data up with `kaa archive remove`")
             }
-            Self::First(archive) => write!(f, "cold start: archive {archive} has the newest data and goes first"),
+            Self::First(archive) => {
+                write!(f, "archive {archive} goes first: waiting for its storage manager to run or to end")
+            }
             Self::Unsure(archives) => {
                 write!(f, "waiting for word of the storage managers of {}: each has to be heard,", listed(archives))?;
                 f.write_str(" to be known to have ended, or to be evicted")
@@ -113,12 +115,10 @@ impl Domain {
 
     /// The archives whose storage managers may run or not: they have run, and are silent, stop, or were not asked yet.
     fn unsure(&self, process: &Process) -> Vec<ArchiveId> {
-        // One that has never said that it runs, on an archive on which none ever ran, has nothing that anybody wants.
-        let ever_ran = |archive: ArchiveId| self.archives.get(&archive).is_some_and(|archive| archive.ever_ran);
         let unsure = |other: &&Process| match other.session.state {
             _ if other.durable != DurableState::Requested => true,
             SessionState::Live => false,
-            SessionState::Lost(_) => other.started.is_some() && other.archive.is_some_and(ever_ran),
+            SessionState::Lost(_) => other.started.is_some(),
         };
         self.others_of(&process.database, process.id).filter(unsure).filter_map(|other| other.archive).collect()
     }
@@ -134,15 +134,15 @@ impl Domain {
         let Some(own) = process.archive.and_then(|archive| self.archives.get(&archive)) else {
             return Err(Held::Unknown);
         };
-        let data: Vec<&Archive> = self.with_data(&process.database).collect();
-        if data.is_empty() {
-            return Ok(());
-        }
         // It was let start, and is not known to run yet, or not to have been started after all.
         let mut starting = self.others_of(&process.database, process.id);
         let starting = starting.find(|other| other.started.is_some() && other.session.state == SessionState::Live);
         if let Some(archive) = starting.and_then(|other| other.archive) {
             return Err(Held::First(archive));
+        }
+        let data: Vec<&Archive> = self.with_data(&process.database).collect();
+        if data.is_empty() {
+            return Ok(());
         }
         let history = |archive: &Archive| self.process_on(archive.id).and_then(|process| process.history);
         // Of several archives that hold the same, one is enough; of two, the one that holds more.

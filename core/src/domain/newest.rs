@@ -16,11 +16,14 @@
 //! the entry on with which the last of them said that it stops (`Database::stopping_since`) nothing is written, and one
 //! that ended gracefully holds everything up to there.
 
-use super::Domain;
 use super::archive::Archive;
+use super::audit::Subject;
+use super::command::{Actor, Outcome, Refusal};
 use super::gate::Start;
-use super::ids::{DatabaseName, StartId};
+use super::ids::{DatabaseName, SessionNumber, StartId};
 use super::process::{DurableState, EngineKind, EngineState, ExitReason, Process, SessionState};
+use super::{Applied, Domain};
+use std::cmp::Reverse;
 
 impl Domain {
     /// The archives of a database that hold data, as far as is known: removed ones too, but none whose claim is gone and
@@ -41,27 +44,33 @@ impl Domain {
     }
 
     /// The archive that starts first among those whose storage managers have said how new their data is: none of them has
-    /// a higher history, and none with the same history provably holds more.
+    /// a higher history, and none with the same history provably holds more. Of
+    /// those that are left, the one that was proven last to hold everything.
     pub(super) fn newest_of<'a>(&self, reported: &[(&'a Archive, u64)]) -> Option<&'a Archive> {
         let more = |one: &Archive, than: &Archive| self.holds_all_of(one, than) && !self.holds_all_of(than, one);
         let newer = |(one, history): &(&Archive, u64), (than, least): &(&Archive, u64)| {
             history > least || (history == least && more(one, than))
         };
         let newest = reported.iter().filter(|known| !reported.iter().any(|other| newer(other, known)));
-        newest.map(|(archive, _)| *archive).min_by_key(|archive| archive.place())
+        newest.map(|(archive, _)| *archive).min_by_key(|archive| (Reverse(archive.holds_to), archive.place()))
     }
 
     /// The entry as of which a storage manager has to prove that it still runs: for it to be known that its archive holds all
-    /// that others hold that have ended, or for one that has registered since to start. `None` if nothing depends on it.
+    /// that others hold that have ended or are silent, for it to be known that it ran on after it was out of reach itself, or for
+    /// one that has registered since to start. `None` if nothing depends on it.
     pub fn owed_proof(&self, process: StartId) -> Option<u64> {
         let process = self.processes.get(&process).filter(|process| is_running(process))?;
         let archive = self.archives.get(&process.archive?)?;
         let others = self.with_data(&archive.database).filter(|other| other.id != archive.id);
-        let ended = others.filter(|other| !self.process_on(other.id).is_some_and(Process::may_have_run));
+        // One that is silent may have ended. The others may have gone on without it since its session was lost.
+        let left = others.filter_map(|other| match self.process_on(other.id).filter(|on_it| on_it.may_have_run()) {
+            Some(on_it) => on_it.interrupted,
+            None => other.written_to,
+        });
         let held = self.processes.values().filter(|other| {
             other.database == process.database && other.kind == EngineKind::Sm && !other.may_have_run()
         });
-        let since = ended.filter_map(|other| other.written_to).chain(held.map(|other| other.entry)).max();
+        let since = left.chain(held.map(|other| other.entry)).chain(process.interrupted).max();
         since.filter(|since| *since > archive.holds_to)
     }
 
@@ -72,11 +81,13 @@ impl Domain {
             self.processes.values().filter(held).map(|process| (process.id, process.database.clone())).collect();
         for (id, database) in held {
             let Ok(start) = self.may_start(id) else { continue };
-            if let Some(process) = self.processes.get_mut(&id) {
-                process.started = Some(self.index);
-                if start == Start::Join {
-                    process.history = None;
-                }
+            let Some(process) = self.processes.get_mut(&id) else { continue };
+            process.started = Some(self.index);
+            if start == Start::Join {
+                process.history = None;
+                // Joining replaces the data; one that dies meanwhile holds neither the old nor the new.
+                let archive = process.archive.and_then(|archive| self.archives.get_mut(&archive));
+                archive.into_iter().for_each(|archive| archive.holds_to = 0);
             }
             self.databases.entry(database).and_modify(|database| database.stopping_since = None);
         }
@@ -94,10 +105,35 @@ impl Domain {
 
     /// Notes that an engine has been seen to run at some time after an entry, with all data of its database.
     pub(super) fn prove(&mut self, process: StartId, entry: u64) {
-        let archive = self.processes.get(&process).and_then(|process| process.archive);
+        let Some(process) = self.processes.get_mut(&process) else { return };
+        process.interrupted = process.interrupted.filter(|since| entry < *since);
+        let archive = process.archive;
         if let Some(archive) = archive.and_then(|archive| self.archives.get_mut(&archive)) {
             archive.holds_to = archive.holds_to.max(entry);
         }
+    }
+
+    /// Notes that an engine still ran after entry `as_of`, if whether it did decides anything.
+    pub(super) fn confirm_running(
+        &mut self,
+        actor: &Actor,
+        id: StartId,
+        session: SessionNumber,
+        as_of: u64,
+    ) -> Applied {
+        let process = self.in_session(id, session)?;
+        if process.session.state != SessionState::Live {
+            return Err(Refusal::SessionLost { process: id, session });
+        }
+        let entry = as_of.min(self.index);
+        if self.owed_proof(id).is_none_or(|owed| entry < owed) {
+            return Ok(Outcome::Unchanged);
+        }
+        self.prove(id, entry);
+        let archive = self.processes.get(&id).and_then(|process| process.archive).map(Subject::Archive);
+        let subjects = [Subject::Process(id)].into_iter().chain(archive);
+        self.note(actor, subjects, format!("its engine still ran after entry {entry}"), None);
+        Ok(Outcome::Changed)
     }
 
     /// Notes up to where an archive was written to by a process that is gone.
@@ -107,10 +143,15 @@ impl Domain {
         let stopping = stopping.filter(|_| process.engine == EngineState::ShuttingDown);
         let index = self.index;
         let Some(archive) = self.archives.get_mut(&archive) else { return };
+        // What its agent reported says with which state it ended. Nobody heard the last of one that was found gone.
+        let reported = matches!(reason, ExitReason::Graceful | ExitReason::Exited(_) | ExitReason::Killed);
+        archive.ever_ran |= !reported || process.engine == EngineState::ShuttingDown;
         // An operator's word takes a process out of the domain. It does not say that the engine has ended.
         archive.written_to = (*reason != ExitReason::Evicted).then(|| stopping.unwrap_or(index));
-        // One that was told to stop before it ran may have had no data yet.
-        if *reason == ExitReason::Graceful && process.durable == DurableState::RequestedShutdown {
+        // One that was told to stop before it ran may have had no data yet. One that was out of reach may have ended long before
+        // it says so, while others went on.
+        let heard = process.durable == DurableState::RequestedShutdown && process.interrupted.is_none();
+        if *reason == ExitReason::Graceful && heard {
             archive.holds_to = archive.holds_to.max(stopping.unwrap_or_default());
         }
     }

@@ -172,7 +172,9 @@ pub enum Refusal {
         archive: ArchiveId,
     },
     /// A process is on the archive.
-    #[error("archive {archive} is in use by process {process}")]
+    #[error(
+        "archive {archive} is in use by process {process} (`kaa process evict {process}` if its engine has ended for certain)"
+    )]
     ArchiveInUse {
         /// The archive.
         archive: ArchiveId,

@@ -53,6 +53,10 @@ pub struct Process {
     /// Set while no agent has read which claim its pod mounts: the known claim of its archive may be another one.
     #[serde(default)]
     pub claim_unread: bool,
+    /// The log entry with which its session was lost, or taken up again; `None` once its engine has been seen to run after
+    /// that.
+    #[serde(default)]
+    pub interrupted: Option<u64>,
 }
 
 impl Process {

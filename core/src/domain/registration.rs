@@ -81,6 +81,7 @@ impl Domain {
             started: None,
             history: None,
             claim_unread: asked.kind == EngineKind::Sm && asked.claim.is_none(),
+            interrupted: None,
         };
         let mut subjects = vec![Subject::Process(id), Subject::Database(process.database.clone())];
         subjects.extend(archive.map(Subject::Archive));
@@ -181,6 +182,7 @@ impl Domain {
     /// Opens the next session of a process that has one, wherever it was.
     fn take_up(&mut self, actor: &Actor, id: StartId, asked: &Registration) -> Applied {
         self.learn_claim(actor, id, asked);
+        let index = self.index;
         let process = self.processes.get_mut(&id).ok_or(Refusal::UnknownProcess(id))?;
         let (node, archive) = (process.node, process.archive);
         let session = &mut process.session;
@@ -190,6 +192,7 @@ impl Domain {
             session.number = session.number.next();
             session.connection = asked.connection;
             session.state = SessionState::Live;
+            process.interrupted = process.interrupted.or(Some(index));
             let number = session.number;
             let what = if from == asked.server {
                 format!("session {number} with {from}")

@@ -60,6 +60,7 @@ cases! {
     newest
     no_claim
     orphaned_pods
+    out_of_reach
     people
     pod_gone
     restored

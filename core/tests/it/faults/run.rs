@@ -89,7 +89,7 @@ impl Run {
         let owner = Some(Ordinal { stateful_set: "sm".to_owned(), uid: "X1".into(), ordinal: 4 });
         let (namespace, name) = ("default".to_owned(), claim_name("sm", 4));
         let registration = Registration {
-            database: "demo".into(),
+            database: "far".into(),
             kind: EngineKind::Sm,
             cluster: "c2".into(),
             identity: Identity {
