@@ -33,6 +33,7 @@ pub struct Script {
     purge_delay_s: u8,
     another_cluster: bool,
     tells_history: bool,
+    few_tombstones: bool,
     steps: Vec<Step>,
 }
 
@@ -42,6 +43,10 @@ pub enum Step {
     Change(Change),
     Engines,
     Engine(usize),
+    /// An engine registers, and that is under way for long.
+    Delayed(usize),
+    /// A registration arrives that was sent some time ago, for the first time or again.
+    Late(usize),
     Notice,
     Watch {
         leader: usize,
@@ -107,6 +112,7 @@ fn change() -> impl Strategy<Value = Change> {
         8 => (set(), ordinal()).prop_map(|(set, ordinal)| Change::DeleteClaim { set, ordinal }),
         2 => (set(), death()).prop_map(|(set, death)| Change::Wipe { set, death }),
         3 => (set(), ordinal()).prop_map(|(set, ordinal)| Change::RestoreClaim { set, ordinal }),
+        2 => (set(), ordinal(), pod()).prop_map(|(set, ordinal, from)| Change::CopyClaim { set, ordinal, from }),
         4 => (pod(), yes(), yes()).prop_map(|(pod, said, shown)| Change::Restart { pod, said, shown }),
         2 => (pod(), yes()).prop_map(|(pod, said)| Change::Ends { pod, said }),
         2 => Just(Change::Shown),
@@ -153,6 +159,8 @@ fn step() -> impl Strategy<Value = Step> {
     let engines = prop_oneof![
         3 => Just(Step::Engines),
         2 => (0..8usize).prop_map(Step::Engine),
+        1 => (0..8usize).prop_map(Step::Delayed),
+        1 => (0..64usize).prop_map(Step::Late),
         2 => Just(Step::Notice),
     ];
     prop_oneof![6 => change().prop_map(Step::Change), 3 => engines, 6 => resync]
@@ -161,11 +169,13 @@ fn step() -> impl Strategy<Value = Step> {
 fn script() -> impl Strategy<Value = Script> {
     let delay = prop_oneof![4 => Just(0u8), 1 => Just(30u8), 1 => Just(250u8)];
     let another = prop_oneof![7 => Just(false), 1 => Just(true)];
-    (delay, another, any::<bool>(), prop::collection::vec(step(), 1..STEPS)).prop_map(
-        |(purge_delay_s, another_cluster, tells_history, steps)| Script {
+    let few = prop_oneof![3 => Just(false), 1 => Just(true)];
+    (delay, another, any::<bool>(), few, prop::collection::vec(step(), 1..STEPS)).prop_map(
+        |(purge_delay_s, another_cluster, tells_history, few_tombstones, steps)| Script {
             purge_delay_s,
             another_cluster,
             tells_history,
+            few_tombstones,
             steps,
         },
     )

@@ -11,6 +11,7 @@ use kaa_core::domain::process::{
     About, DurableState, EngineKind, EngineState, ExitReason, Identity, Process, Registration, SessionState,
 };
 use kaa_core::observed::objects::{Container, Ended};
+use std::collections::BTreeSet;
 
 /// An engine's container.
 #[derive(Clone, Debug)]
@@ -37,7 +38,7 @@ pub struct Engine {
 /// What is on the volume of a claim.
 #[derive(Clone, Debug, Default)]
 pub struct Volume {
-    marker: Option<ArchiveId>,
+    pub marker: Option<ArchiveId>,
     /// How new the data is.
     pub history: u64,
 }
@@ -61,6 +62,10 @@ impl Run {
                 Effect::Restored(name, uid) => {
                     let volume = self.last_volume.get(&name).cloned().unwrap_or_default();
                     self.volumes.insert(uid, volume);
+                }
+                Effect::Copied(from, to) => {
+                    let volume = self.volumes.get(&from).cloned().unwrap_or_default();
+                    self.volumes.insert(to, volume);
                 }
             }
         }
@@ -179,13 +184,13 @@ impl Run {
         self.engines.retain(|_, engine| !engine.zombie);
     }
 
-    /// Notes sessions as lost whose engine is dead.
+    /// Notes sessions as lost whose engine is dead, or has gone on to another one.
     pub fn notice_the_dead(&mut self) {
-        let alive = self.alive();
-        let dead =
-            self.domain.processes.values().filter(|process| {
-                process.session.state == SessionState::Live && !alive.contains(&process.identity.nonce)
-            });
+        let connections: BTreeSet<u64> =
+            self.engines.values().filter(|engine| engine.alive).map(|engine| engine.connection).collect();
+        let dead = self.domain.processes.values().filter(|process| {
+            process.session.state == SessionState::Live && !connections.contains(&process.session.connection)
+        });
         let dead: Vec<_> = dead.map(|process| (process.id, process.session.number)).collect();
         for (process, session) in dead {
             self.propose(Role::Agent, Command::LoseSession { process, session, why: "stream reset".to_owned() });
@@ -265,8 +270,8 @@ impl Run {
     }
 
     fn connect(&mut self, engine: &Engine) {
-        let unread = self.denied.contains(&Kind::Pods) || self.denied.contains(&Kind::Claims);
-        let registration = self.registration(engine, unread);
+        let unread = self.unread();
+        let registration = self.registration(engine);
         let outcome = self.propose(Role::Agent, Command::RegisterProcess(Box::new(registration)));
         match outcome {
             Outcome::Registered(registered) => {
@@ -276,7 +281,7 @@ impl Run {
                     self.volumes.entry(claim.uid.clone()).or_default().marker = Some(archive);
                 }
             }
-            Outcome::Refused(Refusal::Exited { .. }) => {
+            Outcome::Refused(Refusal::Exited { .. } | Refusal::Forgotten(_)) => {
                 self.end_container(&engine.pod_uid, false, true);
                 self.start_container(&engine.pod_uid, true);
             }
@@ -284,7 +289,28 @@ impl Run {
         }
     }
 
-    fn registration(&mut self, engine: &Engine, unread: bool) -> Registration {
+    /// Whether agents cannot read pods and claims.
+    fn unread(&self) -> bool {
+        self.denied.contains(&Kind::Pods) || self.denied.contains(&Kind::Claims)
+    }
+
+    /// A registration that was sent before arrives. Its engine does not hear the answer.
+    pub fn arrive_late(&mut self, number: usize) {
+        let sent = number.checked_rem(self.sent.len()).map(|number| self.sent[number].clone());
+        let Some(sent) = sent else { return };
+        let (before, nonce) = (self.domain.processes.clone(), sent.identity.nonce);
+        self.propose(Role::Agent, Command::RegisterProcess(Box::new(sent)));
+        let alive = self.alive();
+        let gone = before.into_values().filter(|process| !self.domain.processes.contains_key(&process.id));
+        let lives = |process: &Process| alive.contains(&process.identity.nonce) && !alive.contains(&nonce);
+        for process in gone.filter(lives).collect::<Vec<_>>() {
+            self.violated(format!("process {} lives and was ended by an earlier start that came late", process.id));
+        }
+    }
+
+    /// What an engine registers with now. It may arrive later, too.
+    pub fn registration(&mut self, engine: &Engine) -> Registration {
+        let unread = self.unread();
         self.nonces += 1;
         if let Some(engine) = self.engines.get_mut(&engine.pod_uid) {
             engine.connection = self.nonces;
@@ -323,6 +349,7 @@ impl Run {
             }),
         };
         self.kubernetes.is.read_claim_in_doubt(&self.domain, &mut registration);
+        self.sent.push(registration.clone());
         registration
     }
 }

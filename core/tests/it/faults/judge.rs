@@ -278,7 +278,7 @@ impl Run {
         }
         for engine in self.engines.values().filter(|engine| engine.claim.is_some()) {
             let live = |p: &Process| p.session.state == SessionState::Live;
-            if !self.process_of(engine).is_some_and(live) {
+            if !self.process_of(engine).is_some_and(live) && !self.has_a_copy(engine) {
                 wrong.push(format!("the engine of {} is not known", engine.pod));
             }
         }
@@ -286,11 +286,25 @@ impl Run {
         wrong.extend(self.wrongly_held());
         let alive = self.alive();
         for process in self.domain.processes.values().filter(|process| process.cluster.as_str() == "c1") {
-            if !alive.contains(&process.identity.nonce) {
+            // One whose container was never learned ends when the next start in its pod registers, which a copy does not.
+            let refused = self.engines.get(&process.identity.pod_uid).is_some_and(|engine| self.has_a_copy(engine));
+            if !alive.contains(&process.identity.nonce) && !refused {
                 wrong.push(format!("process {} is left and dead", process.id));
             }
         }
         wrong.into_iter().for_each(|what| self.violated(what));
+    }
+
+    /// The volume of an engine is marked as an archive that has another claim, which exists, or as another database's: it is a
+    /// copy, and its engine does not get in.
+    fn has_a_copy(&self, engine: &Engine) -> bool {
+        let Some(own) = &engine.claim else { return false };
+        let archive = self.volumes.get(&own.uid).and_then(|volume| self.domain.archives.get(&volume.marker?));
+        archive.is_some_and(|archive| {
+            let others = archive.claim.as_ref().filter(|claim| claim.uid != own.uid);
+            others.is_some_and(|claim| self.kubernetes.claim_uids().contains(&claim.uid))
+                || self.database_of(&own.name) != archive.database.as_str()
+        })
     }
 
     /// Where a storage manager runs, its archive holds what those hold that have ended: the unwanted ones of them go.

@@ -95,6 +95,12 @@ pub enum Change {
         set: usize,
         ordinal: u32,
     },
+    /// A claim is made of a copy of another one's volume, marker included.
+    CopyClaim {
+        set: usize,
+        ordinal: u32,
+        from: usize,
+    },
     /// A container ends, with or without a word, and the next one begins; its status may be shown later.
     Restart {
         pod: usize,
@@ -139,6 +145,8 @@ pub enum Effect {
     Ends(Uid, Death),
     /// The claim with this UID holds what the last one of its name held.
     Restored(String, Uid),
+    /// The volume of the first claim was copied to the second.
+    Copied(Uid, Uid),
     /// The claim is gone.
     Lost(String, Uid),
 }
@@ -240,17 +248,30 @@ impl Kubernetes {
         }
     }
 
-    pub fn create_claim(&mut self, set: usize, ordinal: u32, restored: bool) {
+    /// Makes a claim, unless there is one of this name.
+    pub fn create_claim(&mut self, set: usize, ordinal: u32) -> Option<Uid> {
         let name = claim_name(SETS[set].0, ordinal);
         if self.is.claims.contains_key(&name) {
-            return;
+            return None;
         }
         let uid = self.uid('C');
         let claim = Claim { name: name.clone(), uid: uid.clone(), deleting: false, database: Some(SETS[set].1.into()) };
-        if restored {
-            self.effects.push(Effect::Restored(name.clone(), uid));
-        }
         self.is.claims.insert(name, claim);
+        Some(uid)
+    }
+
+    pub fn restore_claim(&mut self, set: usize, ordinal: u32) {
+        if let Some(uid) = self.create_claim(set, ordinal) {
+            self.effects.push(Effect::Restored(claim_name(SETS[set].0, ordinal), uid));
+        }
+    }
+
+    pub fn copy_claim(&mut self, set: usize, ordinal: u32, from: usize) {
+        let from = from.checked_rem(self.is.claims.len()).and_then(|from| self.is.claims.values().nth(from));
+        let Some(from) = from.map(|claim| claim.uid.clone()) else { return };
+        if let Some(uid) = self.create_claim(set, ordinal) {
+            self.effects.push(Effect::Copied(from, uid));
+        }
     }
 
     /// What the StatefulSet and Deployment controllers do.
@@ -284,7 +305,7 @@ impl Kubernetes {
             if self.is.pods.contains_key(&name) || self.is.claims.get(&claim).is_some_and(|claim| claim.deleting) {
                 continue;
             }
-            self.create_claim(number, ordinal, false);
+            self.create_claim(number, ordinal);
             let owner = Owner { kind: "StatefulSet".to_owned(), name: set.name.clone(), uid: set.uid.clone() };
             self.create_pod(name, SETS[number].1, owner, Some(claim));
         }

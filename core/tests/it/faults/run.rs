@@ -8,6 +8,7 @@ use crate::script::Objects;
 use kaa_core::domain::Domain;
 use kaa_core::domain::archive::{Claim, Ordinal};
 use kaa_core::domain::audit::Audit;
+use kaa_core::domain::bounds::Bounds;
 use kaa_core::domain::command::{Actor, Command, Entry, Outcome, Request, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{ArchiveId, Millis, ResyncEpoch, SessionNumber, StartId, Uid};
@@ -32,6 +33,8 @@ pub struct Run {
     pub volumes: BTreeMap<Uid, Volume>,
     /// By the claim's name: what the last that is gone held.
     pub last_volume: BTreeMap<String, Volume>,
+    /// Registrations as they were sent: each may arrive at any time, and again.
+    pub sent: Vec<Registration>,
     pub leaders: Vec<Leader>,
     pub purge_delay_ms: u64,
     pub transitions: u64,
@@ -66,6 +69,9 @@ impl Run {
         let mut run =
             Self { anchor: Some("A1".into()), purge_delay_ms, clock: 10_000, tells, tells_history, ..Self::default() };
         let anchor = "A1".into();
+        if script.few_tombstones {
+            run.domain.bounds = Bounds { tombstones: 1, ..Bounds::DEFAULT };
+        }
         run.propose(Role::RaftLeader, Command::FoundDomain { domain: "D1".into(), name: "kaa".into(), anchor });
         run.leaders.resize_with(super::LEADERS, Leader::default);
         // One clock is right, one fast, one slow.
@@ -173,6 +179,11 @@ impl Run {
                 let pod = self.kubernetes.pod(number).map(|pod| pod.uid.clone());
                 pod.iter().for_each(|pod| self.act(pod));
             }
+            Step::Delayed(number) => {
+                let engine = self.kubernetes.pod(number).and_then(|pod| self.engines.get(&pod.uid)).cloned();
+                engine.filter(|engine| engine.alive).iter().for_each(|engine| drop(self.registration(engine)));
+            }
+            Step::Late(number) => self.arrive_late(number),
             Step::Notice => self.notice_the_dead(),
             Step::Watch { leader, kind, watch } => self.watch(leader, kind, watch),
             Step::See { leader } => self.see(leader),
@@ -283,7 +294,8 @@ impl Run {
             Change::Reconcile => kubernetes.reconcile(),
             Change::DeleteClaim { set, ordinal } => kubernetes.delete_claim(&claim_name(SETS[set].0, ordinal)),
             Change::Wipe { set, death } => kubernetes.wipe(set, death),
-            Change::RestoreClaim { set, ordinal } => kubernetes.create_claim(set, ordinal, true),
+            Change::RestoreClaim { set, ordinal } => kubernetes.restore_claim(set, ordinal),
+            Change::CopyClaim { set, ordinal, from } => kubernetes.copy_claim(set, ordinal, from),
             Change::Shown => {
                 for pod in self.engines.keys().cloned().collect::<Vec<_>>() {
                     self.show_status(&pod);
