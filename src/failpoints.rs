@@ -3,7 +3,7 @@
 //! They are compiled in with the feature `failpoints` only, which tests turn on for themselves; else [`pass`] is empty. An
 //! agent whose environment names a directory in `KAA_FAILPOINTS` has a script in each file of it. It ends itself at the
 //! point that the first line of a script names, and takes that line away, so that its next life goes on to the next one.
-//! A line `~POINT` is taken away without ending.
+//! A line `~POINT` is taken away without ending. At a line `=POINT` the agent stops itself, until it gets SIGCONT.
 //!
 //! It is SIGKILL itself, to the whole process, and not `abort`: that raises SIGABRT, which can be handled, runs the
 //! handler and may write a core, while other threads go on writing. A process that gets SIGKILL does not return from the
@@ -100,21 +100,21 @@ mod script {
     pub(super) fn pass(point: Point) {
         let scripts = SCRIPTS.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(directory) = scripts.as_deref() else { return };
-        let ends = take(directory, point).unwrap_or_else(|error| panic!("scripts in {}: {error}", directory.display()));
-        if ends {
-            kill(Pid::this(), Signal::SIGKILL).expect("a process may kill itself");
-            unreachable!("a process that was killed does not go on");
+        let signal =
+            take(directory, point).unwrap_or_else(|error| panic!("scripts in {}: {error}", directory.display()));
+        if let Some(signal) = signal {
+            kill(Pid::this(), signal).expect("a process may signal itself");
         }
     }
 
-    /// Takes the first line of each script away that names the point. Tells whether the process is to end there.
-    fn take(directory: &Path, point: Point) -> std::io::Result<bool> {
+    /// Takes the first line of each script away that names the point. Gives the signal that the process gets there.
+    fn take(directory: &Path, point: Point) -> std::io::Result<Option<Signal>> {
         let scripts = match std::fs::read_dir(directory) {
             Ok(scripts) => scripts,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut ends = false;
+        let mut signal = None;
         for script in scripts {
             let script = script?.path();
             let lines = match std::fs::read_to_string(&script) {
@@ -124,12 +124,16 @@ mod script {
                 Err(error) => return Err(error),
             };
             let (first, rest) = lines.split_once('\n').unwrap_or((&lines, ""));
-            if first.trim_start_matches('~') == point.name() {
+            if first.trim_start_matches(['~', '=']) == point.name() {
                 std::fs::write(&script, rest)?;
-                ends |= !first.starts_with('~');
+                signal = match first.as_bytes().first() {
+                    Some(b'~') => signal,
+                    Some(b'=') => signal.or(Some(Signal::SIGSTOP)),
+                    _ => Some(Signal::SIGKILL),
+                };
             }
         }
-        Ok(ends)
+        Ok(signal)
     }
 
     #[cfg(test)]
@@ -140,17 +144,18 @@ mod script {
         fn each_script_goes_on_and_one_that_names_the_point_ends_the_process() {
             let dir = tempfile::tempdir().unwrap();
             let scripts = dir.path().join("scripts");
-            assert!(!take(&scripts, Point::Vote).unwrap(), "no scripts");
+            assert_eq!(take(&scripts, Point::Vote).unwrap(), None, "no scripts");
             std::fs::create_dir(&scripts).unwrap();
-            std::fs::write(scripts.join("a"), "~founded\nvote\nentry\n").unwrap();
+            std::fs::write(scripts.join("a"), "~founded\nvote\n=entry\n").unwrap();
             std::fs::write(scripts.join("b"), "founded").unwrap();
             let left = || ["a", "b"].map(|name| std::fs::read_to_string(scripts.join(name)).unwrap());
-            assert!(!take(&scripts, Point::Vote).unwrap(), "it is not the turn of it");
-            assert!(take(&scripts, Point::Founded).unwrap());
-            assert_eq!(left(), ["vote\nentry\n", ""]);
-            assert!(take(&scripts, Point::Vote).unwrap());
-            assert!(!take(&scripts, Point::Founded).unwrap());
-            assert_eq!(left(), ["entry\n", ""]);
+            assert_eq!(take(&scripts, Point::Vote).unwrap(), None, "it is not the turn of it");
+            assert_eq!(take(&scripts, Point::Founded).unwrap(), Some(Signal::SIGKILL));
+            assert_eq!(left(), ["vote\n=entry\n", ""]);
+            assert_eq!(take(&scripts, Point::Vote).unwrap(), Some(Signal::SIGKILL));
+            assert_eq!(take(&scripts, Point::Founded).unwrap(), None);
+            assert_eq!(left(), ["=entry\n", ""]);
+            assert_eq!(take(&scripts, Point::Entry).unwrap(), Some(Signal::SIGSTOP));
         }
     }
 }

@@ -1,11 +1,16 @@
 //! The founder of an epoch loses its volume after the anchor names it and before it has founded.
 
 use super::group::{Change, Group, server};
+use super::killed::arm;
 use crate::domain::cluster::Cluster;
+use kaa::failpoints::Point;
 use std::time::Duration;
 
 /// Until what was written is everywhere: some round trips.
 const SETTLED: Duration = Duration::from_secs(1);
+
+/// How many servers there are at first.
+const SERVERS: u32 = 5;
 
 /// How long it is looked that nothing is founded: longer than an agent takes to look at the anchor and to decide.
 const UNFOUNDED: Duration = Duration::from_secs(5);
@@ -14,16 +19,26 @@ const UNFOUNDED: Duration = Duration::from_secs(5);
 /// other has set its log aside, and both wait, and say so. A person names that log: the domain goes on with all that is in
 /// it, and the others join.
 pub fn founded_from_what_was_set_aside(cluster: &mut Cluster) {
-    let mut group = Group::watched(cluster, 5);
+    cluster.admins(SERVERS);
+    let mut group = Group::watched(cluster, SERVERS);
     let before = group.logs();
     // Nobody writes, so that what is acknowledged is in every log: whichever comes back has to hold all of it.
     group.rest(true);
     std::thread::sleep(SETTLED);
     let change = group.begin("5 -> 2, three lost, recover, the founder's volume lost, founded from what was set aside");
-    let (founder, other) = given_up(&mut group, cluster, &change);
-    // It never runs again: nothing is founded.
-    cluster.agent_of(&founder).signal("STOP");
-    without_its_volume(&mut group, cluster, &founder, &other);
+    let (founder, other) = who_goes_on(&mut group, cluster, &change);
+    // It stops before it founds, and never runs again.
+    arm(cluster, &founder, "stops", &format!("={}", Point::AnchorSwapped.name()));
+    let address = group.address(&other).expect("a pod");
+    let refused = std::thread::scope(|scope| {
+        // The other one is asked, and passes it on.
+        let asked = scope.spawn(|| cluster.kaa_within(&other, &address, "recover --accept-data-loss --yes"));
+        let moved = || group.epoch() > change.epoch();
+        group.until("the anchor to name the founder", || if moved() { Ok(()) } else { Err("it does not".to_owned()) });
+        without_its_volume(&mut group, cluster, &founder, &other);
+        asked.join().expect("no panic").expect_err("the founder is gone before it has answered")
+    });
+    assert!(!refused.is_empty());
     let place = format!("{other}/{}", set_aside(&group, &other, &before[&other]));
     wait_and_say_so(&group, &change, &founder, &other);
     listed_and_refused(&group, &founder, &other, &place);
@@ -45,8 +60,8 @@ pub fn founded_from_what_was_set_aside(cluster: &mut Cluster) {
     group.judge();
 }
 
-/// A person gives up what the lost ones have. Which server founds, and the other one that is left.
-fn given_up(group: &mut Group<'_>, cluster: &Cluster, change: &Change) -> (String, String) {
+/// Three are lost for good. Which server would found, and the other one that is left.
+fn who_goes_on(group: &mut Group<'_>, cluster: &Cluster, change: &Change) -> (String, String) {
     let left = [server(0), server(1)];
     group.stop(&[server(2), server(3), server(4)]);
     group.ask_for(2);
@@ -63,9 +78,6 @@ fn given_up(group: &mut Group<'_>, cluster: &Cluster, change: &Change) -> (Strin
     let refused = group.recover(other, "--accept-data-loss").expect_err("it was not confirmed");
     assert!(refused.contains("is not the name of the domain: nothing was changed"), "{refused}");
     assert_eq!(group.epoch(), change.epoch(), "it was only shown");
-    // The other one is asked, and passes it on.
-    let begun = group.recover(other, "--accept-data-loss --yes").expect("done");
-    assert!(begun.contains(&format!("Epoch {} begins with the log of {founder}", change.epoch() + 1)), "{begun}");
     (founder.clone(), other.clone())
 }
 

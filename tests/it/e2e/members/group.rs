@@ -246,7 +246,7 @@ impl<'a> Group<'a> {
     }
 
     /// The address of a pod.
-    fn address(&self, pod: &str) -> Option<String> {
+    pub fn address(&self, pod: &str) -> Option<String> {
         let pods: Api<Pod> = Api::namespaced(self.cluster.client(), self.cluster.namespace());
         self.cluster.run(pods.get(pod)).ok()?.status?.pod_ip
     }

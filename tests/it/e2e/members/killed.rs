@@ -63,8 +63,8 @@ const FEW: usize = 2;
 const SERVERS: u32 = 4;
 
 /// Tells a server at which points its lives end, one after the other; those with a `~` it passes. A script has a name.
-fn arm(cluster: &Cluster, ordinal: u32, name: &str, lines: &str) {
-    let scripts = cluster.scripts().join(server(ordinal));
+pub(super) fn arm(cluster: &Cluster, server: &str, name: &str, lines: &str) {
+    let scripts = cluster.scripts().join(server);
     std::fs::create_dir_all(&scripts).unwrap();
     // At once for whoever reads it.
     let whole = cluster.scripts().join("armed");
@@ -105,12 +105,12 @@ fn one_died(group: &Group<'_>, cluster: &Cluster, armed: Range<u32>, name: &str,
 
 /// The first domain, and the first two that join it.
 pub fn founding(cluster: &mut Cluster) {
-    arm(cluster, 0, "founding", &each(&FOUNDING));
+    arm(cluster, &server(0), "founding", &each(&FOUNDING));
     cluster.admins(1);
     assert!(came_to_the_end(cluster, 0, "founding"), "it died at each point");
     let mut group = Group::watched(cluster, 1);
     for ordinal in 1..3 {
-        arm(cluster, ordinal, "joining", &each(&JOINING));
+        arm(cluster, &server(ordinal), "joining", &each(&JOINING));
     }
     group.scale(3);
     for ordinal in 1..3 {
@@ -141,7 +141,7 @@ fn halved(cluster: &Cluster, rounds: &[Vec<Script>]) {
         // All seal; which of them founds shows only then.
         let armed = |script: &Script| if *script == SEALING { 0..1 } else { left_over.clone() };
         for (name, script) in names.iter().zip(scripts) {
-            armed(script).for_each(|ordinal| arm(cluster, ordinal, name, &once(script)));
+            armed(script).for_each(|ordinal| arm(cluster, &server(ordinal), name, &once(script)));
         }
         let change = group.lose(SERVERS / 2);
         for (name, script) in names.iter().zip(scripts) {
@@ -152,7 +152,7 @@ fn halved(cluster: &Cluster, rounds: &[Vec<Script>]) {
             let died = armed(script).filter(|ordinal| came_to_the_end(cluster, *ordinal, name)).count();
             assert_eq!(died, 1, "one came to {script:?}");
         }
-        coming.clone().zip(back).for_each(|(ordinal, script)| arm(cluster, ordinal, "back", &once(script)));
+        coming.clone().zip(back).for_each(|(ordinal, script)| arm(cluster, &server(ordinal), "back", &once(script)));
         group.back_from_the_past(SERVERS);
         for (ordinal, script) in coming.clone().zip(back) {
             assert!(came_to_the_end(cluster, ordinal, "back"), "{} came to {script:?}", server(ordinal));
@@ -169,7 +169,7 @@ pub fn recovering(cluster: &mut Cluster) {
         println!("members: killed: at {script:?} while a person gives up what the others have");
         // What it has acknowledged is in its own log: so nothing acknowledged is lost, and that can be judged.
         group.lead_by(0);
-        arm(cluster, 0, "recovering", &once(script));
+        arm(cluster, &server(0), "recovering", &once(script));
         let change = group.lose(1);
         recovered(&group, change.epoch());
         one_died(&group, cluster, 0..1, "recovering", script);
