@@ -354,7 +354,7 @@ fn plan_report(shared: &Shared) -> PlanReport {
         plan,
         synced: observed.is_synced(),
         missing_rights: shared.kubernetes.rights.missing().iter().map(ToString::to_string).collect(),
-        last_pass: last.map(|last| LastPass { at: last.at, lines: last.lines }),
+        last_pass: last.filter(|it| !it.lines.is_empty()).map(|it| LastPass { at: it.at, lines: it.lines }),
     }
 }
 

@@ -21,10 +21,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-/// What the last pass did, for whoever asks.
+/// What the last pass did, and the last one before it that had something to do.
 #[derive(Clone, Debug, Default)]
 pub struct LastPass {
-    /// When it began, by this agent's clock.
+    /// When the one ended that had something to do, by this agent's clock.
     pub at: Millis,
     /// One line for each finding: what became of it.
     pub lines: Vec<String>,
@@ -152,13 +152,13 @@ fn now_ms(term: &Term) -> u64 {
 
 /// One pass: epoch, plan, reads, proposals.
 async fn pass(shared: &Shared, term: &Term, held: &mut HeldFindings) -> Result<LastPass, GivenUp> {
-    let at = crate::clock::now();
     let epoch = epoch(shared, term).await?;
     let fence = Fence { cluster: shared.config.cluster.clone(), epoch };
     let (mut waiting, anchor, due) = {
         let observed = shared.observed.read().map_err(|_| GivenUp::Watches)?;
-        let (mut plan, anchor) =
-            shared.raft.read(|domain| (plan(domain, &observed, &shared.policy, at), domain.anchor.clone()));
+        let (mut plan, anchor) = shared
+            .raft
+            .read(|domain| (plan(domain, &observed, &shared.policy, crate::clock::now()), domain.anchor.clone()));
         voters_stay(&mut plan, &shared.raft.status().voters);
         let Parted { due, waiting } = held.part(plan.findings, &observed, anchor.as_ref(), now_ms(term));
         plan.waiting.extend(waiting);
@@ -194,7 +194,7 @@ async fn pass(shared: &Shared, term: &Term, held: &mut HeldFindings) -> Result<L
             });
         }
     }
-    Ok(LastPass { at, lines, waiting })
+    Ok(LastPass { at: crate::clock::now(), lines, waiting })
 }
 
 /// A server that still votes is not removed, and nothing has to be read to know that.

@@ -70,10 +70,7 @@ pub(super) fn plan(answer: &PlanAnswer) -> String {
     }
     text += &membership(&answer.membership);
     if let Some(pass) = &answer.last_pass {
-        let _ = writeln!(text, "\nThe last pass ended at {}:", pass.at);
-        if pass.lines.is_empty() {
-            text += "  nothing to do\n";
-        }
+        let _ = writeln!(text, "\nThe last pass with something to do ended at {}:", pass.at);
         for line in &pass.lines {
             let _ = writeln!(text, "  {line}");
         }

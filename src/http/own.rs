@@ -33,7 +33,7 @@ pub struct PlanAnswer {
     pub findings: Vec<FindingRow>,
     /// What would not, and why.
     pub waiting: Vec<WaitingRow>,
-    /// What the last pass did.
+    /// The last pass that had something to do.
     pub last_pass: Option<PassRow>,
     /// Who votes, and what is waited for.
     pub membership: MembershipAnswer,
@@ -65,7 +65,7 @@ pub struct WaitingRow {
     pub code: String,
 }
 
-/// What the last pass did.
+/// What a pass did.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PassRow {

@@ -248,7 +248,7 @@ pub struct PlanReport {
     pub synced: bool,
     /// The rights in Kubernetes that are missing, such as `get pods`.
     pub missing_rights: Vec<String>,
-    /// The last pass that this agent made as resync leader.
+    /// The last pass of this agent, as resync leader, that had something to do.
     pub last_pass: Option<LastPass>,
 }
 
