@@ -13,6 +13,7 @@ pub mod evidence;
 pub mod gate;
 pub mod ids;
 pub mod invariants;
+pub mod managers;
 pub mod newest;
 mod outcome;
 mod owner;

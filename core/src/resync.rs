@@ -19,6 +19,7 @@ use crate::domain::audit::Subject;
 use crate::domain::command::{Command, Fence};
 use crate::domain::evidence::{Evidence, Fact, wants};
 use crate::domain::ids::{ArchiveId, ClusterName, Millis, StartId, Uid};
+use crate::domain::managers::Gates;
 use crate::domain::process::{ExitReason, Process, Tombstone};
 use crate::domain::{Domain, Pause};
 use crate::observed::objects::RAFT_LOG_TEMPLATE;
@@ -71,13 +72,14 @@ struct View<'a> {
     now: Millis,
     /// The living process on each archive.
     on_archive: BTreeMap<ArchiveId, &'a Process>,
+    gates: Gates<'a>,
 }
 
 /// Compares the domain with what Kubernetes shows. `now` is the clock of whoever asks. It is compared only with what the same
 /// clock said before: the domain's own time is that of the fastest clock there ever was.
 pub fn plan(domain: &Domain, observed: &Observed, policy: &Policy, now: Millis) -> Plan {
     let on_archive = domain.processes.values().filter_map(|process| Some((process.archive?, process))).collect();
-    let view = View { domain, observed, policy, now, on_archive };
+    let view = View { domain, observed, policy, now, on_archive, gates: domain.gates() };
     let mut plan = Plan::default();
     for subreconciler in SUBRECONCILERS {
         subreconciler(&view, &mut plan);

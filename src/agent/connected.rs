@@ -11,6 +11,7 @@ use crate::proto::engine as wire;
 use kaa_core::domain::Domain;
 use kaa_core::domain::gate::{Held, Start};
 use kaa_core::domain::ids::StartId;
+use kaa_core::domain::managers::Gates;
 use kaa_core::domain::process::Stop;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -132,10 +133,11 @@ impl Connected {
 
     /// Tells every engine what the domain asks of it and it was not told yet.
     pub fn tell(&self, domain: &Domain) {
+        let gates = domain.gates();
         for stream in self.streams().values_mut() {
             let Some(line) = &mut stream.line else { continue };
-            line.tell_start(domain);
-            line.ask(domain);
+            line.tell_start(&gates);
+            line.ask(&gates, domain.index);
             let Some(wanted) = wanted(domain, line.process).filter(|wanted| line.told < Some(*wanted)) else {
                 continue;
             };
@@ -150,9 +152,9 @@ impl Connected {
 
 impl Line {
     /// Asks whether the engine still runs, if something depends on it. Heartbeats say it too, a while later.
-    fn ask(&mut self, domain: &Domain) {
-        let Some(owed) = domain.owed_proof(self.process).filter(|owed| *owed > self.asked) else { return };
-        let beat = wire::Heartbeat { sequence: 0, applied: domain.index, running: false, asks: true };
+    fn ask(&mut self, gates: &Gates<'_>, applied: u64) {
+        let Some(owed) = gates.owed_proof(self.process).filter(|owed| *owed > self.asked) else { return };
+        let beat = wire::Heartbeat { sequence: 0, applied, running: false, asks: true };
         let message = wire::ToEngine { message: Some(wire::to_engine::Message::Heartbeat(beat)) };
         if self.answers.try_send(Ok(message)).is_ok() {
             self.asked = owed;
@@ -160,11 +162,11 @@ impl Line {
     }
 
     /// Says Start when the gate is open, and until then why it is not. A wrapper whose engine runs leaves it alone.
-    fn tell_start(&mut self, domain: &Domain) {
+    fn tell_start(&mut self, gates: &Gates<'_>) {
         if self.started || self.held_back {
             return;
         }
-        match domain.may_start(self.process) {
+        match gates.may_start(self.process) {
             // One whose queue is full is told the next time.
             Ok(how) => self.started = self.answers.try_send(Ok(start(how))).is_ok(),
             Err(Held::Unknown) => {}

@@ -15,7 +15,8 @@
 use super::Domain;
 use super::archive::Archive;
 use super::database::DatabaseState;
-use super::ids::{ArchiveId, DatabaseName, StartId};
+use super::ids::{ArchiveId, DatabaseName};
+use super::managers::Managers;
 use super::process::{DurableState, EngineKind, Process, SessionState};
 use std::fmt;
 
@@ -80,10 +81,16 @@ pub enum Start {
 }
 
 impl Domain {
-    /// How the engine of a process may start, or why not yet.
-    pub fn may_start(&self, process: StartId) -> Result<Start, Held> {
-        let process = self.processes.get(&process).ok_or(Held::Unknown)?;
-        if process.durable != DurableState::Requested || self.serves(process) {
+    /// Whether a storage manager of a database runs, as far as the domain has heard: one that is silent counts.
+    pub fn runs(&self, database: &DatabaseName) -> bool {
+        self.databases.get(database).is_some_and(|database| database.state == DatabaseState::Running)
+    }
+}
+
+impl Managers<'_> {
+    /// How the engine of a process of this database may start, or why not yet.
+    pub(super) fn may_start(&self, process: &Process) -> Result<Start, Held> {
+        if process.durable != DurableState::Requested || self.serve(process) {
             return Ok(Start::Join);
         }
         let unsure = self.unsure(process);
@@ -94,20 +101,14 @@ impl Domain {
         }
     }
 
-    /// Whether a storage manager of a database runs, as far as the domain has heard: one that is silent counts.
-    pub fn runs(&self, database: &DatabaseName) -> bool {
-        self.databases.get(database).is_some_and(|database| database.state == DatabaseState::Running)
-    }
-
     /// Whether an engine finds a storage manager that runs. To a storage manager, which has data of its own, that has to be
     /// proven as of its registration: the session of one that has ended is live until somebody notices.
-    fn serves(&self, process: &Process) -> bool {
+    fn serve(&self, process: &Process) -> bool {
         let proven = |archive: ArchiveId| {
             process.kind == EngineKind::Te
-                || self.archives.get(&archive).is_some_and(|archive| archive.holds_to >= process.entry)
+                || self.domain.archives.get(&archive).is_some_and(|archive| archive.holds_to >= process.entry)
         };
-        let mut others = self.others_of(&process.database, process.id);
-        others.any(|other| {
+        self.others(process).any(|other| {
             let runs = other.session.state == SessionState::Live && other.durable == DurableState::Monitored;
             runs && other.archive.is_some_and(proven)
         })
@@ -120,50 +121,38 @@ impl Domain {
             SessionState::Live => false,
             SessionState::Lost(_) => other.started.is_some(),
         };
-        self.others_of(&process.database, process.id).filter(unsure).filter_map(|other| other.archive).collect()
+        self.others(process).filter(unsure).filter_map(|other| other.archive).collect()
     }
 
-    /// The storage managers of a database except one.
-    fn others_of<'a>(&'a self, database: &'a DatabaseName, except: StartId) -> impl Iterator<Item = &'a Process> {
-        self.processes.values().filter(move |process| {
-            process.database == *database && process.kind == EngineKind::Sm && process.id != except
-        })
+    /// The storage managers except one.
+    fn others(&self, except: &Process) -> impl Iterator<Item = &Process> {
+        self.living.iter().copied().filter(move |process| process.id != except.id)
     }
 
     fn cold_start(&self, process: &Process) -> Result<(), Held> {
-        let Some(own) = process.archive.and_then(|archive| self.archives.get(&archive)) else {
+        let Some(own) = process.archive.and_then(|archive| self.domain.archives.get(&archive)) else {
             return Err(Held::Unknown);
         };
         // It was let start, and is not known to run yet, or not to have been started after all.
-        let mut starting = self.others_of(&process.database, process.id);
+        let mut starting = self.others(process);
         let starting = starting.find(|other| other.started.is_some() && other.session.state == SessionState::Live);
         if let Some(archive) = starting.and_then(|other| other.archive) {
             return Err(Held::First(archive));
         }
-        let data: Vec<&Archive> = self.with_data(&process.database).collect();
-        if data.is_empty() {
+        if self.data.is_empty() {
             return Ok(());
         }
-        let history = |archive: &Archive| self.process_on(archive.id).and_then(|process| process.history);
-        // Of several archives that hold the same, one is enough; of two, the one that holds more.
-        let surpassed = |archive: &Archive| {
-            data.iter().any(|other| {
-                let (more, less) = (self.holds_all_of(other, archive), self.holds_all_of(archive, other));
-                other.id != archive.id && more && (!less || other.place() < archive.place())
-            })
+        let order = self.order();
+        let may_be_newer = |archive: &&&Archive| {
+            archive.id == own.id || !(self.holds_all_of(own, archive) || order.surpassed.contains(&archive.id))
         };
-        let may_be_newer =
-            |archive: &&&Archive| archive.id == own.id || !(self.holds_all_of(own, archive) || surpassed(archive));
-        let missing = data.iter().filter(may_be_newer).filter(|archive| history(archive).is_none());
+        let missing = self.data.iter().filter(may_be_newer).filter(|archive| self.history(archive.id).is_none());
         let missing: Vec<&Archive> = missing.copied().collect();
-        if !missing.is_empty() {
-            return Err(Held::waiting_for(&missing));
-        }
-        let reported = data.iter().filter_map(|archive| Some((*archive, history(archive)?)));
-        match self.newest_of(&reported.collect::<Vec<_>>()) {
-            Some(newest) if newest.id == own.id => Ok(()),
-            Some(newest) => Err(Held::First(newest.id)),
-            None => Err(Held::waiting_for(&data)),
+        match order.first {
+            _ if !missing.is_empty() => Err(Held::waiting_for(&missing)),
+            Some(first) if first == own.id => Ok(()),
+            Some(first) => Err(Held::First(first)),
+            None => Err(Held::waiting_for(&self.data)),
         }
     }
 }

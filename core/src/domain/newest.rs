@@ -20,7 +20,8 @@ use super::archive::Archive;
 use super::audit::Subject;
 use super::command::{Actor, Outcome, Refusal};
 use super::gate::Start;
-use super::ids::{DatabaseName, SessionNumber, StartId};
+use super::ids::{ArchiveId, DatabaseName, SessionNumber, StartId};
+use super::managers::Managers;
 use super::process::{DurableState, EngineKind, EngineState, ExitReason, Process, SessionState};
 use super::{Applied, Domain};
 use std::cmp::Reverse;
@@ -34,53 +35,16 @@ impl Domain {
 
     /// Whether one archive provably holds everything that another of its database holds.
     pub fn holds_all_of(&self, one: &Archive, other: &Archive) -> bool {
-        if !other.has_data() {
-            return true;
-        }
-        let written = self.process_on(other.id).is_some_and(Process::may_have_run);
-        // The volume may be a copy of the archive while nobody has read which claim the pod mounts.
-        let unread = one.claim.is_some() && self.process_on(one.id).is_some_and(|process| process.claim_unread);
-        !written && !unread && other.written_to.is_some_and(|last| last <= one.holds_to)
-    }
-
-    /// The archive that starts first among those whose storage managers have said how new their data is: none of them has
-    /// a higher history, and none with the same history provably holds more. Of
-    /// those that are left, the one that was proven last to hold everything.
-    pub(super) fn newest_of<'a>(&self, reported: &[(&'a Archive, u64)]) -> Option<&'a Archive> {
-        let more = |one: &Archive, than: &Archive| self.holds_all_of(one, than) && !self.holds_all_of(than, one);
-        let newer = |(one, history): &(&Archive, u64), (than, least): &(&Archive, u64)| {
-            history > least || (history == least && more(one, than))
-        };
-        let newest = reported.iter().filter(|known| !reported.iter().any(|other| newer(other, known)));
-        newest.map(|(archive, _)| *archive).min_by_key(|archive| (Reverse(archive.holds_to), archive.place()))
-    }
-
-    /// The entry as of which a storage manager has to prove that it still runs: for it to be known that its archive holds all
-    /// that others hold that have ended or are silent, for it to be known that it ran on after it was out of reach itself, or for
-    /// one that has registered since to start. `None` if nothing depends on it.
-    pub fn owed_proof(&self, process: StartId) -> Option<u64> {
-        let process = self.processes.get(&process).filter(|process| is_running(process))?;
-        let archive = self.archives.get(&process.archive?)?;
-        let others = self.with_data(&archive.database).filter(|other| other.id != archive.id);
-        // One that is silent may have ended. The others may have gone on without it since its session was lost.
-        let left = others.filter_map(|other| match self.process_on(other.id).filter(|on_it| on_it.may_have_run()) {
-            Some(on_it) => on_it.interrupted,
-            None => other.written_to,
-        });
-        let held = self.processes.values().filter(|other| {
-            other.database == process.database && other.kind == EngineKind::Sm && !other.may_have_run()
-        });
-        let since = left.chain(held.map(|other| other.entry)).chain(process.interrupted).max();
-        since.filter(|since| *since > archive.holds_to)
+        one.holds_all_of(self.process_on(one.id), other, self.process_on(other.id))
     }
 
     /// Notes for which storage managers the gate has opened: from here on their engines may write.
     pub(super) fn open_gates(&mut self) {
-        let held = |process: &&Process| process.kind == EngineKind::Sm && process.started.is_none();
-        let held: Vec<(StartId, DatabaseName)> =
-            self.processes.values().filter(held).map(|process| (process.id, process.database.clone())).collect();
-        for (id, database) in held {
-            let Ok(start) = self.may_start(id) else { continue };
+        let held = |process: &Process| process.kind == EngineKind::Sm && process.started.is_none();
+        if !self.processes.values().any(held) {
+            return;
+        }
+        for (id, start) in self.gates().opened() {
             let Some(process) = self.processes.get_mut(&id) else { continue };
             process.started = Some(self.index);
             if start == Start::Join {
@@ -89,6 +53,7 @@ impl Domain {
                 let archive = process.archive.and_then(|archive| self.archives.get_mut(&archive));
                 archive.into_iter().for_each(|archive| archive.holds_to = 0);
             }
+            let database = process.database.clone();
             self.databases.entry(database).and_modify(|database| database.stopping_since = None);
         }
     }
@@ -176,6 +141,39 @@ impl Domain {
     }
 }
 
+impl Managers<'_> {
+    /// The archive that starts first among those whose storage managers have said how new their data is: none of them has
+    /// a higher history, and none with the same history provably holds more. Of those that are left, the one that was proven
+    /// last to hold everything.
+    pub(super) fn first(&self) -> Option<ArchiveId> {
+        let more = |one: &Archive, than: &Archive| self.holds_all_of(one, than) && !self.holds_all_of(than, one);
+        let newer = |(one, history): &(&Archive, u64), (than, least): &(&Archive, u64)| {
+            history > least || (history == least && more(one, than))
+        };
+        let reported = self.data.iter().filter_map(|archive| Some((*archive, self.history(archive.id)?)));
+        let reported: Vec<(&Archive, u64)> = reported.collect();
+        let newest = reported.iter().filter(|known| !reported.iter().any(|other| newer(other, known)));
+        let first = newest.min_by_key(|(archive, _)| (Reverse(archive.holds_to), archive.place()));
+        first.map(|(archive, _)| archive.id)
+    }
+
+    /// The entry as of which a storage manager has to prove that it still runs: for it to be known that its archive holds all
+    /// that others hold that have ended or are silent, for it to be known that it ran on after it was out of reach itself, or
+    /// for one that has registered since to start. `None` if nothing depends on it.
+    pub(super) fn owed_proof(&self, process: &Process) -> Option<u64> {
+        let archive = self.domain.archives.get(&process.archive.filter(|_| is_running(process))?)?;
+        let others = self.data.iter().filter(|other| other.id != archive.id);
+        // One that is silent may have ended. The others may have gone on without it since its session was lost.
+        let left = others.filter_map(|other| match self.process_on(other.id).filter(|on_it| on_it.may_have_run()) {
+            Some(on_it) => on_it.interrupted,
+            None => other.written_to,
+        });
+        let held = self.living.iter().filter(|other| !other.may_have_run());
+        let since = left.chain(held.map(|other| other.entry)).chain(process.interrupted).max();
+        since.filter(|since| *since > archive.holds_to)
+    }
+}
+
 /// Whether the process is known to run its engine, as of what its own session last said.
 pub(super) fn is_running(process: &Process) -> bool {
     process.kind == EngineKind::Sm
@@ -184,6 +182,17 @@ pub(super) fn is_running(process: &Process) -> bool {
 }
 
 impl Archive {
+    /// Whether it provably holds everything that another one of its database holds, with the living processes on both.
+    pub(super) fn holds_all_of(&self, own: Option<&Process>, other: &Self, on_other: Option<&Process>) -> bool {
+        if !other.has_data() {
+            return true;
+        }
+        let written = on_other.is_some_and(Process::may_have_run);
+        // The volume may be a copy of the archive while nobody has read which claim the pod mounts.
+        let unread = self.claim.is_some() && own.is_some_and(|process| process.claim_unread);
+        !written && !unread && other.written_to.is_some_and(|last| last <= self.holds_to)
+    }
+
     /// Whether there is data on it that somebody may want: an engine ran on it, its claim is not known to be gone, and no
     /// operator gave it up.
     pub fn has_data(&self) -> bool {

@@ -139,7 +139,7 @@ impl<'a> Hypothesis<'a> {
         }
     }
 
-    /// The processes of the pods that are gone have stopped together and exited gracefully; those that run have run on.
+    /// The processes of the pods that are gone have stopped together and exited gracefully.
     fn exit(&mut self) {
         let mut exiting = Vec::new();
         for pod in std::mem::take(&mut self.after.gone) {
@@ -167,9 +167,14 @@ impl<'a> Hypothesis<'a> {
                 }
             }
         }
-        let running: Vec<_> =
-            self.domain.processes.values().map(|process| (process.id, process.session.number)).collect();
-        for (process, session) in running {
+    }
+
+    /// The engines that run have run on.
+    fn run_on(&mut self) {
+        let gates = self.domain.gates();
+        let owed = self.domain.processes.values().filter(|process| gates.owed_proof(process.id).is_some());
+        let owed: Vec<_> = owed.map(|process| (process.id, process.session.number)).collect();
+        for (process, session) in owed {
             let as_of = self.domain.index;
             self.apply(Role::Agent, Command::ConfirmRunning { process, session, as_of });
         }
@@ -181,6 +186,7 @@ impl<'a> Hypothesis<'a> {
         let fence = Fence { cluster: self.policy.cluster.clone(), epoch: self.epoch() };
         let mut changed = true;
         while changed {
+            self.run_on();
             let Plan { findings, waiting } = plan(&self.domain, &self.after.observed, self.policy, self.domain.time);
             self.waiting = waiting;
             changed = false;
