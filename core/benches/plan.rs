@@ -6,8 +6,8 @@
 use kaa_core::domain::Domain;
 use kaa_core::domain::archive::{Claim, Ordinal};
 use kaa_core::domain::command::{Actor, Command, Entry, Request, Role};
-use kaa_core::domain::ids::{ContainerId, Millis, StartId};
-use kaa_core::domain::process::{About, EngineKind, Identity, Registration};
+use kaa_core::domain::ids::{ContainerId, Millis, SessionNumber, StartId};
+use kaa_core::domain::process::{About, EngineKind, EngineState, Identity, Registration};
 use kaa_core::observed::Observed;
 use kaa_core::observed::objects::{self, Container, Owner, Pod, Running, StatefulSet};
 use kaa_core::resync::{Policy, plan};
@@ -92,8 +92,10 @@ fn cluster(pods: u64) -> (Domain, Observed) {
             evidence: None,
         };
         apply(&mut domain, Command::RegisterProcess(Box::new(registration)));
+        let (process, session, engine) = (StartId(n + 1), SessionNumber(1), EngineState::Running);
+        apply(&mut domain, Command::ReportState { process, session, engine, pid: 7 });
         let (pod, container) = (format!("p{n}").into(), ContainerId::new(format!("k{n}")));
-        apply(&mut domain, Command::LearnContainer { process: StartId(n + 1), pod, container: container.clone() });
+        apply(&mut domain, Command::LearnContainer { process, pod, container: container.clone() });
         if manages {
             let uid = format!("c{n}").into();
             observed.claims.list(objects::Claim { name: claim_name.clone(), uid, ..objects::Claim::default() });

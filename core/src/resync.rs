@@ -25,6 +25,7 @@ use crate::domain::{Domain, Pause};
 use crate::observed::objects::RAFT_LOG_TEMPLATE;
 use crate::observed::{Observed, Unknown};
 use plan::{Finding, Kind, Need, Others, Plan, Proposal, Waiting, WaitingReason};
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 /// What the plan is made for.
@@ -72,14 +73,15 @@ struct View<'a> {
     now: Millis,
     /// The living process on each archive.
     on_archive: BTreeMap<ArchiveId, &'a Process>,
-    gates: Gates<'a>,
+    /// Looked at only where an engine is held.
+    gates: OnceCell<Gates<'a>>,
 }
 
 /// Compares the domain with what Kubernetes shows. `now` is the clock of whoever asks. It is compared only with what the same
 /// clock said before: the domain's own time is that of the fastest clock there ever was.
 pub fn plan(domain: &Domain, observed: &Observed, policy: &Policy, now: Millis) -> Plan {
     let on_archive = domain.processes.values().filter_map(|process| Some((process.archive?, process))).collect();
-    let view = View { domain, observed, policy, now, on_archive, gates: domain.gates() };
+    let view = View { domain, observed, policy, now, on_archive, gates: OnceCell::new() };
     let mut plan = Plan::default();
     for subreconciler in SUBRECONCILERS {
         subreconciler(&view, &mut plan);

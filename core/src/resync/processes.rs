@@ -68,7 +68,7 @@ fn take_away(view: &View, plan: &mut Plan, process: &Process, reason: ExitReason
 /// Says why an engine is held, as long as it is.
 fn started(view: &View, plan: &mut Plan, process: &Process) {
     if process.durable == DurableState::Requested
-        && let Err(held) = view.gates.may_start(process.id)
+        && let Err(held) = view.gates.get_or_init(|| view.domain.gates()).may_start(process.id)
     {
         process_waits(plan, process.id, WaitingReason::StartHeld(held));
     }
