@@ -41,39 +41,39 @@ pub struct Cli {
 /// Every verb. A new one: its file, its variant, its arm in [`Cli::run`].
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Shows what the domain consists of
+    /// Shows servers, databases, processes or archives
     #[command(subcommand)]
     Show(show::Noun),
-    /// Shows what the next resync pass would propose, and why it proposes nothing for the rest; or what would be taken
-    /// away if something was scaled or deleted
+    /// Shows what the next resync pass proposes and what it waits for; or previews what scaling or deleting an object would
+    /// remove
     Plan(plan::Plan),
-    /// Shows what a thing is and how it came to be so: who changed it, when, and on what evidence
+    /// Shows the state and the history of an object: who changed it, when, and on what evidence
     Explain(explain::Explain),
-    /// Has the resync take nothing away until `kaa resume`; engines, sessions and the admin servers go on
+    /// Pauses all removals by the resync until `kaa resume`. Engines, sessions and admin servers are not affected
     Pause(pause::Pause),
     /// Ends a pause
     Resume(pause::Resume),
-    /// Removes or purges an archive that nothing else can remove
+    /// Removes or purges an archive by hand, where a wait would not end otherwise
     #[command(subcommand)]
     Archive(archive::Archive),
-    /// Takes a process out of the domain
+    /// Evicts a process
     #[command(subcommand)]
     Process(archive::Process),
-    /// Says that the domain belongs to this Kubernetes from now on, after it was restored into another than it was founded in:
-    /// the resync takes things away again. Makes the anchor Lease if it is missing
+    /// Re-anchors the domain to this cluster, after Kubernetes or the admin volumes were restored: removals resume. Creates the
+    /// anchor Lease if it is missing
     Adopt(adopt::Adopt),
-    /// Gets the server that is asked ready to end, as the preStop hook of the admin servers does: one that is scaled away
-    /// stays until it does not vote any more, any other hands over the lead of Raft. It goes on as a server all the same
+    /// Drains a server, as its preStop hook does: waits until it is removed from the voters (scale-down), or transfers Raft
+    /// leadership (restart). The server keeps running
     Drain(drain::Drain),
     /// Prints the token of the agent's own pod, for --basic-creds: `kubectl exec POD -- kaa pod-token`
     PodToken(pod_token::Show),
-    /// Has the group of admin servers go on without those that are away, and without what only they hold: the last resort, after
-    /// more of them were lost at once than the rest can do without
+    /// Recovers from a permanent loss of quorum: starts a new membership epoch from the surviving servers. Committed entries
+    /// that only lost servers hold are lost
     Recover(recover::Recover),
-    /// Saves the domain to a file, and founds another from it in another cluster
+    /// Saves the domain to a file, and restores it in another cluster
     #[command(subcommand)]
     Domain(domain::Domain),
-    /// Makes a CA and certificates, for clusters without cert-manager
+    /// Creates a CA and certificates, for clusters without cert-manager
     #[command(subcommand)]
     Certificates(certificates::Certificates),
     #[cfg(feature = "demo")]
@@ -96,7 +96,7 @@ struct Agent {
     api_server: String,
     #[command(flatten)]
     tls: client::Tls,
-    /// How to print what it answers
+    /// The format of the output
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
 }
@@ -104,12 +104,11 @@ struct Agent {
 /// Who asks for a change.
 #[derive(Clone, Debug, Args)]
 struct Writing {
-    /// Name and password, where the agent has a --credentials-file; or, over a forwarded port, what `kubectl exec POD -- kaa pod-token`
-    /// prints. A client certificate (--cert) will do as well, and in the agent's own pod nothing is needed
+    /// Name and password, if the agent has a --credentials-file; over a forwarded port, the output of `kubectl exec POD -- kaa
+    /// pod-token`. Not needed with a client certificate (--cert), or in the agent's own pod
     #[arg(long, env = "KAA_BASIC_CREDS", hide_env_values = true, value_name = "USER:PASSWORD")]
     basic_creds: Option<String>,
-    /// The token of the agent's own pod: shown if there is nothing else to show, and to an agent at a loopback address or
-    /// localhost only
+    /// The token of the agent's own pod. Sent only to an agent at a loopback address, and only without other credentials
     #[arg(long, env = "KAA_POD_TOKEN_FILE", value_name = "FILE")]
     pod_token_file: Option<PathBuf>,
 }
@@ -132,7 +131,7 @@ impl Asking {
 /// The reason of a change.
 #[derive(Clone, Debug, Args)]
 struct Reason {
-    /// Why, for whoever reads it later: it is kept in the audit trail
+    /// The reason, recorded in the audit trail
     #[arg(long, value_name = "WHY")]
     because: String,
 }

@@ -101,44 +101,44 @@ pub struct AgentArgs {
     /// The storage engine of the Raft log.
     #[arg(long, env = "KAA_STORE", value_enum, default_value_t)]
     pub store: Engine,
-    /// With less room than this on the volume of the log nothing is written and the agent is not ready: bytes, or a
-    /// number with Ki, Mi or Gi.
+    /// The free space that the log's volume must keep; below it the agent writes nothing and is not ready: bytes, or a number
+    /// with Ki, Mi or Gi.
     #[arg(long, env = "KAA_MIN_FREE", default_value = MIN_FREE, value_parser = bytes, value_name = "SIZE")]
     pub min_free: u64,
     /// The directory with ca.crt, tls.crt and tls.key.
     #[arg(long, env = "KAA_TLS_DIR", default_value = "/etc/kaa/tls")]
     pub tls_dir: PathBuf,
-    /// Where the other agents are served.
+    /// The listen address for other agents.
     #[arg(long, env = "KAA_LISTEN_PEERS", default_value = "[::]:48005")]
     pub listen_peers: SocketAddr,
-    /// Where engines are served.
+    /// The listen address for engines.
     #[arg(long, env = "KAA_LISTEN_ENGINES", default_value = "[::]:48004")]
     pub listen_engines: SocketAddr,
-    /// Where the REST API, probes and metrics are served.
+    /// The listen address for the REST API, probes and metrics.
     #[arg(long, env = "KAA_LISTEN_HTTP", default_value = "[::]:8888")]
     pub listen_http: SocketAddr,
-    /// Names are looked up in this hosts(5) file before the resolver is asked; for where pods have no DNS.
+    /// A hosts(5) file that is consulted before DNS, for pods without DNS.
     #[arg(long, env = "KAA_HOSTS_FILE")]
     pub hosts_file: Option<PathBuf>,
-    /// A file with a line USER:PASSWORD for each who may change the domain by way of the REST API; without it that takes a client
-    /// certificate or the pod's token.
+    /// A file with one line USER:PASSWORD for each operator who may change the domain over the REST API. Without it, a change
+    /// needs a client certificate or the pod's token.
     #[arg(long, env = "KAA_CREDENTIALS_FILE")]
     pub credentials_file: Option<PathBuf>,
-    /// Where a token is written that lets those change the domain over loopback who can read it: `kaa` in the agent's own pod.
-    /// On a volume of this pod alone.
+    /// The file to which the agent writes the pod's token, on a volume of this pod alone. Whoever can read it may change the
+    /// domain over loopback: `kaa` in the agent's own pod does.
     #[arg(long, env = "KAA_POD_TOKEN_FILE", value_name = "FILE")]
     pub pod_token_file: Option<PathBuf>,
-    /// Whether a loopback address is enough to change the domain. Only where nothing in the pod hands on what comes from elsewhere: the
-    /// proxy of a service mesh makes every caller's address one
+    /// Whether any client on a loopback address may change the domain. Safe only without a proxy in the pod: behind the proxy of a
+    /// service mesh every client has a loopback address
     #[arg(long, env = "KAA_LOOPBACK_MAY_WRITE", value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
     pub loopback_may_write: bool,
-    /// How long an archive is kept, removed, once its claim is gone, before it is purged: a number with s, m, h or d
+    /// The time between the deletion of an archive's claim and its purge: a number with s, m, h or d
     #[arg(long, env = "KAA_PURGE_DELAY", default_value = "0s", value_name = "TIME", value_parser = duration)]
     pub purge_delay: Duration,
-    /// Whether a database is deleted when no archive of it is left and nothing wants it
+    /// Whether a database is deleted once it has no archive and no workload
     #[arg(long, env = "KAA_DATABASE_DELETION", value_enum, default_value_t = Deletion::Auto)]
     pub database_deletion: Deletion,
-    /// What stands before the names of the annotations that the agents look at
+    /// The prefix of the annotations that the agents read
     #[arg(long, env = "KAA_ANNOTATION_PREFIX", default_value = ANNOTATION_PREFIX)]
     pub annotation_prefix: String,
     /// The audience that an engine's ServiceAccount token must have; default: the domain's name.
@@ -149,7 +149,7 @@ pub struct AgentArgs {
 /// `--database-deletion`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Deletion {
-    /// By the resync, once nothing wants the database
+    /// By the resync, once the database has no archive and no workload
     Auto,
     /// Never
     Never,
@@ -197,9 +197,9 @@ pub struct Config {
     pub min_free: u64,
     /// The directory of the certificates.
     pub tls_dir: PathBuf,
-    /// Where the other agents are served.
+    /// The listen address for other agents.
     pub listen_peers: SocketAddr,
-    /// Where engines are served.
+    /// The listen address for engines.
     pub listen_engines: SocketAddr,
     /// Where the REST API is served.
     pub listen_http: SocketAddr,

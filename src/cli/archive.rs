@@ -9,10 +9,11 @@ use serde_json::Value;
 /// `kaa archive`.
 #[derive(Debug, Subcommand)]
 pub(super) enum Archive {
-    /// Removes an archive whose data is lost, or older than that of another: no cold start waits for it any more. Its next
-    /// registration brings it back. Refused while a process is on it, and for the last archive of a database
+    /// Removes an archive whose data is lost or obsolete: cold starts no longer wait for it. Its next registration resurrects
+    /// it. Refused while a process uses it, and for the last archive of a database
     Remove(Change),
-    /// Forgets a removed archive for ever. Refused while its claim exists: delete the claim, and the resync purges it
+    /// Deletes the record of a removed archive for good. Refused while its claim exists: delete the claim, and the resync
+    /// purges the archive
     Purge(Change),
 }
 
@@ -30,8 +31,8 @@ pub(super) struct Change {
 /// `kaa process`.
 #[derive(Debug, Subcommand)]
 pub(super) enum Process {
-    /// Takes a process out of the domain before it is known to have ended, such as one whose node is lost. If it still runs
-    /// and can be reached, it is told to end
+    /// Removes a process that is not known to have exited, for example after its node was lost. If its engine still runs and
+    /// is reachable, it is told to stop
     Evict(Evict),
 }
 

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 /// `kaa certificates`.
 #[derive(Debug, Subcommand)]
 pub(super) enum Certificates {
-    /// Makes a CA and one certificate for all agents, and says what to do with them
+    /// Creates a CA and one certificate for all agents, and prints the next commands
     Init(Init),
-    /// Makes a certificate for a person who may change the domain, to show on port 8888
+    /// Creates a client certificate for an operator, for commands that change the domain (port 8888)
     Person(Person),
-    /// Makes a certificate for engines that have no ServiceAccount token
+    /// Creates a client certificate for engines without a ServiceAccount token
     Engine(Engine),
 }
 
@@ -25,19 +25,19 @@ pub(super) struct Init {
     /// Where to write ca.crt, ca.key, tls.crt and tls.key
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// The namespace of the agents: they are reached under *.kaa-admin.NAMESPACE.svc
+    /// The namespace of the agents; their addresses are *.SERVICE.NAMESPACE.svc
     #[arg(long, default_value = "default")]
     namespace: String,
     /// The Service of the agents' StatefulSet
     #[arg(long, default_value = "kaa-admin")]
     service: String,
-    /// More names under which agents are reached
+    /// Further DNS names of the agents
     #[arg(long = "dns", value_name = "NAME", num_args = 1..)]
     names: Vec<String>,
-    /// The domain's name, as the agents' --domain has it
+    /// The domain's name: the agents' --domain
     #[arg(long, default_value = "kaa")]
     domain: String,
-    /// How long they are valid
+    /// Their validity in days
     #[arg(long, default_value_t = 3650, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     days: u32,
 }
@@ -48,10 +48,10 @@ pub(super) struct Issue {
     /// Where `init` wrote ca.crt and ca.key, and where to write NAME.crt and NAME.key
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// The domain's name, as the agents' --domain has it
+    /// The domain's name: the agents' --domain
     #[arg(long, default_value = "kaa")]
     domain: String,
-    /// How long it is valid
+    /// Its validity in days
     #[arg(long, default_value_t = 365, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     days: u32,
 }
@@ -61,7 +61,7 @@ pub(super) struct Issue {
 pub(super) struct Person {
     #[command(flatten)]
     issue: Issue,
-    /// The person, as the audit trail is to name them
+    /// The operator's name in the audit trail
     #[arg(value_name = "NAME")]
     name: String,
 }
@@ -74,7 +74,7 @@ pub(super) struct Engine {
     /// The namespace of the engines
     #[arg(value_name = "NAMESPACE")]
     namespace: String,
-    /// The pod, if it is for one engine only
+    /// Limits the certificate to the engine of this pod
     #[arg(value_name = "POD")]
     pod: Option<String>,
 }

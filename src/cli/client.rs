@@ -35,14 +35,14 @@ const MAX_ANSWER_BYTES: usize = 256 * 1024 * 1024;
 /// How to speak over TLS, and as whom.
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct Tls {
-    /// For https: the certificate authority of the agents, as a PEM file
+    /// For https: the CA certificate of the agents, as a PEM file
     #[arg(long, env = "KAA_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// For https: the name that the agent's certificate must bear, if it is not the host in --api-server, as with a
+    /// For https: the expected name in the agent's certificate, if it is not the host in --api-server, for example with a
     /// forwarded port
     #[arg(long, env = "KAA_SERVER_NAME", value_name = "NAME")]
     server_name: Option<String>,
-    /// For https: a client certificate as a PEM file, such as `kaa certificates person` makes, for what changes the domain
+    /// For https: a client certificate as a PEM file, for commands that change the domain (`kaa certificates person` creates one)
     #[arg(long, env = "KAA_CERT", value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
     /// The key of --cert, as a PEM file

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// `kaa domain`.
 #[derive(Debug, Subcommand)]
 pub(super) enum Domain {
-    /// Writes the domain to a file, and founds another one from it
+    /// Saves and restores the domain
     #[command(subcommand)]
     Snapshot(Snapshot),
 }
@@ -25,18 +25,17 @@ pub(super) enum Domain {
 pub(super) enum Snapshot {
     /// Writes the domain's databases, archives and values to a file, as one JSON document
     Save(Save),
-    /// Brings what a file holds into a domain that was founded in another cluster and not used yet: its archives are bound
-    /// again by the markers on their volumes
+    /// Restores a file into a new, unused domain of another cluster. Archives are bound to their volumes by the markers on them
     Restore(Restore),
 }
 
 /// `kaa domain snapshot save`.
 #[derive(Debug, Args)]
 pub(super) struct Save {
-    /// The file; standard output if there is none
+    /// The file; default: standard output
     #[arg(value_name = "FILE", default_value = "-")]
     file: PathBuf,
-    /// Replaces the file if there is one
+    /// Overwrites an existing file
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -46,16 +45,16 @@ pub(super) struct Save {
 /// `kaa domain snapshot restore`.
 #[derive(Debug, Args)]
 pub(super) struct Restore {
-    /// The file; `-` is standard input, which takes --dry-run or --yes since there is nobody to ask then
+    /// The file; `-` is standard input, which needs --dry-run or --yes
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Shows what the file would bring, what it does not, and whether it would be accepted; changes nothing
+    /// Shows what would be restored, what would not, and whether the file is accepted. Changes nothing
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
-    /// Does not ask
+    /// Skips the confirmation
     #[arg(long)]
     yes: bool,
-    /// Leaves an archive behind whose volume does not come along: a cold start would wait for it for ever
+    /// Excludes an archive whose volume was not restored; otherwise a cold start waits for it indefinitely. Repeatable
     #[arg(long, value_name = "ARCHIVE")]
     without: Vec<u64>,
     #[command(flatten)]

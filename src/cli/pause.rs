@@ -1,4 +1,4 @@
-//! `kaa pause` and `kaa resume`: the resync takes nothing away in between.
+//! `kaa pause` and `kaa resume`: the resync removes nothing in between.
 
 use super::Asking;
 use super::api::Error;
@@ -10,7 +10,7 @@ use serde_json::json;
 /// `kaa pause`.
 #[derive(Debug, Args)]
 pub(super) struct Pause {
-    /// Why, for whoever reads it later: it is kept in the audit trail, and shown wherever something waits for it
+    /// The reason, recorded in the audit trail and shown by `kaa plan`
     #[arg(long, value_name = "WHY")]
     because: String,
     #[command(flatten)]

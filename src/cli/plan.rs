@@ -12,11 +12,11 @@ use std::fmt::Write as _;
 pub(super) struct Plan {
     #[command(flatten)]
     agent: Agent,
-    /// What would be taken away if this had N replicas, and the pods beyond had exited: statefulset/NAME=N or
-    /// deployment/NAME=N. May be given several times, and together with --delete. Changes nothing
+    /// Previews what scaling to N replicas would remove, once the surplus pods have exited: statefulset/NAME=N or
+    /// deployment/NAME=N. Repeatable, also with --delete. Changes nothing
     #[arg(long, value_name = "KIND/NAME=N")]
     scale: Vec<Scale>,
-    /// What would be taken away if this was deleted: pvc/NAME or pod/NAME. May be given several times. Changes nothing
+    /// Previews what deleting this would remove: pvc/NAME or pod/NAME. Repeatable. Changes nothing
     #[arg(long, value_name = "KIND/NAME")]
     delete: Vec<Delete>,
 }

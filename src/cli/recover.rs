@@ -12,18 +12,19 @@ use std::fmt::Write as _;
 /// `kaa recover`.
 #[derive(Debug, Args)]
 pub(super) struct Recover {
-    /// Shows who would go on, what may be lost, which pods have to be gone and which logs were set aside; changes nothing
+    /// Shows which server would found the next epoch, what may be lost, which pods must be deleted first, and the retired logs.
+    /// Changes nothing
     #[arg(long, required_unless_present = "accept_data_loss", conflicts_with_all = ["accept_data_loss", "yes"])]
     dry_run: bool,
-    /// Shows the same, asks for the domain's name, and does it: entries that only the servers that are away hold are lost for
-    /// ever
+    /// Shows the same, asks for the domain's name as confirmation, and starts the new epoch. Entries that only lost servers
+    /// hold are lost for good
     #[arg(long)]
     accept_data_loss: bool,
-    /// Founds from a log of an earlier epoch that was set aside, named as --dry-run lists it, where no server has one of this
-    /// epoch any more
+    /// Founds the next epoch from a retired log of an earlier epoch, named as --dry-run lists it, if no server has a log of the
+    /// current epoch
     #[arg(long, value_name = "SERVER/NAME", value_parser = place)]
     from_set_aside: Option<String>,
-    /// Does not ask
+    /// Skips the confirmation
     #[arg(long, requires = "accept_data_loss")]
     yes: bool,
     #[command(flatten)]

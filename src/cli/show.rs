@@ -19,7 +19,7 @@ const SILENCE_LIMIT_MILLIS: u64 = 20_000;
 pub(super) enum Noun {
     /// Shows servers, databases and processes
     Domain(Domain),
-    /// Shows archives, each with its process or with what is left of the last one
+    /// Shows archives, each with its process or its last exit
     Archives(Archives),
 }
 
@@ -33,10 +33,10 @@ pub(super) struct Domain {
 /// `kaa show archives`.
 #[derive(Debug, Args)]
 pub(super) struct Archives {
-    /// Shows the removed ones instead
+    /// Shows removed archives instead of active ones
     #[arg(long)]
     removed: bool,
-    /// Shows those of one database
+    /// Shows the archives of one database only
     #[arg(long, value_name = "NAME")]
     db_name: Option<String>,
     #[command(flatten)]

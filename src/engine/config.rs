@@ -40,21 +40,22 @@ impl fmt::Display for Kind {
 
 /// Runs a database engine as the entrypoint of its container.
 ///
-/// Registers the engine with any admin agent, starts the command once the domain admits it, and tells the agents how it
-/// fares. SIGTERM stops the engine. With no agent in reach a running engine runs on.
+/// Registers the engine with any admin agent, starts the command once the domain allows it, and reports its states and its
+/// exit. SIGTERM stops the engine. A running engine keeps running if no agent is reachable.
 ///
-/// The exit code is the command's own, or 128 + n if signal n ended it. Before the command runs: 64 wrong use, 69 the
-/// archive's directory cannot be used, 70 an internal error, 75 another wrapper holds the archive's directory, 76 the domain has not let the engine start in time, 77 the
-/// domain refuses the engine until a person acts, 126 the command cannot be executed, 127 it is not found.
+/// The exit code is the command's own, or 128 + n if signal n ended it. Before the command runs: 64 invalid arguments, 69 the
+/// archive's directory is unusable, 70 internal error, 75 another wrapper uses the archive's directory, 76 the domain did not
+/// allow the start within --start-within, 77 the domain refuses the engine until an operator acts, 126 the command cannot be
+/// executed, 127 the command was not found.
 #[derive(Clone, Debug, clap::Args)]
 pub struct EngineArgs {
-    /// What the engine does: sm has an archive, te has none.
+    /// The kind of engine.
     #[arg(value_enum)]
     pub kind: Kind,
     /// The name of its database.
     #[arg(long, value_name = "NAME", env = "KAA_DATABASE")]
     pub database: String,
-    /// The agents; each name stands for all addresses it resolves to, so a headless Service names all of them.
+    /// The agents; a name stands for all addresses that it resolves to, so a headless Service covers all agents.
     #[arg(long, value_name = "HOST[:PORT],...", env = "KAA_AGENTS", value_delimiter = ',', required = true)]
     pub agents: Vec<Agent>,
     /// The namespace of this pod.
@@ -72,49 +73,49 @@ pub struct EngineArgs {
     /// The archive's directory: required for sm, absent for te.
     #[arg(long, value_name = "DIR", env = "KAA_ARCHIVE")]
     pub archive: Option<PathBuf>,
-    /// Names are looked up in this hosts(5) file before the resolver is asked.
+    /// A hosts(5) file that is consulted before DNS.
     #[arg(long, value_name = "FILE", env = "KAA_HOSTS_FILE")]
     pub hosts_file: Option<PathBuf>,
-    /// The port that the engine itself serves.
+    /// The engine's own port.
     // Not KAA_PORT: a Service named `kaa` has the kubelet set that one in every container, to a URL.
     #[arg(long, env = "KAA_ENGINE_PORT", default_value_t = 48006)]
     pub port: u16,
-    /// The address that the engine is reached at: the pod's.
+    /// The engine's address: that of the pod.
     #[arg(long, env = "KAA_ADDRESS", default_value = "")]
     pub address: String,
-    /// A label of the engine, which load-balancer queries may ask for; may be repeated.
+    /// A label of the engine, for load-balancer queries. Repeatable.
     #[arg(long = "label", value_name = "KEY=VALUE", env = "KAA_LABEL", value_delimiter = ',')]
     pub labels: Vec<Label>,
-    /// The version that the engine is shown with.
+    /// The engine's version, as `kaa show domain` displays it.
     #[arg(long, value_name = "VERSION", env = "KAA_VERSION_OF_ENGINE", default_value = "")]
     pub version_of_engine: String,
-    /// The certificate authority of the agents, as a PEM file. Read again for each connection.
+    /// The CA certificate of the agents, as a PEM file. Read again for each connection.
     #[arg(long, value_name = "FILE", env = "KAA_CA")]
     pub ca: Option<PathBuf>,
-    /// The name that an agent's certificate must bear, if it is not the host in --agents.
+    /// The expected name in an agent's certificate, if it is not the host in --agents.
     #[arg(long, value_name = "NAME", env = "KAA_SERVER_NAME")]
     pub server_name: Option<String>,
-    /// A projected ServiceAccount token, which proves the pod to the agent. Read again for each connection.
+    /// The file of a projected ServiceAccount token, which authenticates the pod. Read again for each connection.
     #[arg(long, value_name = "FILE", env = "KAA_TOKEN_FILE")]
     pub token_file: Option<PathBuf>,
-    /// A client certificate, as a PEM file: shown where no token can be had. Read again for each connection.
+    /// A client certificate, as a PEM file, for pods without a token. Read again for each connection.
     #[arg(long, value_name = "FILE", env = "KAA_CERT", requires = "key")]
     pub cert: Option<PathBuf>,
     /// The key of --cert, as a PEM file.
     #[arg(long, value_name = "FILE", env = "KAA_KEY", requires = "cert")]
     pub key: Option<PathBuf>,
-    /// Speaks without TLS; for agents on loopback addresses only.
+    /// Connects without TLS; for agents on loopback addresses only.
     #[arg(long, env = "KAA_PLAINTEXT", value_parser = clap::builder::BoolishValueParser::new())]
     pub plaintext: bool,
-    /// When the engine is shown as RUNNING: once its process is started, once a local TCP port accepts, or once a file
-    /// is there that is not older than the process.
+    /// When the engine counts as RUNNING: once its process is started, once a local TCP port accepts connections, or once a file
+    /// exists that is not older than the process.
     #[arg(long, value_name = "started|tcp:PORT|file:PATH", env = "KAA_RUNNING_WHEN", default_value = "started")]
     pub running_when: RunningWhen,
-    /// How long the engine may take to stop after SIGTERM before SIGKILL.
+    /// The time between SIGTERM and SIGKILL.
     #[arg(long, value_name = "SECONDS", env = "KAA_GRACE", default_value_t = 20)]
     pub grace: u64,
-    /// How long the wrapper waits for the domain to let the engine start, once it has heard why that is not yet so. Then it
-    /// ends, and its container starts anew: time never lets an engine start.
+    /// How long the wrapper waits for the domain to allow the start, counted from the first reason to wait that it heard. Then
+    /// it exits, and the kubelet restarts its container. A start is never allowed by a timeout.
     #[arg(long, value_name = "SECONDS", env = "KAA_START_WITHIN", default_value_t = 900)]
     pub start_within: u64,
     /// The engine's command and its arguments.
