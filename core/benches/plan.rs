@@ -10,7 +10,7 @@ use kaa_core::domain::ids::{ContainerId, Millis, SessionNumber, StartId};
 use kaa_core::domain::process::{About, EngineKind, EngineState, Identity, Registration};
 use kaa_core::observed::Observed;
 use kaa_core::observed::objects::{self, Container, Owner, Pod, Running, StatefulSet};
-use kaa_core::resync::{Policy, plan};
+use kaa_core::resync::{Moment, Policy, plan};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -20,11 +20,12 @@ fn main() {
     println!("{:>7} pods {:>6} archives  {:>12} {:>12} {:>14}", "", "", "median", "max", "per pod");
     for pods in [1_000, 2_000, 5_000, 10_000, 20_000] {
         let (domain, observed) = cluster(pods);
+        let moment = Moment { now: domain.time, ..Moment::default() };
         let policy = Policy::new("c1".into(), "default".to_owned());
         let mut took: Vec<Duration> = (0..ROUNDS)
             .map(|_| {
                 let began = Instant::now();
-                let plan = black_box(plan(&domain, &observed, &policy, domain.time));
+                let plan = black_box(plan(&domain, &observed, &policy, &moment));
                 let took = began.elapsed();
                 assert!(plan.findings.is_empty() && plan.waiting.is_empty(), "{plan}");
                 took

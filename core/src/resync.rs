@@ -18,7 +18,7 @@ use crate::domain::archive::{Ordinal, RemovalReason};
 use crate::domain::audit::Subject;
 use crate::domain::command::{Command, Fence};
 use crate::domain::evidence::{Evidence, Fact, wants};
-use crate::domain::ids::{ArchiveId, ClusterName, Millis, StartId, Uid};
+use crate::domain::ids::{ArchiveId, ClusterName, Millis, RaftId, StartId, Uid};
 use crate::domain::managers::Gates;
 use crate::domain::process::{ExitReason, Process, Tombstone};
 use crate::domain::{Domain, Pause};
@@ -26,7 +26,7 @@ use crate::observed::objects::RAFT_LOG_TEMPLATE;
 use crate::observed::{Observed, Unknown};
 use plan::{Finding, Kind, Need, Others, Plan, Proposal, Waiting, WaitingReason};
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the plan is made for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,23 +65,34 @@ const SUBRECONCILERS: [fn(&View, &mut Plan); 4] = [
     servers::plan,
 ];
 
+/// What a plan depends on besides the domain and Kubernetes.
+#[derive(Clone, Debug, Default)]
+pub struct Moment {
+    /// The clock of the agent that plans. It is compared only with what the same clock said before: the domain's own time is
+    /// that of the fastest clock there ever was.
+    pub now: Millis,
+    /// The logs that vote, as Raft says now.
+    pub voters: BTreeSet<RaftId>,
+}
+
 /// What a subreconciler sees.
 struct View<'a> {
     domain: &'a Domain,
     observed: &'a Observed,
     policy: &'a Policy,
     now: Millis,
+    voters: &'a BTreeSet<RaftId>,
     /// The living process on each archive.
     on_archive: BTreeMap<ArchiveId, &'a Process>,
     /// Looked at only where an engine is held.
     gates: OnceCell<Gates<'a>>,
 }
 
-/// Compares the domain with what Kubernetes shows. `now` is the clock of whoever asks. It is compared only with what the same
-/// clock said before: the domain's own time is that of the fastest clock there ever was.
-pub fn plan(domain: &Domain, observed: &Observed, policy: &Policy, now: Millis) -> Plan {
+/// Compares the domain with what Kubernetes shows.
+pub fn plan(domain: &Domain, observed: &Observed, policy: &Policy, moment: &Moment) -> Plan {
+    let Moment { now, ref voters } = *moment;
     let on_archive = domain.processes.values().filter_map(|process| Some((process.archive?, process))).collect();
-    let view = View { domain, observed, policy, now, on_archive, gates: OnceCell::new() };
+    let view = View { domain, observed, policy, now, voters, on_archive, gates: OnceCell::new() };
     let mut plan = Plan::default();
     for subreconciler in SUBRECONCILERS {
         subreconciler(&view, &mut plan);

@@ -335,9 +335,10 @@ fn plan_report(shared: &Shared) -> PlanReport {
         Leadership::Follower { .. } | Leadership::Unknown { .. } => false,
     };
     let observed = shared.observed.read().unwrap_or_else(PoisonError::into_inner);
+    let moment = shared.moment();
     let (mut plan, epoch) = shared.raft.read(|domain| {
         let epoch = domain.resync.get(&shared.config.cluster).map(|leader| leader.epoch);
-        (plan(domain, &observed, &shared.policy, crate::clock::now()), epoch)
+        (plan(domain, &observed, &shared.policy, &moment), epoch)
     });
     let last = shared.last_pass.lock().unwrap_or_else(PoisonError::into_inner).clone();
     if let Some(last) = &last {

@@ -8,14 +8,14 @@ use crate::config::{BACKOFF, FIRST_PASS, IDLE_SHARE, PASS_SPACING, RESYNC_PERIOD
 use crate::kubernetes::evidence;
 use crate::kubernetes::lease::{Leadership, Term};
 use crate::metrics::Reading;
-use crate::raft::{Node, ProposeError};
+use crate::raft::ProposeError;
 use kaa_core::domain::command::Refusal;
 use kaa_core::domain::command::{Actor, Command, Fence, Outcome, Request, Role};
-use kaa_core::domain::ids::{Millis, RaftId, ResyncEpoch};
+use kaa_core::domain::ids::{Millis, ResyncEpoch};
 use kaa_core::resync::held::{HeldFindings, Parted};
-use kaa_core::resync::plan::{Finding, Plan, Proposal, Waiting, WaitingReason};
-use kaa_core::resync::{confirm, plan};
-use std::collections::{BTreeMap, BTreeSet};
+use kaa_core::resync::plan::Waiting;
+use kaa_core::resync::{Moment, confirm, plan};
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -156,13 +156,13 @@ async fn pass(shared: &Shared, term: &Term, held: &mut HeldFindings) -> Result<L
     let fence = Fence { cluster: shared.config.cluster.clone(), epoch };
     let (mut waiting, anchor, due) = {
         let observed = shared.observed.read().map_err(|_| GivenUp::Watches)?;
-        let (mut plan, anchor) = shared
-            .raft
-            .read(|domain| (plan(domain, &observed, &shared.policy, crate::clock::now()), domain.anchor.clone()));
-        voters_stay(&mut plan, &shared.raft.status().voters);
-        let Parted { due, waiting } = held.part(plan.findings, &observed, anchor.as_ref(), now_ms(term));
-        plan.waiting.extend(waiting);
-        (plan.waiting, anchor, due)
+        let moment = shared.moment();
+        let (plan, anchor) =
+            shared.raft.read(|domain| (plan(domain, &observed, &shared.policy, &moment), domain.anchor.clone()));
+        let mut waiting = plan.waiting;
+        let Parted { due, waiting: held } = held.part(plan.findings, &observed, anchor.as_ref(), now_ms(term));
+        waiting.extend(held);
+        (waiting, anchor, due)
     };
     let mut lines = Vec::new();
     if !due.is_empty() {
@@ -195,18 +195,6 @@ async fn pass(shared: &Shared, term: &Term, held: &mut HeldFindings) -> Result<L
         }
     }
     Ok(LastPass { at: crate::clock::now(), lines, waiting })
-}
-
-/// A server that still votes is not removed, and nothing has to be read to know that.
-fn voters_stay(plan: &mut Plan, voters: &BTreeMap<RaftId, Node>) {
-    let votes = |finding: &Finding| match &finding.proposal {
-        Proposal::RemoveServer { raft_id, .. } => voters.contains_key(raft_id),
-        _ => false,
-    };
-    let (stay, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut plan.findings).into_iter().partition(votes);
-    plan.findings = rest;
-    let still_votes = |finding: Finding| Waiting { subject: finding.subject, reason: WaitingReason::StillVotes };
-    plan.waiting.extend(stay.into_iter().map(still_votes));
 }
 
 /// The epoch that the domain gave this acquisition of the Lease; asks for one if there is none yet.
@@ -261,6 +249,11 @@ fn report(reported: &mut Vec<Waiting>, last: LastPass, shared: &Shared) {
 }
 
 impl Shared {
+    /// What a plan depends on that is made now.
+    pub fn moment(&self) -> Moment {
+        Moment { now: crate::clock::now(), voters: self.raft.status().voters.into_keys().collect() }
+    }
+
     /// Proposes in a duty of this agent; an error is a sentence.
     pub async fn propose(&self, role: Role, command: Command) -> Result<Outcome, String> {
         let actor = Actor { role, name: self.config.server.to_string() };

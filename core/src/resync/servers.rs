@@ -2,7 +2,7 @@
 //! stays known, evicted, and comes back by scale-up.
 
 use super::View;
-use super::plan::{Finding, Kind, Need, Others, Plan, Proposal};
+use super::plan::{Finding, Kind, Need, Others, Plan, Proposal, Waiting, WaitingReason};
 use crate::domain::archive::Ordinal;
 use crate::domain::audit::Subject;
 use crate::domain::evidence::wants;
@@ -29,6 +29,12 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
                 .any(|process| process.session.server == server.id && process.session.state == SessionState::Live);
             let there = claims.contains_key(&claim) || pods.contains_key(server.id.as_str());
             if there || in_use || wants(set.first_ordinal, set.replicas, ordinal) {
+                continue;
+            }
+            // Nothing has to be read to know that.
+            if view.voters.contains(&server.raft_id) {
+                let subject = Subject::Server(server.id.clone());
+                plan.waiting.push(Waiting { subject, reason: WaitingReason::StillVotes });
                 continue;
             }
             let owner = Ordinal { stateful_set: set.name.clone(), uid: set.uid.clone(), ordinal };

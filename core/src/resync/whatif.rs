@@ -15,7 +15,7 @@ mod starts;
 
 use super::databases::wanted_by;
 use super::plan::{Finding, Kind, Need, Plan, Proposal, Waiting};
-use super::{Policy, Readings, confirm, plan};
+use super::{Moment, Policy, Readings, confirm, plan};
 use crate::domain::Domain;
 use crate::domain::archive::Archive;
 use crate::domain::audit::Subject;
@@ -187,7 +187,9 @@ impl<'a> Hypothesis<'a> {
         let mut changed = true;
         while changed {
             self.run_on();
-            let Plan { findings, waiting } = plan(&self.domain, &self.after.observed, self.policy, self.domain.time);
+            // Servers that are not wanted are evicted before they are removed.
+            let moment = Moment { now: self.domain.time, voters: BTreeSet::new() };
+            let Plan { findings, waiting } = plan(&self.domain, &self.after.observed, self.policy, &moment);
             self.waiting = waiting;
             changed = false;
             for finding in findings {

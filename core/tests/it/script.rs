@@ -24,8 +24,8 @@ use kaa_core::resync::databases::wanted_by;
 use kaa_core::resync::plan::Need;
 use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::what_if;
-use kaa_core::resync::{DatabaseDeletion, Policy, Readings, confirm, plan};
-use std::collections::BTreeMap;
+use kaa_core::resync::{DatabaseDeletion, Moment, Policy, Readings, confirm, plan};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Runs a script and returns it with its answers.
 pub fn run(text: &str) -> String {
@@ -65,6 +65,8 @@ pub struct World {
     transitions: u64,
     unreadable: Option<String>,
     policy: Policy,
+    /// The logs that vote.
+    voters: BTreeSet<RaftId>,
     /// How much later it is than the entries alone would make it.
     later_ms: u64,
     /// How far the clock of the agent that acts is off.
@@ -92,6 +94,7 @@ impl Default for World {
             transitions: 0,
             unreadable: None,
             policy: Policy::new("c1".into(), "default".to_owned()),
+            voters: BTreeSet::new(),
             later_ms: 0,
             clock_ms: 0,
             saved: None,
@@ -194,6 +197,10 @@ impl World {
             }
             "restore" => self.restore(&line),
             "admit" => self.admit(&line),
+            "vote" => {
+                self.voters = line.words[1..].iter().map(|log| RaftId(log.parse().unwrap())).collect();
+                String::new()
+            }
             "voters" => self.voters(&line),
             "lead" => self.lead(&line),
             "register" => self.register(&line),
@@ -577,7 +584,8 @@ impl World {
     }
 
     pub fn plan(&self) -> plan::Plan {
-        plan(&self.domain, &self.observed(), &self.policy, self.now(self.domain.index))
+        let moment = Moment { now: self.now(self.domain.index), voters: self.voters.clone() };
+        plan(&self.domain, &self.observed(), &self.policy, &moment)
     }
 
     /// `what-if [scale=KIND/NAME=N]... [delete=KIND/NAME]...`, as `kaa plan` takes them.

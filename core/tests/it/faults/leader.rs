@@ -12,7 +12,7 @@ use kaa_core::observed::Observed;
 use kaa_core::observed::objects::{Claim, Deployment, Named, Pod, StatefulSet};
 use kaa_core::resync::databases::wanted_by;
 use kaa_core::resync::plan::{Need, Plan};
-use kaa_core::resync::{Readings, confirm, plan};
+use kaa_core::resync::{Moment, Readings, confirm, plan};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
@@ -217,7 +217,8 @@ impl Run {
     pub fn plan(&mut self, leader: usize) -> usize {
         let (now, policy) = (self.now_at(leader), self.policy());
         let leader = &mut self.leaders[leader];
-        let plan = plan(&leader.domain, &leader.observed, &policy, now);
+        let moment = Moment { now, ..Moment::default() };
+        let plan = plan(&leader.domain, &leader.observed, &policy, &moment);
         let findings = plan.findings.len();
         leader.planned = Some(plan);
         findings
