@@ -91,6 +91,7 @@ fn cluster(pods: u64) -> (Domain, Observed) {
             connection: n,
             about: About::default(),
             evidence: None,
+            as_of: None,
         };
         apply(&mut domain, Command::RegisterProcess(Box::new(registration)));
         let (process, session, engine) = (StartId(n + 1), SessionNumber(1), EngineState::Running);

@@ -143,6 +143,7 @@ fn unbound(shared: &Shared) -> Vec<Registration> {
                 connection: process.session.connection,
                 about: process.about.clone(),
                 evidence: None,
+                as_of: Some(domain.index),
             })
         });
         unbound.collect()
@@ -330,6 +331,7 @@ async fn registration(shared: &Shared, register: wire::Register) -> Result<Regis
         wire::Kind::Unspecified => return Err(Status::invalid_argument("kind is not set")),
     };
     let pod_uid = register.pod_uid.as_str().into();
+    let as_of = shared.raft.read(|domain| domain.index);
     let kubernetes = shared.kubernetes.clone().with_timeout(IDENTIFY_TIMEOUT);
     let wrapper = Wrapper { pod: &register.pod, uid: &pod_uid, container: &register.container };
     let identified = match evidence::identify(&kubernetes, wrapper, &shared.config.anchor_name()).await {
@@ -384,6 +386,7 @@ async fn registration(shared: &Shared, register: wire::Register) -> Result<Regis
             labels: register.labels.into_iter().collect(),
         },
         evidence: read,
+        as_of: Some(as_of),
     };
     read_doubted(shared, &kubernetes, &mut registration).await;
     Ok(registration)

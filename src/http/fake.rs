@@ -208,6 +208,7 @@ impl Log {
             connection: id,
             about,
             evidence: None,
+            as_of: None,
         };
         self.apply(Role::Agent, server, Command::RegisterProcess(Box::new(registration)));
     }

@@ -15,6 +15,9 @@ pub struct Archive {
     pub cluster: ClusterName,
     /// The claim that holds it; `None` until one is known. An archive without a claim is never judged.
     pub claim: Option<Claim>,
+    /// The log entry with which it was bound to that claim.
+    #[serde(default)]
+    pub bound: u64,
     /// Where the engine finds it, in its own file system.
     pub path: String,
     /// Whether an engine on it has ever reported that it runs, or its volume was an archive before.

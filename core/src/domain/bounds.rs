@@ -470,6 +470,7 @@ mod tests {
             connection: 1,
             about: About::default(),
             evidence: Some(Evidence::default()),
+            as_of: None,
         }
     }
 

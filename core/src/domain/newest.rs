@@ -116,7 +116,12 @@ impl Domain {
         // One that was told to stop before it ran may have had no data yet. One that was out of reach may have ended long before
         // it says so, while others went on.
         let heard = process.durable == DurableState::RequestedShutdown && process.interrupted.is_none();
-        if *reason == ExitReason::Graceful && heard {
+        // What ran may have been a copy of the archive: then nothing that it proved is true of the volume itself.
+        let unread = process.claim_unread && archive.claim.is_some();
+        if unread {
+            archive.holds_to = 0;
+        }
+        if *reason == ExitReason::Graceful && heard && !unread {
             archive.holds_to = archive.holds_to.max(stopping.unwrap_or_default());
         }
     }

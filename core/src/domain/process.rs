@@ -285,6 +285,9 @@ pub struct Registration {
     pub about: About,
     /// What the agent read of its pod; `None` if it may not or could not read it.
     pub evidence: Option<super::evidence::Evidence>,
+    /// The log entry that the agent had applied before it read: what the domain has learned since is newer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<u64>,
 }
 
 #[cfg(test)]

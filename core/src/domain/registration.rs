@@ -26,6 +26,7 @@ impl Domain {
         let read = asked.evidence.as_ref().filter(|_| asked.kind == EngineKind::Sm);
         let mounts_nothing = read.is_some_and(|read| read.pod_has_no_archive(&asked.identity.pod_uid));
         self.leave_unbound(&mut asked);
+        self.is_current(&asked)?;
         if let Some(known) = self.known(&asked)? {
             return self.take_up(actor, known, &asked);
         }
@@ -252,6 +253,17 @@ impl Domain {
         Registered { domain, process, node, archive, session }
     }
 
+    /// Whether the claim was read after the domain learned of another one of its name. A registration that was under way for
+    /// long would else replace an archive by one whose claim is gone.
+    fn is_current(&self, asked: &Registration) -> Result<(), Refusal> {
+        let (Some(claim), Some(as_of)) = (&asked.claim, asked.as_of) else { return Ok(()) };
+        let replaced = self.replaced_by(&asked.cluster, claim);
+        match replaced.iter().any(|archive| self.archives[archive].bound > as_of) {
+            true => Err(Refusal::Unproven(format!("claim {} is still the one with uid {}", claim.name, claim.uid))),
+            false => Ok(()),
+        }
+    }
+
     fn find_archive(&self, asked: &Registration, before: Option<StartId>) -> Result<Found, Refusal> {
         if let Some(marker) = &asked.marker {
             if Some(&marker.domain) != self.id.as_ref() && !self.came_from(&marker.domain, marker.archive) {
@@ -427,6 +439,7 @@ impl Domain {
             if archive.claim.as_ref().is_none_or(|known| known.uid != claim.uid) {
                 // It may have been restored from a backup: what was proven of the volume before says nothing of this one.
                 archive.holds_to = 0;
+                archive.bound = self.index;
                 what.push(format!("bound to claim {} ({})", claim.name, claim.uid));
             }
             if archive.claim.as_ref().is_none_or(|known| known.uid != claim.uid) {
@@ -466,6 +479,7 @@ impl Domain {
                 database: asked.database.clone(),
                 cluster: asked.cluster.clone(),
                 claim: asked.claim.clone(),
+                bound: self.index,
                 path: asked.path.clone(),
                 // The volume was an archive before, whose record is purged: its data is back.
                 ever_ran: asked.marker.is_some(),

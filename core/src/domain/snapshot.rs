@@ -361,6 +361,7 @@ impl KeptArchive {
             database: self.database,
             cluster,
             claim: None,
+            bound: 0,
             path: self.path,
             ever_ran: self.ever_ran,
             // The entries that were proven are another log's.

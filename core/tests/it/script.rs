@@ -467,6 +467,7 @@ impl World {
             connection: line.number("connection", line.number("nonce", 1)),
             about: About::default(),
             evidence,
+            as_of: line.values.contains_key("as-of").then(|| line.number("as-of", 0)),
         };
         if let Some(evidence) = registration.evidence.as_mut().filter(|_| kind == EngineKind::Sm && mounts_none) {
             evidence.facts.push(Fact::PodWithoutArchive { pod_uid: pod.uid.clone() });

@@ -147,6 +147,7 @@ fn registration() -> Registration {
         marker: Some(Marker { domain: "d1".into(), archive: ArchiveId(2) }),
         path: "/archive".to_owned(),
         evidence: Some(evidence()),
+        as_of: None,
         server: "admin-0".into(),
         connection: 99,
         about: About {

@@ -121,5 +121,6 @@ fn registration(
         connection: 0,
         about: About::default(),
         evidence: None,
+        as_of: None,
     }
 }

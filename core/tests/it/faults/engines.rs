@@ -347,6 +347,7 @@ impl Run {
                 read_at: Millis(self.clock),
                 facts: pod.facts().into_iter().chain(self.anchor.clone().map(|uid| Fact::AnchorIs { uid })).collect(),
             }),
+            as_of: Some(self.domain.index),
         };
         self.kubernetes.is.read_claim_in_doubt(&self.domain, &mut registration);
         self.sent.push(registration.clone());

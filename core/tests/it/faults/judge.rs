@@ -278,12 +278,14 @@ impl Run {
         }
         for engine in self.engines.values().filter(|engine| engine.claim.is_some()) {
             let live = |p: &Process| p.session.state == SessionState::Live;
-            if !self.process_of(engine).is_some_and(live) && !self.has_a_copy(engine) {
+            if !self.process_of(engine).is_some_and(live) && !self.has_a_copy(engine) && !self.is_blocked() {
                 wrong.push(format!("the engine of {} is not known", engine.pod));
             }
         }
-        wrong.extend(self.wrongly_kept());
-        wrong.extend(self.wrongly_held());
+        if !self.is_blocked() {
+            wrong.extend(self.wrongly_kept());
+            wrong.extend(self.wrongly_held());
+        }
         let alive = self.alive();
         for process in self.domain.processes.values().filter(|process| process.cluster.as_str() == "c1") {
             // One whose container was never learned ends when the next start in its pod registers, which a copy does not.
@@ -305,6 +307,15 @@ impl Run {
             others.is_some_and(|claim| self.kubernetes.claim_uids().contains(&claim.uid))
                 || self.database_of(&own.name) != archive.database.as_str()
         })
+    }
+
+    /// A copy registered while nobody could read which claim its pod mounts, and its next start is refused: its process is in
+    /// the way until an operator evicts it.
+    fn is_blocked(&self) -> bool {
+        let of_copy = |process: &Process| {
+            self.engines.get(&process.identity.pod_uid).is_some_and(|engine| self.has_a_copy(engine))
+        };
+        self.domain.processes.values().any(of_copy)
     }
 
     /// Where a storage manager runs, its archive holds what those hold that have ended: the unwanted ones of them go.
@@ -352,6 +363,9 @@ impl Run {
 
     /// Compares the end with that of a run without faults. Returns whether all could be compared.
     pub fn judge_end(&mut self, reference: &Self) -> bool {
+        if self.is_blocked() || reference.is_blocked() {
+            return false;
+        }
         let otherwise = self.shown_otherwise(reference);
         let (ours, theirs) = (self.fates(), reference.fates());
         let mut wrong = Vec::new();

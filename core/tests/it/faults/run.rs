@@ -114,6 +114,7 @@ impl Run {
             connection: 1,
             about: About::default(),
             evidence: None,
+            as_of: None,
         };
         self.propose(Role::Agent, Command::RegisterProcess(Box::new(registration)));
         let (process, session) = (StartId(1), SessionNumber(1));
