@@ -216,9 +216,9 @@ pub fn confirm(
             };
             (proven, Command::RemoveProcess { fence, process, session, reason, evidence: evidence.clone() })
         }
-        Proposal::RemoveArchive { archive, claim, owner, reason } => {
+        Proposal::RemoveArchive { archive, claim, owner, reason, taken_by } => {
             let proven = match reason {
-                RemovalReason::ClaimDeleted => evidence.claim_is_gone(&claim.name),
+                RemovalReason::ClaimDeleted => evidence.claim_is_lost(&claim.name, taken_by.as_ref()),
                 RemovalReason::ScaledDown => owner.is_some_and(|owner| evidence.ordinal_unwanted(&owner)),
                 RemovalReason::GivenUp => false,
             };
@@ -229,8 +229,8 @@ pub fn confirm(
             let proven = evidence.pod_is_owned_by(&pod_uid, &owner);
             (proven, Command::LearnOwner { fence, archive, claim, process, owner, evidence: evidence.clone() })
         }
-        Proposal::NoteClaimGone { archive, claim } => {
-            let proven = evidence.claim_is_gone(&claim.name);
+        Proposal::NoteClaimGone { archive, claim, taken_by } => {
+            let proven = evidence.claim_is_lost(&claim.name, taken_by.as_ref());
             (proven, Command::NoteClaimGone { fence, archive, claim: claim.uid, evidence: evidence.clone() })
         }
         Proposal::DeleteDatabase(database) => {
@@ -242,8 +242,8 @@ pub fn confirm(
             let proven = gone && evidence.ordinal_unwanted(&owner);
             (proven, Command::RemoveServer { fence, server, raft_id, owner, evidence: evidence.clone() })
         }
-        Proposal::PurgeArchive { archive, claim } => {
-            let proven = evidence.claim_is_gone(&claim.name);
+        Proposal::PurgeArchive { archive, claim, taken_by } => {
+            let proven = evidence.claim_is_lost(&claim.name, taken_by.as_ref());
             (proven, Command::PurgeArchive { fence, archive, claim: claim.uid, evidence: evidence.clone() })
         }
     };

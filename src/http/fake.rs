@@ -325,6 +325,7 @@ fn plan() -> PlanReport {
                 uid: "claim-sm-demo-1".into(),
                 owner: None,
             },
+            taken_by: None,
         },
     };
     let lost = Waiting { subject: Subject::Process(StartId(3)), reason: WaitingReason::ContainerUnknown };

@@ -190,6 +190,11 @@ impl Evidence {
         self.facts.iter().any(|fact| matches!(fact, Fact::ClaimAbsent { name } if name == claim))
     }
 
+    /// Whether the claim of an archive is gone: its name is free, or the claim that another archive is on bears it.
+    pub fn claim_is_lost(&self, claim: &str, taken_by: Option<&Uid>) -> bool {
+        self.claim_is_gone(claim) || taken_by.is_some_and(|uid| self.claim_exists(claim, uid))
+    }
+
     /// Whether the claim with this UID is gone: its name is free, or another claim bears it.
     pub fn claim_with_uid_is_gone(&self, claim: &str, expected: &Uid) -> bool {
         self.facts.iter().any(|fact| match fact {

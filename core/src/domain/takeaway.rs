@@ -1,6 +1,6 @@
 //! What takes something away. Each arm checks, in this order: who proposes, what it expects to find, what was read.
 
-use super::archive::{Archive, Ordinal, Removal, RemovalReason};
+use super::archive::{Archive, Claim, Ordinal, Removal, RemovalReason};
 use super::command::{Actor, Fence, Outcome, Refusal, Role};
 use super::database::DatabaseState;
 use super::evidence::Evidence;
@@ -83,7 +83,7 @@ impl Domain {
         let known = archive.claim.as_ref().expect("idle_archive compares the claim");
         let proven = match reason {
             RemovalReason::ScaledDown => known.owner.as_ref().is_some_and(|owner| evidence.ordinal_unwanted(owner)),
-            RemovalReason::ClaimDeleted => evidence.claim_is_gone(&known.name),
+            RemovalReason::ClaimDeleted => self.lost_its_claim(archive, &evidence),
             RemovalReason::GivenUp => false,
         };
         self.anchored(&evidence)?;
@@ -125,9 +125,10 @@ impl Domain {
         let archive = self.idle_archive(fence, id, claim)?;
         let removal = archive.removed.as_ref().ok_or(Refusal::NotRemoved(id))?;
         let known = removal.claim_gone_since().is_some();
+        let lost = self.lost_its_claim(archive, &evidence);
         let name = archive.claim.as_ref().map(|claim| claim.name.clone()).unwrap_or_default();
         self.anchored(&evidence)?;
-        if !evidence.claim_is_gone(&name) {
+        if !lost {
             return Err(Refusal::Unproven(format!("claim {name} of archive {id} is gone")));
         }
         let now = self.time;
@@ -238,8 +239,9 @@ impl Domain {
             return Err(Refusal::NotRemoved(id));
         }
         let known = archive.claim.clone().expect("idle_archive compares the claim");
+        let lost = self.lost_its_claim(archive, &evidence);
         self.anchored(&evidence)?;
-        if !evidence.claim_is_gone(&known.name) {
+        if !lost {
             return Err(Refusal::Unproven(format!("claim {} of archive {id} is gone", known.name)));
         }
         let what = format!("archive {id} purged: its claim {} ({}) was deleted", known.name, known.uid);
@@ -296,12 +298,28 @@ impl Domain {
         }
         if let Some(claim) = &archive.claim {
             self.anchored(&evidence)?;
-            if !evidence.claim_is_gone(&claim.name) {
+            if !self.lost_its_claim(archive, &evidence) {
                 return Err(Refusal::Unproven(format!("claim {} of archive {id} is gone", claim.name)));
             }
         }
         self.forget(actor, id, format!("archive {id} purged: {why}"), evidence);
         Ok(Outcome::Changed)
+    }
+
+    /// Whether the claim of an archive is gone: its name is free, or the claim that has taken it has it still.
+    fn lost_its_claim(&self, archive: &Archive, evidence: &Evidence) -> bool {
+        let taken_by = self.taken_by(archive).map(|claim| &claim.uid);
+        archive.claim.as_ref().is_some_and(|claim| evidence.claim_is_lost(&claim.name, taken_by))
+    }
+
+    /// The claim that has taken the name of an archive's: another archive was bound to it later. Only one claim has a name, so
+    /// the archive's was deleted; and the volume of the other has said which archive it holds.
+    pub fn taken_by(&self, archive: &Archive) -> Option<&Claim> {
+        let lost = archive.claim.as_ref()?;
+        let later = |it: &&Archive| it.cluster == archive.cluster && it.bound > archive.bound;
+        let bound = self.archives.values().filter(later).filter_map(|it| Some((it.bound, it.claim.as_ref()?)));
+        let same_name = |it: &Claim| (&it.namespace, &it.name) == (&lost.namespace, &lost.name) && it.uid != lost.uid;
+        bound.filter(|(_, claim)| same_name(claim)).max_by_key(|(bound, _)| *bound).map(|(_, claim)| claim)
     }
 
     /// Refuses a proposal of any but the current resync leader, and of that one too while a person has paused it.

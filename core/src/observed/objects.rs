@@ -161,6 +161,13 @@ pub struct Claim {
     pub database: Option<DatabaseName>,
 }
 
+impl Claim {
+    /// What a fresh read of this claim proves.
+    pub fn facts(&self) -> Vec<Fact> {
+        vec![Fact::ClaimIs { name: self.name.clone(), uid: self.uid.clone() }]
+    }
+}
+
 impl Pod {
     /// The status of one of its containers.
     pub fn container(&self, name: &str) -> Option<&Container> {

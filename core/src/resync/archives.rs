@@ -4,15 +4,16 @@
 //!
 //! A person may hold it back: the purge for a time (`--purge-delay`) or by an annotation, both by pausing the workload.
 //!
-//! What is not absence: a claim that is being deleted, a claim of the same name with another UID, a StatefulSet that is
-//! gone or was replaced, all claims of a database gone at once while they are still wanted.
+//! What is not absence: a claim that is being deleted; a claim of the same name with another UID, unless its volume has turned
+//! out to hold another archive; a StatefulSet that is gone or was replaced; all claims of a database gone at once while they
+//! are still wanted.
 
 use super::View;
 use super::plan::{Finding, Kind, Need, Others, Plan, Proposal, Waiting, WaitingReason};
 use crate::domain::archive::{Archive, Claim, Ordinal, RemovalReason, WATCH_PERIOD_MS};
 use crate::domain::audit::Subject;
 use crate::domain::evidence::wants;
-use crate::domain::ids::{ArchiveId, DatabaseName, Millis};
+use crate::domain::ids::{ArchiveId, DatabaseName, Millis, Uid};
 use crate::observed::objects::Claim as ClaimObject;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,15 +60,16 @@ fn judge_claim(
     active: &mut BTreeSet<ArchiveId>,
 ) -> bool {
     let Ok(claims) = view.observed.claims.known() else { return false };
+    let is_taken_by = |uid: &Uid| view.domain.taken_by(archive).is_some_and(|taker| taker.uid == *uid);
     match claims.get(&claim.name) {
         Some(ClaimObject { uid, .. }) if *uid == claim.uid => false,
-        Some(ClaimObject { uid, .. }) => {
+        Some(ClaimObject { uid, .. }) if !is_taken_by(uid) => {
             wait(plan, archive, WaitingReason::ClaimReplaced { claim: claim.name.clone(), uid: uid.clone() });
             // What became of its data does not matter where its ordinal is no longer wanted: removed, it holds up no
             // cold start, and is kept.
             false
         }
-        None => {
+        _ => {
             if let Some(process) = view.on_archive.get(&archive.id) {
                 wait(plan, archive, WaitingReason::ArchiveInUse(process.id));
             } else if let Some(reason) = vanished.get(&archive.database) {
@@ -85,6 +87,7 @@ fn judge_claim(
 
 fn take_away(view: &View, plan: &mut Plan, archive: &Archive, claim: &Claim) {
     let others = others(view, &archive.database);
+    let taken_by = view.domain.taken_by(archive).map(|taker| taker.uid.clone());
     let mut needs = vec![Need::Claim(claim.name.clone()), Need::Anchor];
     // For what a person may have asked to be held back since the watches looked.
     needs.extend(claim.owner.as_ref().map(|owner| Need::StatefulSet(owner.stateful_set.clone())));
@@ -101,11 +104,17 @@ fn take_away(view: &View, plan: &mut Plan, archive: &Archive, claim: &Claim) {
     };
     if archive.removed.is_none() {
         let reason = RemovalReason::ClaimDeleted;
-        propose(Proposal::RemoveArchive { archive: archive.id, claim: claim.clone(), owner: None, reason });
+        propose(Proposal::RemoveArchive {
+            archive: archive.id,
+            claim: claim.clone(),
+            owner: None,
+            reason,
+            taken_by: taken_by.clone(),
+        });
     }
     let delay = delay(view, archive);
     if delay.is_noted {
-        propose(Proposal::NoteClaimGone { archive: archive.id, claim: claim.clone() });
+        propose(Proposal::NoteClaimGone { archive: archive.id, claim: claim.clone(), taken_by: taken_by.clone() });
     }
     if let Some(until) = delay.until {
         wait(plan, archive, WaitingReason::PurgeDelayed { until });
@@ -114,7 +123,7 @@ fn take_away(view: &View, plan: &mut Plan, archive: &Archive, claim: &Claim) {
     } else if let Some(stateful_set) = purge_held(view, claim) {
         wait(plan, archive, WaitingReason::PurgeHeld { stateful_set });
     } else {
-        propose(Proposal::PurgeArchive { archive: archive.id, claim: claim.clone() });
+        propose(Proposal::PurgeArchive { archive: archive.id, claim: claim.clone(), taken_by });
     }
 }
 
@@ -197,6 +206,7 @@ fn judge_ordinal(view: &View, plan: &mut Plan, archive: &Archive, claim: &Claim,
                         claim: claim.clone(),
                         owner: Some(owner.clone()),
                         reason: RemovalReason::ScaledDown,
+                        taken_by: None,
                     },
                 });
                 return;

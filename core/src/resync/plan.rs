@@ -96,6 +96,8 @@ pub enum Proposal {
         owner: Option<Ordinal>,
         /// Why.
         reason: RemovalReason,
+        /// The claim that has the name now, if another archive is on it.
+        taken_by: Option<Uid>,
     },
     /// Note that the claim of a removed archive is gone, or still gone: only that time counts for the delay.
     NoteClaimGone {
@@ -103,6 +105,8 @@ pub enum Proposal {
         archive: ArchiveId,
         /// Its claim.
         claim: Claim,
+        /// The claim that has the name now, if another archive is on it.
+        taken_by: Option<Uid>,
     },
     /// Purge an archive.
     PurgeArchive {
@@ -110,6 +114,8 @@ pub enum Proposal {
         archive: ArchiveId,
         /// Its claim.
         claim: Claim,
+        /// The claim that has the name now, if another archive is on it.
+        taken_by: Option<Uid>,
     },
     /// Delete a database.
     DeleteDatabase(DatabaseName),
@@ -154,13 +160,13 @@ impl fmt::Display for Proposal {
             Self::RemoveProcess { process, pod, reason, .. } => {
                 write!(f, "remove process {process} of pod {pod}: {reason}")
             }
-            Self::RemoveArchive { archive, claim, owner: Some(owner), reason } => {
+            Self::RemoveArchive { archive, claim, owner: Some(owner), reason, .. } => {
                 write!(f, "remove archive {archive} of {owner} on claim {}: {reason}", claim.name)
             }
-            Self::RemoveArchive { archive, claim, owner: None, reason } => {
+            Self::RemoveArchive { archive, claim, owner: None, reason, .. } => {
                 write!(f, "remove archive {archive} on claim {}: {reason}", claim.name)
             }
-            Self::NoteClaimGone { archive, claim } => {
+            Self::NoteClaimGone { archive, claim, .. } => {
                 write!(f, "note that claim {} of archive {archive} is gone", claim.name)
             }
             Self::DeleteDatabase(name) => {
@@ -169,7 +175,7 @@ impl fmt::Display for Proposal {
             Self::RemoveServer { server, claim, .. } => {
                 write!(f, "remove server {server}: it is not wanted, and its claim {claim} was deleted")
             }
-            Self::PurgeArchive { archive, claim } => {
+            Self::PurgeArchive { archive, claim, .. } => {
                 write!(f, "purge archive {archive}: its claim {} was deleted", claim.name)
             }
         }

@@ -291,7 +291,7 @@ fn answer(observed: &Observed, need: &Need, anchor: Option<&Uid>) -> Result<Vec<
     Ok(match need {
         Need::Anchor => anchor.map(|uid| Fact::AnchorIs { uid: uid.clone() }).into_iter().collect(),
         Need::Claim(name) => match observed.claims.known().map_err(unknown)?.get(name) {
-            Some(_) => Vec::new(),
+            Some(claim) => claim.facts(),
             None => vec![Fact::ClaimAbsent { name: name.clone() }],
         },
         Need::Pod(name) => match observed.pods.known().map_err(unknown)?.get(name) {

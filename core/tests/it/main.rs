@@ -40,6 +40,7 @@ cases! {
     claim_replaced
     claim_replaced_scaled_down
     claim_restored_unread
+    claim_taken
     claims_vanished_beside_unbound
     claims_vanished_unseen
     clocks

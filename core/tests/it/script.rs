@@ -621,8 +621,10 @@ impl World {
                     None => vec![Fact::DatabaseUnwanted { database }],
                 }
             }
-            Need::Claim(name) if self.api.claims.contains_key(name) => Vec::new(),
-            Need::Claim(name) => vec![Fact::ClaimAbsent { name: name.clone() }],
+            Need::Claim(name) => match self.api.claims.get(name) {
+                Some(claim) => claim.facts(),
+                None => vec![Fact::ClaimAbsent { name: name.clone() }],
+            },
             Need::Pod(name) => match self.api.pods.get(name) {
                 Some(pod) => pod.facts(),
                 None => vec![Fact::PodAbsent { name: name.clone() }],

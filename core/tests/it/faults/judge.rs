@@ -7,6 +7,7 @@ use super::leader::{Sent, Truth};
 use super::run::Run;
 use kaa_core::domain::Domain;
 use kaa_core::domain::archive::{Archive, Claim, RemovalReason, WATCH_MOST_MS};
+use kaa_core::domain::audit::Subject;
 use kaa_core::domain::command::{Command, Fence, Outcome};
 use kaa_core::domain::database::DatabaseState;
 use kaa_core::domain::ids::{ArchiveId, DatabaseName, StartId, Uid};
@@ -70,6 +71,7 @@ impl Run {
         }
         wrong.extend(self.wrongly_lost(before, sent));
         wrong.extend(self.wrong_ids(before));
+        wrong.extend(self.unexplained(before));
         if let Some(sent) = sent
             && *outcome == Outcome::Changed
         {
@@ -101,6 +103,28 @@ impl Run {
             }
         }
         wrong
+    }
+
+    /// What became of an archive, a process or a database without a record of it. The audit trail holds this command's alone.
+    fn unexplained(&self, before: &Domain) -> Vec<String> {
+        let after = &self.domain;
+        let archive = |domain: &Domain, id| {
+            domain.archives.get(id).map(|it| (it.removed.as_ref().map(|removal| removal.because), it.claim.clone()))
+        };
+        let process = |domain: &Domain, id| {
+            domain.processes.get(id).map(|it| (it.session.number, it.session.state, it.durable, it.stop.is_some()))
+        };
+        let database = |domain: &Domain, name| domain.databases.get(name).map(|it| it.state);
+        let archives = before.archives.keys().chain(after.archives.keys());
+        let archives = archives.filter(|id| archive(before, id) != archive(after, id)).map(|id| Subject::Archive(*id));
+        let processes = before.processes.keys().chain(after.processes.keys());
+        let processes =
+            processes.filter(|id| process(before, id) != process(after, id)).map(|id| Subject::Process(*id));
+        let databases = before.databases.keys().chain(after.databases.keys());
+        let databases = databases.filter(|name| database(before, name) != database(after, name));
+        let changed = archives.chain(processes).chain(databases.map(|name| Subject::Database(name.clone())));
+        let unexplained = changed.filter(|subject| after.audit.of(subject).next().is_none());
+        unexplained.map(|subject| format!("nothing tells what became of {subject}")).collect()
     }
 
     /// An archive's id is given once.
@@ -272,7 +296,9 @@ impl Run {
         let mut wrong = Vec::new();
         for archive in self.domain.archives.values().filter(|archive| archive.cluster.as_str() == "c1") {
             let Some(claim) = &archive.claim else { continue };
-            if !self.kubernetes.is.claims.contains_key(&claim.name) {
+            let bears_it = self.kubernetes.is.claims.get(&claim.name).map(|there| &there.uid);
+            let taken = || bears_it != Some(&claim.uid) && self.is_bound_to(bears_it);
+            if bears_it.is_none() || (taken() && self.domain.process_on(archive.id).is_none()) {
                 wrong.push(format!("archive {} is left without its claim", archive.id));
             }
         }
@@ -295,6 +321,12 @@ impl Run {
             }
         }
         wrong.into_iter().for_each(|what| self.violated(what));
+    }
+
+    /// Whether an archive is on the claim of this UID.
+    fn is_bound_to(&self, uid: Option<&Uid>) -> bool {
+        let mut claims = self.domain.archives.values().filter_map(|archive| archive.claim.as_ref());
+        claims.any(|claim| Some(&claim.uid) == uid)
     }
 
     /// The volume of an engine is marked as an archive that has another claim, which exists, or as another database's: it is a

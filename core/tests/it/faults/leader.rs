@@ -250,8 +250,10 @@ impl Run {
             Need::Anchor => self.anchor.iter().map(|uid| Fact::AnchorIs { uid: uid.clone() }).collect(),
             Need::Claim(name) => {
                 may(Kind::Claims)?;
-                let absent = !is.claims.contains_key(name);
-                absent.then(|| Fact::ClaimAbsent { name: name.clone() }).into_iter().collect()
+                match is.claims.get(name) {
+                    Some(claim) => claim.facts(),
+                    None => vec![Fact::ClaimAbsent { name: name.clone() }],
+                }
             }
             Need::Pod(name) => {
                 may(Kind::Pods)?;
