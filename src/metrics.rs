@@ -5,7 +5,8 @@ mod waiting;
 
 use kaa_core::domain::Domain;
 use kaa_core::domain::archive::ArchiveState;
-use kaa_core::domain::command::{Command, Outcome};
+use kaa_core::domain::change::Command;
+use kaa_core::domain::command::Outcome;
 use kaa_core::domain::ids::ServerId;
 use kaa_core::domain::process::{EngineState, SessionState};
 use kaa_core::membership::{findings, standing};
@@ -238,7 +239,7 @@ impl Metrics {
     }
 
     fn count_proposal(&self, command: &Command, outcome: &'static str) {
-        self.proposals.get_or_create(&Proposed { command: command_name(command), outcome }).inc();
+        self.proposals.get_or_create(&Proposed { command: command.name(), outcome }).inc();
     }
 
     /// Counts a fresh read.
@@ -366,40 +367,6 @@ fn outcome_name(outcome: &Outcome) -> &'static str {
         Outcome::Changed | Outcome::Registered(_) | Outcome::ResyncBegun(_) => "changed",
         Outcome::Unchanged => "unchanged",
         Outcome::Refused(_) => "refused",
-    }
-}
-
-/// A command's name, as metrics and logs have it.
-pub fn command_name(command: &Command) -> &'static str {
-    match command {
-        Command::FoundDomain { .. } => "found_domain",
-        Command::AdmitServer { .. } => "admit_server",
-        Command::BeginResync { .. } => "begin_resync",
-        Command::RegisterProcess(_) => "register_process",
-        Command::LoseSession { .. } => "lose_session",
-        Command::ReportState { .. } => "report_state",
-        Command::ReportHistory { .. } => "report_history",
-        Command::ConfirmRunning { .. } => "confirm_running",
-        Command::LearnOwner { .. } => "learn_owner",
-        Command::GiveUpArchive { .. } => "give_up_archive",
-        Command::ForgetArchive { .. } => "forget_archive",
-        Command::LearnContainer { .. } => "learn_container",
-        Command::ReportExit { .. } => "report_exit",
-        Command::RemoveProcess { .. } => "remove_process",
-        Command::RemoveArchive { .. } => "remove_archive",
-        Command::PurgeArchive { .. } => "purge_archive",
-        Command::NoteClaimGone { .. } => "note_claim_gone",
-        Command::DeleteDatabase { .. } => "delete_database",
-        Command::RemoveServer { .. } => "remove_server",
-        Command::PauseResync { .. } => "pause_resync",
-        Command::ResumeResync => "resume_resync",
-        Command::AdoptAnchor { .. } => "adopt_anchor",
-        Command::AcceptLoss { .. } => "accept_loss",
-        Command::NoteVoters { .. } => "note_voters",
-        Command::RestoreDomain(_) => "restore_domain",
-        Command::SetValue { .. } => "set_value",
-        Command::StopProcess { .. } => "stop_process",
-        Command::EvictProcess { .. } => "evict_process",
     }
 }
 

@@ -5,7 +5,8 @@
 
 use kaa_core::domain::Domain;
 use kaa_core::domain::archive::{Claim, Ordinal};
-use kaa_core::domain::command::{Actor, Command, Entry, Request, Role};
+use kaa_core::domain::change::{self, Command};
+use kaa_core::domain::command::{Actor, Entry, Request, Role};
 use kaa_core::domain::ids::{ContainerId, Millis, SessionNumber, StartId};
 use kaa_core::domain::process::{About, EngineKind, EngineState, Identity, Registration};
 use kaa_core::observed::Observed;
@@ -50,7 +51,10 @@ fn cluster(pods: u64) -> (Domain, Observed) {
         let actor = Actor { role: Role::Agent, name: "bench".to_owned() };
         domain.apply(Entry { index, time: Millis(index), request: Request { actor, command } })
     };
-    apply(&mut domain, Command::FoundDomain { domain: "d".into(), name: "kaa".into(), anchor: "a".into() });
+    apply(
+        &mut domain,
+        Command::FoundDomain(change::FoundDomain { domain: "d".into(), name: "kaa".into(), anchor: "a".into() }),
+    );
     let managers = pods / 10;
     observed.stateful_sets.list(StatefulSet {
         name: "sm".to_owned(),
@@ -95,9 +99,12 @@ fn cluster(pods: u64) -> (Domain, Observed) {
         };
         apply(&mut domain, Command::RegisterProcess(Box::new(registration)));
         let (process, session, engine) = (StartId(n + 1), SessionNumber(1), EngineState::Running);
-        apply(&mut domain, Command::ReportState { process, session, engine, pid: 7 });
+        apply(&mut domain, Command::ReportState(change::ReportState { process, session, engine, pid: 7 }));
         let (pod, container) = (format!("p{n}").into(), ContainerId::new(format!("k{n}")));
-        apply(&mut domain, Command::LearnContainer { process, pod, container: container.clone() });
+        apply(
+            &mut domain,
+            Command::LearnContainer(change::LearnContainer { process, pod, container: container.clone() }),
+        );
         if manages {
             let uid = format!("c{n}").into();
             observed.claims.list(objects::Claim { name: claim_name.clone(), uid, ..objects::Claim::default() });

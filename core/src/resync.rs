@@ -16,7 +16,8 @@ pub mod whatif;
 
 use crate::domain::archive::{Ordinal, RemovalReason};
 use crate::domain::audit::Subject;
-use crate::domain::command::{Command, Fence};
+use crate::domain::change::{self, Command};
+use crate::domain::command::Fence;
 use crate::domain::evidence::{Evidence, Fact, wants};
 use crate::domain::ids::{ArchiveId, ClusterName, Millis, RaftId, StartId, Uid};
 use crate::domain::managers::Gates;
@@ -205,7 +206,7 @@ pub fn confirm(
     let fence = fence.clone();
     let (proven, command) = match finding.proposal.clone() {
         Proposal::LearnContainer { process, pod, container } => {
-            (true, Command::LearnContainer { process, pod, container })
+            (true, Command::LearnContainer(change::LearnContainer { process, pod, container }))
         }
         Proposal::RemoveProcess { process, session, pod, pod_uid, container, reason } => {
             let proven = match (&reason, &container) {
@@ -214,7 +215,16 @@ pub fn confirm(
                 (ExitReason::ContainerReplaced, Some((name, id))) => evidence.container_replaced(&pod_uid, name, id),
                 _ => false,
             };
-            (proven, Command::RemoveProcess { fence, process, session, reason, evidence: evidence.clone() })
+            (
+                proven,
+                Command::RemoveProcess(change::RemoveProcess {
+                    fence,
+                    process,
+                    session,
+                    reason,
+                    evidence: evidence.clone(),
+                }),
+            )
         }
         Proposal::RemoveArchive { archive, claim, owner, reason, taken_by } => {
             let proven = match reason {
@@ -223,28 +233,72 @@ pub fn confirm(
                 RemovalReason::GivenUp => false,
             };
             let claim = claim.uid;
-            (proven, Command::RemoveArchive { fence, archive, claim, reason, evidence: evidence.clone() })
+            (
+                proven,
+                Command::RemoveArchive(change::RemoveArchive {
+                    fence,
+                    archive,
+                    claim,
+                    reason,
+                    evidence: evidence.clone(),
+                }),
+            )
         }
         Proposal::LearnOwner { archive, claim, process, pod_uid, owner } => {
             let proven = evidence.pod_is_owned_by(&pod_uid, &owner);
-            (proven, Command::LearnOwner { fence, archive, claim, process, owner, evidence: evidence.clone() })
+            (
+                proven,
+                Command::LearnOwner(change::LearnOwner {
+                    fence,
+                    archive,
+                    claim,
+                    process,
+                    owner,
+                    evidence: evidence.clone(),
+                }),
+            )
         }
         Proposal::NoteClaimGone { archive, claim, taken_by } => {
             let proven = evidence.claim_is_lost(&claim.name, taken_by.as_ref());
-            (proven, Command::NoteClaimGone { fence, archive, claim: claim.uid, evidence: evidence.clone() })
+            (
+                proven,
+                Command::NoteClaimGone(change::NoteClaimGone {
+                    fence,
+                    archive,
+                    claim: claim.uid,
+                    evidence: evidence.clone(),
+                }),
+            )
         }
         Proposal::DeleteDatabase(database) => {
             let proven = evidence.database_unwanted(&database);
-            (proven, Command::DeleteDatabase { fence, database, evidence: evidence.clone() })
+            (proven, Command::DeleteDatabase(change::DeleteDatabase { fence, database, evidence: evidence.clone() }))
         }
         Proposal::RemoveServer { server, raft_id, owner, claim } => {
             let gone = evidence.no_pod(server.as_str()) && evidence.claim_is_gone(&claim);
             let proven = gone && evidence.ordinal_unwanted(&owner);
-            (proven, Command::RemoveServer { fence, server, raft_id, owner, evidence: evidence.clone() })
+            (
+                proven,
+                Command::RemoveServer(change::RemoveServer {
+                    fence,
+                    server,
+                    raft_id,
+                    owner,
+                    evidence: evidence.clone(),
+                }),
+            )
         }
         Proposal::PurgeArchive { archive, claim, taken_by } => {
             let proven = evidence.claim_is_lost(&claim.name, taken_by.as_ref());
-            (proven, Command::PurgeArchive { fence, archive, claim: claim.uid, evidence: evidence.clone() })
+            (
+                proven,
+                Command::PurgeArchive(change::PurgeArchive {
+                    fence,
+                    archive,
+                    claim: claim.uid,
+                    evidence: evidence.clone(),
+                }),
+            )
         }
     };
     if proven { Ok(command) } else { Err(WaitingReason::NotConfirmed { read: evidence }) }

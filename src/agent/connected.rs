@@ -229,7 +229,8 @@ pub async fn tell(shared: Arc<Shared>) {
 mod tests {
     use super::*;
     use crate::http::fake;
-    use kaa_core::domain::command::{Actor, Command, Entry, Outcome, Request, Role};
+    use kaa_core::domain::change::{self, Command};
+    use kaa_core::domain::command::{Actor, Entry, Outcome, Request, Role};
     use kaa_core::domain::ids::Millis;
     use kaa_core::domain::process::DurableState;
     use tokio::sync::mpsc::Receiver;
@@ -268,7 +269,7 @@ mod tests {
             process.durable = DurableState::Requested;
         };
         for process in [StartId(1), StartId(5)] {
-            apply(&mut domain, Command::EvictProcess { process });
+            apply(&mut domain, Command::EvictProcess(change::EvictProcess { process }));
         }
         requested(&mut domain);
         let mut engine = connect(&connected, StartId(4), 4);
@@ -308,7 +309,7 @@ mod tests {
         connected.tell(&domain);
         assert_eq!(asked(&mut engine), [(true, domain.index)]);
         let mut alone = domain.clone();
-        apply(&mut alone, Command::EvictProcess { process: StartId(5) });
+        apply(&mut alone, Command::EvictProcess(change::EvictProcess { process: StartId(5) }));
         let mut engine = connect(&connected, StartId(1), 4);
         connected.tell(&alone);
         assert_eq!(asked(&mut engine), [], "nothing depends on it");
@@ -345,11 +346,11 @@ mod tests {
         let mut other = connect(&connected, StartId(1), 4);
         connected.tell(&domain);
         assert!(told(&mut engine).is_empty());
-        apply(&mut domain, Command::StopProcess { process, how: Stop::Gracefully });
+        apply(&mut domain, Command::StopProcess(change::StopProcess { process, how: Stop::Gracefully }));
         connected.tell(&domain);
         connected.tell(&domain);
         assert_eq!(told(&mut engine), [0]);
-        apply(&mut domain, Command::StopProcess { process, how: Stop::Kill });
+        apply(&mut domain, Command::StopProcess(change::StopProcess { process, how: Stop::Kill }));
         connected.tell(&domain);
         assert_eq!(told(&mut engine), [KILL_DEADLINE_MS]);
         connected.remove(process.0);
@@ -363,7 +364,7 @@ mod tests {
         let (mut domain, connected) = (fake::domain(), Connected::default());
         let mut engines = [StartId(1), StartId(4)].map(|process| connect(&connected, process, 4));
         for process in [StartId(1), StartId(4)] {
-            apply(&mut domain, Command::EvictProcess { process });
+            apply(&mut domain, Command::EvictProcess(change::EvictProcess { process }));
         }
         connected.ended(4);
         // To make room.
@@ -378,9 +379,9 @@ mod tests {
         let mut engine = connect(&connected, process, 1);
         connected.tell(&domain);
         assert!(told(&mut engine).is_empty(), "it is told to start");
-        apply(&mut domain, Command::StopProcess { process, how: Stop::Gracefully });
+        apply(&mut domain, Command::StopProcess(change::StopProcess { process, how: Stop::Gracefully }));
         connected.tell(&domain);
-        apply(&mut domain, Command::StopProcess { process, how: Stop::Kill });
+        apply(&mut domain, Command::StopProcess(change::StopProcess { process, how: Stop::Kill }));
         connected.tell(&domain);
         assert_eq!(told(&mut engine), [0], "its queue is full");
         connected.tell(&domain);

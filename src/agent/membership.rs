@@ -22,7 +22,8 @@ use crate::config::{BACKOFF, MEMBERSHIP_PERIOD, OWNER_SILENCE, ordinal_of};
 use crate::kubernetes::anchor;
 use crate::proto::raft::{JoinRequest, StatusReply};
 use crate::raft::Role as RaftRole;
-use kaa_core::domain::command::{Actor, Command, Outcome, Role};
+use kaa_core::domain::change::{self, Command};
+use kaa_core::domain::command::{Actor, Outcome, Role};
 use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
 use kaa_core::domain::process::SessionState;
 use kaa_core::domain::server::Server;
@@ -214,7 +215,11 @@ async fn found_domain(shared: &Shared) -> Result<(), String> {
     if anchor.domain != shared.raft.status().domain {
         return Err(format!("the anchor names domain {}", anchor.domain));
     }
-    let command = Command::FoundDomain { domain: anchor.domain, name: shared.config.domain.clone(), anchor: uid };
+    let command = Command::FoundDomain(change::FoundDomain {
+        domain: anchor.domain,
+        name: shared.config.domain.clone(),
+        anchor: uid,
+    });
     shared.propose(Role::RaftLeader, command).await.map(drop)
 }
 
@@ -233,7 +238,8 @@ async fn note_loss(shared: &Shared) -> Result<(), String> {
     if let Some((of, loss)) = read.filter(|(of, _)| *of == epoch && noted < epoch) {
         let anchor::Loss { by, at, founder, lost } = loss;
         let actor = Actor { role: Role::Person, name: by };
-        let noted = shared.propose_as(actor, Command::AcceptLoss { epoch: of, founder, at, lost }).await;
+        let noted =
+            shared.propose_as(actor, Command::AcceptLoss(change::AcceptLoss { epoch: of, founder, at, lost })).await;
         if let (_, Outcome::Refused(why)) = noted.map_err(|error| error.to_string())? {
             return Err(why.to_string());
         }
@@ -252,7 +258,7 @@ async fn note_voters(shared: &Shared) -> Result<(), String> {
         return Ok(());
     }
     let wanted = shared.admin_ordinals().map(|ordinals| ordinals.end - ordinals.start);
-    let noted = shared.propose(Role::RaftLeader, Command::NoteVoters { voters, wanted });
+    let noted = shared.propose(Role::RaftLeader, Command::NoteVoters(change::NoteVoters { voters, wanted }));
     // It may be committed all the same, and shows then.
     match tokio::time::timeout(NOTE, noted).await.map_err(|_| "no quorum in time".to_owned())?? {
         Outcome::Refused(why) => Err(why.to_string()),
@@ -274,7 +280,11 @@ async fn admit_myself(shared: &Shared) -> Result<(), String> {
     let known = shared.raft.read(|domain| {
         domain.servers.get(&me.id).is_some_and(|known| Server { joined: known.joined, ..me.clone() } == *known)
     });
-    if known { Ok(()) } else { shared.propose(Role::RaftLeader, Command::AdmitServer { server: me }).await.map(drop) }
+    if known {
+        Ok(())
+    } else {
+        shared.propose(Role::RaftLeader, Command::AdmitServer(change::AdmitServer { server: me })).await.map(drop)
+    }
 }
 
 /// The servers that the admin StatefulSet wants, as far as the watches show.
@@ -303,7 +313,12 @@ async fn lose_sessions_of_silent_agents(shared: &Shared, led_since: Instant) -> 
         let silent = session.server != shared.config.server && shared.peers.silent_for(&session.server) > OWNER_SILENCE;
         if silent {
             let why = format!("its agent {} is silent", session.server);
-            shared.propose(Role::RaftLeader, Command::LoseSession { process, session: session.number, why }).await?;
+            shared
+                .propose(
+                    Role::RaftLeader,
+                    Command::LoseSession(change::LoseSession { process, session: session.number, why }),
+                )
+                .await?;
         }
     }
     Ok(())

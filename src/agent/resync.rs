@@ -9,8 +9,9 @@ use crate::kubernetes::evidence;
 use crate::kubernetes::lease::{Leadership, Term};
 use crate::metrics::Reading;
 use crate::raft::ProposeError;
+use kaa_core::domain::change::{self, Command};
 use kaa_core::domain::command::Refusal;
-use kaa_core::domain::command::{Actor, Command, Fence, Outcome, Request, Role};
+use kaa_core::domain::command::{Actor, Fence, Outcome, Request, Role};
 use kaa_core::domain::ids::{Millis, ResyncEpoch};
 use kaa_core::resync::held::{HeldFindings, Parted};
 use kaa_core::resync::plan::Waiting;
@@ -209,13 +210,13 @@ async fn epoch(shared: &Shared, term: &Term) -> Result<ResyncEpoch, GivenUp> {
     if let Some(epoch) = mine {
         return Ok(epoch);
     }
-    let command = Command::BeginResync {
+    let command = Command::BeginResync(change::BeginResync {
         cluster: cluster.clone(),
         lease: term.uid.clone(),
         transitions: term.transitions,
         holder: shared.config.server.clone(),
         evidence: term.evidence(),
-    };
+    });
     match propose(shared, command).await? {
         Outcome::ResyncBegun(epoch) => {
             info!("this agent leads the resync of cluster {cluster} from epoch {epoch} on");
@@ -266,7 +267,7 @@ impl Shared {
         let request = Request { actor, command };
         let began = Instant::now();
         let done = self.raft.propose_at(request.clone()).await;
-        debug!(took = ?began.elapsed(), command = crate::metrics::command_name(&request.command), "proposed");
+        debug!(took = ?began.elapsed(), command = request.command.name(), "proposed");
         match &done {
             Ok((_, outcome)) => self.guards.metrics.proposed(&request.command, outcome),
             Err(_) => self.guards.metrics.not_proposed(&request.command),

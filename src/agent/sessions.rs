@@ -17,7 +17,8 @@ use futures::{Stream, StreamExt};
 use kaa_core::domain::Domain;
 use kaa_core::domain::archive::Marker;
 use kaa_core::domain::bounds::{self, Bounds, Excess};
-use kaa_core::domain::command::{Command, Outcome, Refusal, Registered, Role};
+use kaa_core::domain::change::{self, Command};
+use kaa_core::domain::command::{Outcome, Refusal, Registered, Role};
 use kaa_core::domain::evidence::Fact;
 use kaa_core::domain::ids::{ArchiveId, Millis, SessionNumber, StartId};
 use kaa_core::domain::process::{
@@ -60,7 +61,8 @@ pub async fn sweep(shared: Arc<Shared>) {
             }
             let (process, session) = orphan;
             let why = "the engine's stream with this agent is down".to_owned();
-            match shared.propose(Role::Agent, Command::LoseSession { process, session, why }).await {
+            match shared.propose(Role::Agent, Command::LoseSession(change::LoseSession { process, session, why })).await
+            {
                 Ok(_) => info!("process {process}: session {session} lost"),
                 Err(why) => warn!("process {process}: could not report that session {session} is lost: {why}"),
             }
@@ -287,7 +289,7 @@ async fn beat(
     let (applied, owed) = shared.raft.read(|domain| (domain.index, domain.owed_proof(process)));
     send(answers, To::Heartbeat(wire::Heartbeat { applied, running: false, ..heard })).await?;
     if heard.running && owed.is_some_and(|owed| owed <= as_of) {
-        let confirm = Command::ConfirmRunning { process, session, as_of };
+        let confirm = Command::ConfirmRunning(change::ConfirmRunning { process, session, as_of });
         if let Err(why) = shared.propose(Role::Agent, confirm).await {
             // The next heartbeat says it again.
             warn!("process {process}: could not report that its engine still runs: {why}");
@@ -427,7 +429,7 @@ async fn report_state(shared: &Shared, registered: &Registered, state: &wire::St
         wire::EngineState::ShuttingDown => EngineState::ShuttingDown,
     };
     let (process, session) = (registered.process, registered.session);
-    report(shared, Command::ReportState { process, session, engine, pid: state.pid }).await
+    report(shared, Command::ReportState(change::ReportState { process, session, engine, pid: state.pid })).await
 }
 
 /// Reports how new the data is of a storage manager that was not told to start. Nor is it until the report is through: by
@@ -437,7 +439,7 @@ async fn report_history(shared: &Shared, registered: &Registered, entry: &Entry,
         return Ok(());
     }
     let (process, session) = (registered.process, registered.session);
-    let reported = report(shared, Command::ReportHistory { process, session, history }).await;
+    let reported = report(shared, Command::ReportHistory(change::ReportHistory { process, session, history })).await;
     shared.connected.release(entry.connection);
     reported
 }
@@ -447,7 +449,7 @@ async fn report_exit(shared: &Shared, registered: &Registered, mut exit: wire::E
     let (process, session) = (registered.process, registered.session);
     let reason = if exit.graceful { ExitReason::Graceful } else { ExitReason::Exited(exit.reason) };
     info!("process {process}: {reason}");
-    report(shared, Command::ReportExit { process, session, exit_code: exit.code, reason }).await
+    report(shared, Command::ReportExit(change::ReportExit { process, session, exit_code: exit.code, reason })).await
 }
 
 /// Proposes what the engine said. If that is not possible the stream ends: the engine says it again on the next one.

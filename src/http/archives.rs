@@ -8,7 +8,8 @@ use super::writer::Writer;
 use super::{Answer, Face};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use kaa_core::domain::command::{Command, Outcome, Refusal};
+use kaa_core::domain::change::{self, Command};
+use kaa_core::domain::command::{Outcome, Refusal};
 use kaa_core::domain::evidence::Evidence;
 use kaa_core::domain::ids::ArchiveId;
 
@@ -31,9 +32,9 @@ pub(super) async fn delete(
             Some(claim) => face.source.read_claim(&claim).await,
             None => Evidence::default(),
         };
-        Command::ForgetArchive { archive, why, evidence }
+        Command::ForgetArchive(change::ForgetArchive { archive, why, evidence })
     } else {
-        Command::GiveUpArchive { archive, why }
+        Command::GiveUpArchive(change::GiveUpArchive { archive, why })
     };
     match face.source.write(actor, command).await?.outcome {
         Outcome::Refused(Refusal::UnknownArchive(_)) => Err(Error::NotFound(format!("there is no archive {archive}"))),

@@ -12,7 +12,8 @@ use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
 use kaa_core::domain::archive::{Claim, Ordinal, RemovalReason};
 use kaa_core::domain::audit::Subject;
-use kaa_core::domain::command::{Actor, Command, Entry, Expected, Fence, Outcome, Request, Role};
+use kaa_core::domain::change::{self, Command};
+use kaa_core::domain::command::{Actor, Entry, Expected, Fence, Outcome, Request, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{
     ArchiveId, ClusterName, MembershipEpoch, Millis, RaftId, ResyncEpoch, ServerId, SessionNumber, StartId,
@@ -169,7 +170,7 @@ impl Log {
         let (version, joined) = ("0.1.0".to_owned(), Millis(0));
         let server =
             Server { id, cluster: "main".into(), address, raft_id: RaftId(100 + ordinal), version, labels, joined };
-        self.apply(Role::RaftLeader, "admin-0", Command::AdmitServer { server });
+        self.apply(Role::RaftLeader, "admin-0", Command::AdmitServer(change::AdmitServer { server }));
     }
 
     fn register(&mut self, pod: &str, kind: EngineKind, server: &str) {
@@ -215,14 +216,22 @@ impl Log {
 
     fn report(&mut self, process: u64, engine: EngineState) {
         let (process, session) = (StartId(process), SessionNumber(1));
-        self.apply(Role::Agent, "admin-0", Command::ReportState { process, session, engine, pid: 42 });
+        self.apply(
+            Role::Agent,
+            "admin-0",
+            Command::ReportState(change::ReportState { process, session, engine, pid: 42 }),
+        );
     }
 }
 
 /// A domain that was founded elsewhere and not used yet.
 pub(crate) fn founded_anew() -> Fake {
     let mut log = Log::default();
-    let founding = Command::FoundDomain { domain: "d-2".into(), name: "nuodb".to_owned(), anchor: "anchor-2".into() };
+    let founding = Command::FoundDomain(change::FoundDomain {
+        domain: "d-2".into(),
+        name: "nuodb".to_owned(),
+        anchor: "anchor-2".into(),
+    });
     log.apply(Role::RaftLeader, "admin-0", founding);
     log.admit(0);
     Fake { domain: Mutex::new(log.domain), ..source() }
@@ -232,17 +241,28 @@ pub(crate) fn founded_anew() -> Fake {
 /// engines, one of them lost; a third, which starts.
 pub(crate) fn domain() -> Domain {
     let mut log = Log::default();
-    let founding = Command::FoundDomain { domain: "d-1".into(), name: "nuodb".to_owned(), anchor: "anchor-1".into() };
+    let founding = Command::FoundDomain(change::FoundDomain {
+        domain: "d-1".into(),
+        name: "nuodb".to_owned(),
+        anchor: "anchor-1".into(),
+    });
     log.apply(Role::RaftLeader, "admin-0", founding);
     (0..3).for_each(|ordinal| log.admit(ordinal));
     let lease = Fact::LeaseIs { name: "kaa-nuodb-main".to_owned(), uid: "lease-1".into() };
     let evidence = Evidence { read_at: Millis(START + 4500), facts: vec![lease] };
     let (cluster, lease, holder) = ("main".into(), "lease-1".into(), "admin-0".into());
-    log.apply(Role::ResyncLeader, "admin-0", Command::BeginResync { cluster, lease, transitions: 1, holder, evidence });
+    log.apply(
+        Role::ResyncLeader,
+        "admin-0",
+        Command::BeginResync(change::BeginResync { cluster, lease, transitions: 1, holder, evidence }),
+    );
     log.register("sm-demo-0", EngineKind::Sm, "admin-0");
     log.report(1, EngineState::Running);
-    let container =
-        Command::LearnContainer { process: StartId(1), pod: "uid-sm-demo-0".into(), container: "c-1".into() };
+    let container = Command::LearnContainer(change::LearnContainer {
+        process: StartId(1),
+        pod: "uid-sm-demo-0".into(),
+        container: "c-1".into(),
+    });
     log.apply(Role::ResyncLeader, "admin-0", container);
     log.register("sm-demo-1", EngineKind::Sm, "admin-1");
     log.report(2, EngineState::Running);
@@ -250,16 +270,28 @@ pub(crate) fn domain() -> Domain {
     log.report(3, EngineState::Running);
     log.report(2, EngineState::ShuttingDown);
     let (process, session, reason) = (StartId(2), SessionNumber(1), ExitReason::Graceful);
-    log.apply(Role::Agent, "admin-1", Command::ReportExit { process, session, exit_code: Some(0), reason });
+    log.apply(
+        Role::Agent,
+        "admin-1",
+        Command::ReportExit(change::ReportExit { process, session, exit_code: Some(0), reason }),
+    );
     let (process, session, as_of) = (StartId(1), SessionNumber(1), log.domain.index);
-    log.apply(Role::Agent, "admin-0", Command::ConfirmRunning { process, session, as_of });
+    log.apply(Role::Agent, "admin-0", Command::ConfirmRunning(change::ConfirmRunning { process, session, as_of }));
     log.apply(Role::ResyncLeader, "admin-0", scale_down());
     let why = "admin-2 is silent".to_owned();
-    log.apply(Role::RaftLeader, "admin-0", Command::LoseSession { process: StartId(3), session, why });
+    log.apply(
+        Role::RaftLeader,
+        "admin-0",
+        Command::LoseSession(change::LoseSession { process: StartId(3), session, why }),
+    );
     log.register("te-demo-5c9f7-p8w9z", EngineKind::Te, "admin-1");
     log.register("sm-demo-2", EngineKind::Sm, "admin-1");
     let (key, value) = ("nuodb/nuosm/readiness".to_owned(), Some("yes".to_owned()));
-    log.apply(Role::Person, "user ann", Command::SetValue { key, value, expected: Expected::Anything });
+    log.apply(
+        Role::Person,
+        "user ann",
+        Command::SetValue(change::SetValue { key, value, expected: Expected::Anything }),
+    );
     log.report(4, EngineState::Running);
     log.domain
 }
@@ -273,13 +305,13 @@ fn scale_down() -> Command {
         first_ordinal: 0,
     };
     let facts = vec![Fact::AnchorIs { uid: "anchor-1".into() }, set];
-    Command::RemoveArchive {
+    Command::RemoveArchive(change::RemoveArchive {
         fence: Fence { cluster: "main".into(), epoch: ResyncEpoch(5) },
         archive: ArchiveId(2),
         claim: "claim-sm-demo-1".into(),
         reason: RemovalReason::ScaledDown,
         evidence: Evidence { read_at: Millis(START + 14_500), facts },
-    }
+    })
 }
 
 fn peer(ordinal: u64, membership: Membership, connected: bool) -> Peer {

@@ -11,7 +11,8 @@ use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Query, State};
 use kaa_core::domain::Domain;
 use kaa_core::domain::bounds::Bounds;
-use kaa_core::domain::command::{Command, Outcome};
+use kaa_core::domain::change::{self, Command};
+use kaa_core::domain::command::Outcome;
 use kaa_core::domain::ids::{Millis, Uid};
 use serde::{Deserialize, Serialize};
 
@@ -97,7 +98,7 @@ pub(super) async fn pause(
     Writer(actor): Writer,
     body: Result<Json<Reason>, JsonRejection>,
 ) -> Result<Answer<PauseAnswer>, Error> {
-    done(face.source.write(actor, Command::PauseResync { why: why(body)? }).await?)?;
+    done(face.source.write(actor, Command::PauseResync(change::PauseResync { why: why(body)? })).await?)?;
     Ok(answer(&face))
 }
 
@@ -126,8 +127,10 @@ pub(super) async fn adopt(
     }
     let anchor: Uid = read.uid;
     let body = AdoptAnswer { before: known.to_string(), anchor: anchor.to_string() };
-    let written =
-        face.source.write(actor, Command::AdoptAnchor { known, anchor, why, evidence: read.evidence }).await?;
+    let written = face
+        .source
+        .write(actor, Command::AdoptAnchor(change::AdoptAnchor { known, anchor, why, evidence: read.evidence }))
+        .await?;
     let index = written.index;
     done(written)?;
     Ok(Answer { index, body })

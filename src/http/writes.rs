@@ -10,7 +10,8 @@ use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Query, State};
 use kaa_core::domain::bounds::Bounds;
-use kaa_core::domain::command::{Command, Expected, Outcome, Refusal};
+use kaa_core::domain::change::{self, Command};
+use kaa_core::domain::command::{Expected, Outcome, Refusal};
 use kaa_core::domain::ids::StartId;
 use kaa_core::domain::process::Stop;
 use serde::{Deserialize, Deserializer};
@@ -69,7 +70,7 @@ impl Change {
             (Some(value), false) => Expected::Value(value),
             (Some(_), true) => return Err(Error::bad("expectedValue", "cannot be there if expectedAbsent is true")),
         };
-        Ok(Command::SetValue { key: key.to_owned(), value: self.new_value, expected })
+        Ok(Command::SetValue(change::SetValue { key: key.to_owned(), value: self.new_value, expected }))
     }
 }
 
@@ -106,9 +107,9 @@ fn ending(asked: &Parameters, process: StartId) -> Result<Command, Error> {
     }
     Ok(match (flag(asked, "evict")?, flag(asked, "kill")?) {
         (true, true) => return Err(Error::bad("evict", "cannot be true together with kill")),
-        (true, false) => Command::EvictProcess { process },
-        (false, true) => Command::StopProcess { process, how: Stop::Kill },
-        (false, false) => Command::StopProcess { process, how: Stop::Gracefully },
+        (true, false) => Command::EvictProcess(change::EvictProcess { process }),
+        (false, true) => Command::StopProcess(change::StopProcess { process, how: Stop::Kill }),
+        (false, false) => Command::StopProcess(change::StopProcess { process, how: Stop::Gracefully }),
     })
 }
 

@@ -17,7 +17,8 @@ use crate::proto::raft::{
     StatusReply, StatusRequest, reply, snapshot_part,
 };
 use kaa_core::domain::Domain;
-use kaa_core::domain::command::{Actor, Command, Outcome, Request as Propose, Role as ActorRole};
+use kaa_core::domain::change::{self, Command};
+use kaa_core::domain::command::{Actor, Outcome, Request as Propose, Role as ActorRole};
 use kaa_core::domain::ids::{ClusterName, Millis, RaftId, ServerId};
 use kaa_core::domain::server::Server;
 use kaa_core::membership::LocalLog;
@@ -368,7 +369,7 @@ async fn make_known(handle: &Handle, request: &JoinRequest) -> Result<(), String
         joined: Millis::default(),
     };
     let actor = Actor { role: ActorRole::RaftLeader, name: handle.status().server.to_string() };
-    match handle.propose(Propose { actor, command: Command::AdmitServer { server } }).await {
+    match handle.propose(Propose { actor, command: Command::AdmitServer(change::AdmitServer { server }) }).await {
         Ok(Outcome::Refused(why)) => Err(why.to_string()),
         Ok(_) => Ok(()),
         Err(error) => Err(error.to_string()),

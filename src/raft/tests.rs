@@ -16,7 +16,8 @@ use super::{Admission, Agents, Handle, Node, Options, Peers, Volume};
 use crate::metrics::Metrics;
 use crate::net::refusals::{Port, Refusals};
 use crate::net::{self, Entrance, Tls};
-use kaa_core::domain::command::{Actor, Command, Expected, Outcome, Request, Role};
+use kaa_core::domain::change::{self, Command};
+use kaa_core::domain::command::{Actor, Expected, Outcome, Request, Role};
 use kaa_core::domain::ids::{DomainId, MembershipEpoch, RaftId};
 use kaa_core::membership::Anchor;
 use recorder::Recorder;
@@ -96,7 +97,11 @@ async fn found_on(disk: &Recorder, dir: &Path, options: Options) -> Agent {
 
 /// Proposes the domain's first entry.
 async fn found_domain(agent: &Agent) {
-    let founding = Command::FoundDomain { domain: "d1".into(), name: "test".to_owned(), anchor: "lease".into() };
+    let founding = Command::FoundDomain(change::FoundDomain {
+        domain: "d1".into(),
+        name: "test".to_owned(),
+        anchor: "lease".into(),
+    });
     let outcome = agent.handle.propose(request(founding)).await.unwrap();
     assert!(matches!(outcome, Outcome::Changed | Outcome::Unchanged), "{outcome:?}");
 }
@@ -178,7 +183,7 @@ fn request(command: Command) -> Request {
 
 fn value(key: &str, value: &str) -> Request {
     let (key, value) = (key.to_owned(), Some(value.to_owned()));
-    request(Command::SetValue { key, value, expected: Expected::Anything })
+    request(Command::SetValue(change::SetValue { key, value, expected: Expected::Anything }))
 }
 
 fn free_address() -> String {

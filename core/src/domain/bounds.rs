@@ -2,12 +2,13 @@
 //! an engine, a client or an operator can put into it has a bound here.
 //!
 //! A value that is too large is refused if the proposer can send a smaller one. It is truncated if the command must succeed:
-//! that an engine has ended is recorded, however long its reason is. Every string is checked before anything changes. The
-//! commands are matched field by field, so that a new command does not compile before it has its bound.
+//! that an engine has ended is recorded, however long its reason is. Every string is checked before anything changes. Each
+//! change takes its fields apart for it (`change/`), so that a new one does not compile before it has its bound.
 
 use super::Domain;
 use super::archive::Ordinal;
-use super::command::{Actor, Command, Expected};
+use super::change::Command;
+use super::command::Actor;
 use super::evidence::{Evidence, Fact};
 use super::process::{About, ExitReason, Identity, Process, Registration};
 use super::server::Server;
@@ -140,9 +141,9 @@ pub enum Excess {
 }
 
 /// What a value of some type comes to.
-type Fits = Result<(), Excess>;
+pub(super) type Fits = Result<(), Excess>;
 
-fn fits(what: &str, text: impl fmt::Display, most: usize) -> Fits {
+pub(super) fn fits(what: &str, text: impl fmt::Display, most: usize) -> Fits {
     let bytes = text.to_string().len();
     if bytes <= most {
         return Ok(());
@@ -150,7 +151,7 @@ fn fits(what: &str, text: impl fmt::Display, most: usize) -> Fits {
     Err(Excess::Long { what: what.to_owned(), bytes: bytes as u64, most: most as u64 })
 }
 
-fn few(what: &str, count: usize, most: usize) -> Fits {
+pub(super) fn few(what: &str, count: usize, most: usize) -> Fits {
     if count <= most {
         return Ok(());
     }
@@ -171,84 +172,18 @@ impl Bounds {
     /// Cuts what has to go in, and says what of the rest does not fit. What is already there is not counted.
     pub(super) fn check(&self, actor: &Actor, command: &mut Command) -> Fits {
         self.name("the actor's name", &actor.name)?;
-        match command {
-            Command::FoundDomain { domain, name, anchor } => {
-                self.names([("the domain's id", domain.as_str()), ("its name", name), ("its anchor", anchor.as_str())])
-            }
-            Command::AdmitServer { server } => self.server(server),
-            Command::BeginResync { cluster, lease, transitions: _, holder, evidence } => {
-                self.names([
-                    ("a cluster", cluster.as_str()),
-                    ("a lease", lease.as_str()),
-                    ("its holder", holder.as_str()),
-                ])?;
-                self.evidence(evidence)
-            }
-            // Those that are known register again whatever they said once; see `registration`.
-            Command::RegisterProcess(asked) => self.registering_again(asked),
-            Command::LoseSession { process: _, session: _, why: text } | Command::AcceptLoss { lost: text, .. } => {
-                cut(text, self.text);
-                Ok(())
-            }
-            Command::ReportExit { process: _, session: _, exit_code: _, reason } => {
-                if let ExitReason::Exited(why) = reason {
-                    cut(why, self.text);
-                }
-                Ok(())
-            }
-            Command::LearnContainer { process: _, pod, container } => {
-                self.names([("a pod's UID", pod.as_str()), ("a container's id", container.as_str())])
-            }
-            Command::RemoveProcess { fence: _, process: _, session: _, reason, evidence } => {
-                if let ExitReason::Exited(why) = reason {
-                    cut(why, self.text);
-                }
-                self.evidence(evidence)
-            }
-            Command::RemoveArchive { fence: _, archive: _, claim: _, reason: _, evidence }
-            | Command::PurgeArchive { fence: _, archive: _, claim: _, evidence }
-            | Command::NoteClaimGone { fence: _, archive: _, claim: _, evidence }
-            | Command::DeleteDatabase { fence: _, database: _, evidence }
-            | Command::RemoveServer { fence: _, server: _, raft_id: _, owner: _, evidence } => self.evidence(evidence),
-            Command::LearnOwner { fence: _, archive: _, claim: _, process: _, owner, evidence } => {
-                self.ordinal(owner).and_then(|()| self.evidence(evidence))
-            }
-            Command::ForgetArchive { archive: _, why, evidence } => {
-                fits("why", why, self.text).and_then(|()| self.evidence(evidence))
-            }
-            Command::PauseResync { why } | Command::GiveUpArchive { archive: _, why } => fits("why", why, self.text),
-            Command::AdoptAnchor { known: _, anchor, why, evidence } => {
-                self.name("the anchor's UID", anchor)?;
-                fits("why", why, self.text).and_then(|()| self.evidence(evidence))
-            }
-            Command::NoteVoters { voters, wanted: _ } => {
-                few("voters", voters.servers.len(), self.servers)?;
-                voters.servers.iter().try_for_each(|server| self.name("a server's id", server))
-            }
-            Command::RestoreDomain(restore) => self.restore(restore),
-            Command::SetValue { key, value, expected } => {
-                fits("the key", key, self.key)?;
-                let expected = if let Expected::Value(value) = expected { Some(&*value) } else { None };
-                value.iter().chain(expected).try_for_each(|value| fits("the value", value, self.value))
-            }
-            Command::ReportState { process: _, session: _, engine: _, pid: _ }
-            | Command::ReportHistory { process: _, session: _, history: _ }
-            | Command::ConfirmRunning { process: _, session: _, as_of: _ }
-            | Command::ResumeResync
-            | Command::StopProcess { process: _, how: _ }
-            | Command::EvictProcess { process: _ } => Ok(()),
-        }
+        command.fit(self)
     }
 
-    fn name(&self, what: &str, name: impl fmt::Display) -> Fits {
+    pub(super) fn name(&self, what: &str, name: impl fmt::Display) -> Fits {
         fits(what, name, self.name)
     }
 
-    fn names<const N: usize>(&self, names: [(&str, &str); N]) -> Fits {
+    pub(super) fn names<const N: usize>(&self, names: [(&str, &str); N]) -> Fits {
         names.into_iter().try_for_each(|(what, name)| self.name(what, name))
     }
 
-    fn ordinal(&self, ordinal: &Ordinal) -> Fits {
+    pub(super) fn ordinal(&self, ordinal: &Ordinal) -> Fits {
         self.names([("a StatefulSet", &ordinal.stateful_set), ("its UID", ordinal.uid.as_str())])
     }
 
@@ -265,7 +200,7 @@ impl Bounds {
         })
     }
 
-    fn server(&self, server: &Server) -> Fits {
+    pub(super) fn server(&self, server: &Server) -> Fits {
         let Server { id, cluster, address, raft_id: _, version, labels, joined: _ } = server;
         self.names([("a server's id", id.as_str()), ("its cluster", cluster.as_str()), ("its address", address)])?;
         self.name("its version", version)?;
@@ -294,7 +229,7 @@ impl Bounds {
     }
 
     /// The same of one that is known.
-    fn registering_again(&self, asked: &Registration) -> Fits {
+    pub(super) fn registering_again(&self, asked: &Registration) -> Fits {
         let Registration { cluster, server, claim, evidence, .. } = asked;
         self.names([("the cluster", cluster.as_str()), ("the agent's id", server.as_str())])?;
         if let Some(claim) = claim {
@@ -305,11 +240,11 @@ impl Bounds {
         evidence.iter().try_for_each(|evidence| self.evidence(evidence))
     }
 
-    fn evidence(&self, evidence: &Evidence) -> Fits {
+    pub(super) fn evidence(&self, evidence: &Evidence) -> Fits {
         evidence.facts.iter().flat_map(names_in).try_for_each(|name| self.name("a name that was read", name))
     }
 
-    fn restore(&self, restore: &Restore) -> Fits {
+    pub(super) fn restore(&self, restore: &Restore) -> Fits {
         let Restore { format: _, checksum, cluster, without: _, snapshot } = restore;
         self.names([
             ("the checksum", checksum),
@@ -439,6 +374,7 @@ mod tests {
     use super::*;
     use crate::domain::archive::{Claim, Marker, Ordinal};
     use crate::domain::audit::{Audit, Record, Subject};
+    use crate::domain::change;
     use crate::domain::command::Role;
     use crate::domain::ids::{ArchiveId, Millis, StartId, Uid};
     use crate::domain::process::EngineKind;
@@ -527,11 +463,17 @@ mod tests {
         assert_eq!(cut_to("aäöü", 6), "aä…", "{}", "aäöü".len());
         assert_eq!(cut_to("ab", 0), "…");
         let (process, session) = (StartId(1), Default::default());
-        let mut exit =
-            Command::ReportExit { process, session, exit_code: None, reason: ExitReason::Exited(long(200 << 10)) };
+        let mut exit = Command::ReportExit(change::ReportExit {
+            process,
+            session,
+            exit_code: None,
+            reason: ExitReason::Exited(long(200 << 10)),
+        });
         let actor = Actor { role: Role::Agent, name: "admin-0".to_owned() };
         assert_eq!(Bounds::default().check(&actor, &mut exit), Ok(()));
-        let Command::ReportExit { reason: ExitReason::Exited(why), .. } = exit else { panic!("{exit:?}") };
+        let Command::ReportExit(change::ReportExit { reason: ExitReason::Exited(why), .. }) = exit else {
+            panic!("{exit:?}")
+        };
         assert!(why.len() <= Bounds::default().text && why.ends_with('…'), "{} bytes", why.len());
         let stranger = Actor { role: Role::Person, name: long(1000) };
         assert!(Bounds::default().check(&stranger, &mut Command::ResumeResync).is_err());

@@ -16,14 +16,12 @@
 //! the entry on with which the last of them said that it stops (`Database::stopping_since`) nothing is written, and one
 //! that ended gracefully holds everything up to there.
 
+use super::Domain;
 use super::archive::Archive;
-use super::audit::Subject;
-use super::command::{Actor, Outcome, Refusal};
 use super::gate::Start;
-use super::ids::{ArchiveId, DatabaseName, SessionNumber, StartId};
+use super::ids::{ArchiveId, DatabaseName, StartId};
 use super::managers::Managers;
 use super::process::{DurableState, EngineKind, EngineState, ExitReason, Process, SessionState};
-use super::{Applied, Domain};
 use std::cmp::Reverse;
 
 impl Domain {
@@ -76,29 +74,6 @@ impl Domain {
         if let Some(archive) = archive.and_then(|archive| self.archives.get_mut(&archive)) {
             archive.holds_to = archive.holds_to.max(entry);
         }
-    }
-
-    /// Notes that an engine still ran after entry `as_of`, if whether it did decides anything.
-    pub(super) fn confirm_running(
-        &mut self,
-        actor: &Actor,
-        id: StartId,
-        session: SessionNumber,
-        as_of: u64,
-    ) -> Applied {
-        let process = self.in_session(id, session)?;
-        if process.session.state != SessionState::Live {
-            return Err(Refusal::SessionLost { process: id, session });
-        }
-        let entry = as_of.min(self.index);
-        if self.owed_proof(id).is_none_or(|owed| entry < owed) {
-            return Ok(Outcome::Unchanged);
-        }
-        self.prove(id, entry);
-        let archive = self.processes.get(&id).and_then(|process| process.archive).map(Subject::Archive);
-        let subjects = [Subject::Process(id)].into_iter().chain(archive);
-        self.note(actor, subjects, format!("its engine still ran after entry {entry}"), None);
-        Ok(Outcome::Changed)
     }
 
     /// Notes up to where an archive was written to by a process that is gone.

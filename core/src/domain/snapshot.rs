@@ -8,11 +8,10 @@
 //! These are types of their own, not those of the state: what is written here is read from logs and files for ever.
 
 use super::archive::{Archive, Removal, RemovalReason};
-use super::audit::Subject;
-use super::command::{Actor, Outcome, Refusal, Role};
+use super::command::Refusal;
 use super::database::{Database, DatabaseState, Incarnation};
 use super::ids::{ArchiveId, ClusterName, DatabaseName, DomainId, Millis, NodeId, ServerId, StartId};
-use super::{Applied, CLAIMS_PREFIX, Domain};
+use super::{CLAIMS_PREFIX, Domain};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -219,33 +218,6 @@ impl Domain {
         process().or_else(archive).or_else(database).or_else(exited).or_else(value)
     }
 
-    pub(super) fn restore(&mut self, actor: &Actor, restore: Restore) -> Applied {
-        if actor.role != Role::Person {
-            return Err(Refusal::OnlyAPerson);
-        }
-        if self.restored.as_ref().is_some_and(|restored| restored.checksum == restore.checksum) {
-            return Ok(Outcome::Unchanged);
-        }
-        self.may_restore(&restore)?;
-        let Restore { checksum, cluster, without, snapshot, .. } = restore;
-        let what = told(&snapshot, &checksum, &without);
-        let Snapshot { domain, databases, archives, values, last_archive, last_start, mut origins, .. } = snapshot;
-        let archives = archives.into_iter().filter(|archive| !without.contains(&archive.id));
-        self.databases = databases.into_iter().map(|kept| (kept.name.clone(), kept.into())).collect();
-        self.archives = archives.map(|kept| (kept.id, kept.unbound(cluster.clone()))).collect();
-        self.values = values;
-        self.last_archive = self.last_archive.max(last_archive);
-        self.last_start = self.last_start.max(last_start);
-        origins.values_mut().for_each(|known| known.retain(|id| self.archives.contains_key(id)));
-        origins.entry(domain).or_default().extend(self.archives.keys());
-        self.restored = Some(Restored { checksum, origins });
-        let databases = self.databases.keys().cloned().map(Subject::Database);
-        let archives = self.archives.keys().copied().map(Subject::Archive);
-        let subjects: Vec<Subject> = [Subject::Domain].into_iter().chain(databases).chain(archives).collect();
-        self.note(actor, subjects, what, None);
-        Ok(Outcome::Changed)
-    }
-
     /// Whether the marker of an earlier domain names an archive that came from there.
     pub(super) fn came_from(&self, domain: &DomainId, archive: ArchiveId) -> bool {
         let origins = self.restored.as_ref().map(|restored| &restored.origins);
@@ -257,18 +229,6 @@ impl Domain {
         let origins = self.restored.as_ref().map(|restored| &restored.origins);
         origins.is_some_and(|origins| origins.values().any(|archives| archives.contains(&archive)))
     }
-}
-
-/// What the audit trail says of it.
-fn told(snapshot: &Snapshot, checksum: &str, without: &BTreeSet<ArchiveId>) -> String {
-    let Snapshot { name, domain, index, time, databases, archives, values, .. } = snapshot;
-    let (databases, archives, values) = (databases.len(), archives.len() - without.len(), values.len());
-    let without: Vec<String> = without.iter().map(ToString::to_string).collect();
-    let without = if without.is_empty() { String::new() } else { format!("; without archive {}", without.join(", ")) };
-    format!(
-        "restored from a snapshot of domain {name} ({domain}) up to entry {index} of {time}, sha256 {checksum}: \
-         databases {databases}, archives {archives}, values {values}{without}"
-    )
 }
 
 impl Snapshot {
@@ -355,7 +315,7 @@ impl From<&Archive> for KeptArchive {
 
 impl KeptArchive {
     /// The archive without a claim. Of a claim that was gone elsewhere nothing is known here.
-    fn unbound(self, cluster: ClusterName) -> Archive {
+    pub(super) fn unbound(self, cluster: ClusterName) -> Archive {
         Archive {
             id: self.id,
             database: self.database,

@@ -6,7 +6,7 @@
 //! time possible. A server that was evicted is no member: it has to be upgraded before it joins again.
 
 use super::Domain;
-use super::command::Command;
+use super::change::Command;
 use super::ids::{RaftId, ServerId};
 use super::server::Server;
 use serde::{Deserialize, Serialize};
@@ -43,41 +43,6 @@ pub struct TooNew {
     pub runs: String,
     /// The first version that knows the command.
     pub needs: Version,
-}
-
-impl Command {
-    /// The first version that understands it. By the first two a server becomes known at all, with its version.
-    pub fn since(&self) -> Version {
-        match self {
-            Self::FoundDomain { .. } | Self::AdmitServer { .. } => Version(0, 0, 0),
-            Self::BeginResync { .. }
-            | Self::RegisterProcess(_)
-            | Self::LoseSession { .. }
-            | Self::ReportState { .. }
-            | Self::LearnContainer { .. }
-            | Self::ReportExit { .. }
-            | Self::RemoveProcess { .. }
-            | Self::RemoveArchive { .. }
-            | Self::PurgeArchive { .. }
-            | Self::SetValue { .. }
-            | Self::StopProcess { .. }
-            | Self::EvictProcess { .. }
-            | Self::ReportHistory { .. }
-            | Self::NoteClaimGone { .. }
-            | Self::DeleteDatabase { .. }
-            | Self::RemoveServer { .. }
-            | Self::PauseResync { .. }
-            | Self::ResumeResync
-            | Self::AdoptAnchor { .. }
-            | Self::AcceptLoss { .. }
-            | Self::NoteVoters { .. }
-            | Self::ConfirmRunning { .. }
-            | Self::GiveUpArchive { .. }
-            | Self::ForgetArchive { .. }
-            | Self::LearnOwner { .. }
-            | Self::RestoreDomain(_) => Version(0, 1, 0),
-        }
-    }
 }
 
 /// A server that would not understand what it would be sent.
@@ -120,7 +85,8 @@ pub fn check(domain: &Domain, members: &BTreeSet<RaftId>, command: &Command) -> 
 mod tests {
     use super::{TooOld, Version, check};
     use crate::domain::Domain;
-    use crate::domain::command::{Actor, Command, Entry, Expected, Outcome, Refusal, Request, Role};
+    use crate::domain::change::{self, Command};
+    use crate::domain::command::{Actor, Entry, Expected, Outcome, Refusal, Request, Role};
     use crate::domain::ids::{Millis, RaftId};
     use crate::domain::server::Server;
     use std::collections::BTreeSet;
@@ -137,7 +103,7 @@ mod tests {
     }
 
     fn set() -> Command {
-        Command::SetValue { key: "k".to_owned(), value: None, expected: Expected::Anything }
+        Command::SetValue(change::SetValue { key: "k".to_owned(), value: None, expected: Expected::Anything })
     }
 
     fn members(logs: impl IntoIterator<Item = u64>) -> BTreeSet<RaftId> {
@@ -173,8 +139,12 @@ mod tests {
             let request = Request { actor: Actor { role: Role::RaftLeader, name: "admin-0".to_owned() }, command };
             domain.apply(Entry { index: domain.index + 1, time: Millis(0), request })
         };
-        apply(Command::FoundDomain { domain: "D1".into(), name: "kaa".to_owned(), anchor: "A1".into() });
-        let admit = |server| Command::AdmitServer { server };
+        apply(Command::FoundDomain(change::FoundDomain {
+            domain: "D1".into(),
+            name: "kaa".to_owned(),
+            anchor: "A1".into(),
+        }));
+        let admit = |server| Command::AdmitServer(change::AdmitServer { server });
         assert_eq!(apply(admit(server(1, "0.0.9"))), Outcome::Changed, "nothing newer is in the log yet");
         apply(set());
         let refused = Outcome::Refused(Refusal::TooOld(TooOld {
@@ -192,7 +162,7 @@ mod tests {
 
     #[test]
     fn an_upgraded_server_can_always_say_so() {
-        let admit = Command::AdmitServer { server: server(0, "0.1.0") };
+        let admit = Command::AdmitServer(change::AdmitServer { server: server(0, "0.1.0") });
         assert_eq!(check(&domain(&["0.0.1"]), &members(0..1), &admit), Ok(()));
     }
 }

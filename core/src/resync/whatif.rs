@@ -19,7 +19,8 @@ use super::{Moment, Policy, Readings, confirm, plan};
 use crate::domain::Domain;
 use crate::domain::archive::Archive;
 use crate::domain::audit::Subject;
-use crate::domain::command::{Actor, Command, Entry, Fence, Outcome, Request, Role};
+use crate::domain::change::{BeginResync, Command, ConfirmRunning, ReportExit, ReportState};
+use crate::domain::command::{Actor, Entry, Fence, Outcome, Request, Role};
 use crate::domain::evidence::{Evidence, Fact};
 use crate::domain::ids::{ArchiveId, ClusterName, ResyncEpoch, Uid};
 use crate::domain::process::{EngineState, ExitReason, Process};
@@ -154,12 +155,12 @@ impl<'a> Hypothesis<'a> {
         }
         for Process { id: process, session, about, .. } in exiting.iter().flat_map(|(_, processes)| processes) {
             let (process, session, engine, pid) = (*process, session.number, EngineState::ShuttingDown, about.pid);
-            self.apply(Role::Agent, Command::ReportState { process, session, engine, pid });
+            self.apply(Role::Agent, Command::ReportState(ReportState { process, session, engine, pid }));
         }
         for (pod, processes) in exiting {
             for Process { id: process, session, archive, .. } in processes {
                 let (session, reason) = (session.number, ExitReason::Graceful);
-                let report = Command::ReportExit { process, session, exit_code: Some(0), reason };
+                let report = Command::ReportExit(ReportExit { process, session, exit_code: Some(0), reason });
                 // In its own session a process that lives cannot be refused.
                 if self.apply(Role::Agent, report) == Outcome::Changed {
                     self.left.extend(archive);
@@ -176,7 +177,7 @@ impl<'a> Hypothesis<'a> {
         let owed: Vec<_> = owed.map(|process| (process.id, process.session.number)).collect();
         for (process, session) in owed {
             let as_of = self.domain.index;
-            self.apply(Role::Agent, Command::ConfirmRunning { process, session, as_of });
+            self.apply(Role::Agent, Command::ConfirmRunning(ConfirmRunning { process, session, as_of }));
         }
     }
 
@@ -232,7 +233,10 @@ impl<'a> Hypothesis<'a> {
         }
         let (lease, evidence) = (Uid::new("what-if"), Evidence::default());
         let holder = "what-if".into();
-        self.apply(Role::ResyncLeader, Command::BeginResync { cluster, lease, transitions: 1, holder, evidence });
+        self.apply(
+            Role::ResyncLeader,
+            Command::BeginResync(BeginResync { cluster, lease, transitions: 1, holder, evidence }),
+        );
         ResyncEpoch(self.domain.index)
     }
 

@@ -7,7 +7,8 @@
 use kaa_core::domain::Domain;
 use kaa_core::domain::archive::{Claim, Marker, Ordinal, RemovalReason};
 use kaa_core::domain::audit::Subject;
-use kaa_core::domain::command::{Actor, Command, Entry, Expected, Fence, Outcome, Request, Role};
+use kaa_core::domain::change::{self, Command};
+use kaa_core::domain::command::{Actor, Entry, Expected, Fence, Outcome, Request, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::gate::Start;
 use kaa_core::domain::ids::{ArchiveId, MembershipEpoch, Millis, RaftId, ResyncEpoch, SessionNumber, StartId, Uid};
@@ -181,13 +182,16 @@ impl World {
             // `times N COMMAND; COMMAND...`: N times, with {n} the number of the time. Answers what the last time did.
             "times" => self.times(text),
             // The rest of the line is why.
-            "pause" => self.propose(person(&line), Command::PauseResync { why: why(&line) }),
+            "pause" => self.propose(person(&line), Command::PauseResync(change::PauseResync { why: why(&line) })),
             "resume" => self.propose(person(&line), Command::ResumeResync),
             "adopt" => self.adopt(&line),
             "found" => {
                 let anchor = self.anchor.as_str().into();
                 let domain = line.words.get(1).copied().unwrap_or("D1").into();
-                self.propose(Role::RaftLeader, Command::FoundDomain { domain, name: "kaa".into(), anchor })
+                self.propose(
+                    Role::RaftLeader,
+                    Command::FoundDomain(change::FoundDomain { domain, name: "kaa".into(), anchor }),
+                )
             }
             "save" => self.save(),
             // Another cluster, where nothing is yet; what was saved comes along.
@@ -208,7 +212,7 @@ impl World {
             "history" => {
                 let (process, session) = self.process(&line);
                 let history = line.words[2].parse().unwrap();
-                self.propose(Role::Agent, Command::ReportHistory { process, session, history })
+                self.propose(Role::Agent, Command::ReportHistory(change::ReportHistory { process, session, history }))
             }
             // Which engines may start, once those that run were heard.
             "gate" => {
@@ -337,7 +341,7 @@ impl World {
         let read = (!line.has("unread")).then(|| Fact::AnchorIs { uid: anchor.clone() });
         let evidence = Evidence { read_at: Millis(5), facts: read.into_iter().collect() };
         let why = "restored from the backup of Monday".to_owned();
-        self.propose(person(line), Command::AdoptAnchor { known, anchor, why, evidence })
+        self.propose(person(line), Command::AdoptAnchor(change::AdoptAnchor { known, anchor, why, evidence }))
     }
 
     fn save(&mut self) -> String {
@@ -397,7 +401,7 @@ impl World {
             labels: BTreeMap::new(),
             joined: Millis(0),
         };
-        self.propose(Role::RaftLeader, Command::AdmitServer { server })
+        self.propose(Role::RaftLeader, Command::AdmitServer(change::AdmitServer { server }))
     }
 
     /// `voters SERVER... since= [epoch=] [wanted=]`
@@ -406,20 +410,20 @@ impl World {
         let epoch = MembershipEpoch(line.number("epoch", 1));
         let voters = Voters { epoch, since: line.number("since", 0), servers };
         let wanted = line.values.get("wanted").map(|wanted| wanted.parse().unwrap());
-        self.propose(Role::RaftLeader, Command::NoteVoters { voters, wanted })
+        self.propose(Role::RaftLeader, Command::NoteVoters(change::NoteVoters { voters, wanted }))
     }
 
     fn lead(&mut self, line: &Line) -> String {
         self.transitions = line.number("transitions", self.transitions + 1);
         let lease = line.values.get("lease").copied().unwrap_or(&self.lease).into();
         let proof = Fact::LeaseIs { name: "resync".to_owned(), uid: self.lease.as_str().into() };
-        let command = Command::BeginResync {
+        let command = Command::BeginResync(change::BeginResync {
             cluster: "c1".into(),
             lease,
             transitions: self.transitions,
             holder: line.words.get(1).copied().unwrap_or("admin-0").into(),
             evidence: Evidence { read_at: Millis(0), facts: vec![proof] },
-        };
+        });
         self.propose(Role::ResyncLeader, command)
     }
 
@@ -490,7 +494,7 @@ impl World {
             "SHUTTING_DOWN" => EngineState::ShuttingDown,
             other => panic!("no state {other}"),
         };
-        self.propose(Role::Agent, Command::ReportState { process, session, engine, pid: 7 })
+        self.propose(Role::Agent, Command::ReportState(change::ReportState { process, session, engine, pid: 7 }))
     }
 
     /// The agents ask the engines that run whether they still do, if something depends on it, as with each heartbeat.
@@ -498,16 +502,19 @@ impl World {
         let owed = self.domain.processes.values().filter(|process| self.domain.owed_proof(process.id).is_some());
         let owed: Vec<_> = owed.map(|process| (process.id, process.session.number)).collect();
         let as_of = self.domain.index;
-        let beats = owed
-            .into_iter()
-            .map(|(process, session)| self.propose(Role::Agent, Command::ConfirmRunning { process, session, as_of }));
+        let beats = owed.into_iter().map(|(process, session)| {
+            self.propose(Role::Agent, Command::ConfirmRunning(change::ConfirmRunning { process, session, as_of }))
+        });
         beats.collect()
     }
 
     /// `give-up ARCHIVE [by-agent]`
     fn give_up(&mut self, line: &Line) -> String {
         let archive = line.words[1].parse().unwrap();
-        self.propose(person(line), Command::GiveUpArchive { archive, why: "the volume is lost".to_owned() })
+        self.propose(
+            person(line),
+            Command::GiveUpArchive(change::GiveUpArchive { archive, why: "the volume is lost".to_owned() }),
+        )
     }
 
     /// `forget ARCHIVE [by-agent]`: as an operator asks for it; its claim is read.
@@ -517,20 +524,26 @@ impl World {
         let needs = claim.map(|claim| Need::Claim(claim.name.clone())).into_iter().chain([Need::Anchor]);
         let facts = needs.filter_map(|need| self.read(&need).ok()).flatten().collect();
         let evidence = Evidence { read_at: Millis(5), facts };
-        self.propose(person(line), Command::ForgetArchive { archive, why: "its node is gone".to_owned(), evidence })
+        self.propose(
+            person(line),
+            Command::ForgetArchive(change::ForgetArchive { archive, why: "its node is gone".to_owned(), evidence }),
+        )
     }
 
     fn lose(&mut self, line: &Line) -> String {
         let (process, session) = self.process(line);
         let why = long(line, "stream reset");
-        self.propose(Role::Agent, Command::LoseSession { process, session, why })
+        self.propose(Role::Agent, Command::LoseSession(change::LoseSession { process, session, why }))
     }
 
     fn exit(&mut self, line: &Line) -> String {
         let (process, session) = self.process(line);
         let code = line.number("code", 0) as i32;
         let reason = if line.has("graceful") { ExitReason::Graceful } else { ExitReason::Exited(long(line, "ended")) };
-        self.propose(Role::Agent, Command::ReportExit { process, session, exit_code: Some(code), reason })
+        self.propose(
+            Role::Agent,
+            Command::ReportExit(change::ReportExit { process, session, exit_code: Some(code), reason }),
+        )
     }
 
     /// `set KEY [VALUE] [if=VALUE | absent]`
@@ -542,20 +555,23 @@ impl World {
             None => Expected::Anything,
         };
         let (key, value) = (words[1].to_string(), words.get(2).map(|value| long(line, value)));
-        self.propose(Role::Person, Command::SetValue { key, value, expected })
+        self.propose(Role::Person, Command::SetValue(change::SetValue { key, value, expected }))
     }
 
     /// `stop ID [kill]`
     fn stop(&mut self, line: &Line) -> String {
         let how = if line.has("kill") { Stop::Kill } else { Stop::Gracefully };
-        self.propose(Role::Person, Command::StopProcess { process: line.words[1].parse().unwrap(), how })
+        self.propose(
+            Role::Person,
+            Command::StopProcess(change::StopProcess { process: line.words[1].parse().unwrap(), how }),
+        )
     }
 
     /// `evict ID|last [by-agent]`
     fn evict(&mut self, line: &Line) -> String {
         let role = if line.has("by-agent") { Role::Agent } else { Role::Person };
         let process = if line.has("last") { self.domain.last_start } else { line.words[1].parse().unwrap() };
-        self.propose(role, Command::EvictProcess { process })
+        self.propose(role, Command::EvictProcess(change::EvictProcess { process }))
     }
 
     pub fn observed(&self) -> Observed {
@@ -686,17 +702,25 @@ impl World {
             "remove-process" => {
                 let current = self.domain.processes.get(&process).map_or(1, |process| process.session.number.0);
                 let session = SessionNumber(line.number("session", current));
-                Command::RemoveProcess { fence, process, session, reason: ExitReason::PodGone, evidence }
+                Command::RemoveProcess(change::RemoveProcess {
+                    fence,
+                    process,
+                    session,
+                    reason: ExitReason::PodGone,
+                    evidence,
+                })
             }
             "remove-archive" => {
                 let scaled = line.has("scaled");
                 let reason = if scaled { RemovalReason::ScaledDown } else { RemovalReason::ClaimDeleted };
-                Command::RemoveArchive { fence, archive, claim: uid, reason, evidence }
+                Command::RemoveArchive(change::RemoveArchive { fence, archive, claim: uid, reason, evidence })
             }
-            "note-claim-gone" => Command::NoteClaimGone { fence, archive, claim: uid, evidence },
+            "note-claim-gone" => Command::NoteClaimGone(change::NoteClaimGone { fence, archive, claim: uid, evidence }),
             // Of the one database there is; the number is not looked at.
-            "delete-database" => Command::DeleteDatabase { fence, database: "demo".into(), evidence },
-            "purge-archive" => Command::PurgeArchive { fence, archive, claim: uid, evidence },
+            "delete-database" => {
+                Command::DeleteDatabase(change::DeleteDatabase { fence, database: "demo".into(), evidence })
+            }
+            "purge-archive" => Command::PurgeArchive(change::PurgeArchive { fence, archive, claim: uid, evidence }),
             other => panic!("no proposal {other}"),
         };
         self.propose(Role::ResyncLeader, command)

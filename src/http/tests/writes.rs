@@ -203,7 +203,8 @@ async fn a_process_that_cannot_be_asked_to_end_like_this_is_not() {
 
 #[tokio::test]
 async fn a_request_waits_for_the_end_of_the_process_as_long_as_it_says() {
-    use kaa_core::domain::command::{Actor, Command, Role};
+    use kaa_core::domain::change::{self, Command};
+    use kaa_core::domain::command::{Actor, Role};
     use kaa_core::domain::ids::{SessionNumber, StartId};
     use kaa_core::domain::process::ExitReason;
     let domain = Domain::new(fake::source());
@@ -213,7 +214,11 @@ async fn a_request_waits_for_the_end_of_the_process_as_long_as_it_says() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let (process, session, reason) = (StartId(1), SessionNumber(1), ExitReason::Graceful);
         let actor = Actor { role: Role::Agent, name: "admin-0".to_owned() };
-        domain.source.write(actor, Command::ReportExit { process, session, exit_code: Some(0), reason }).await.unwrap();
+        domain
+            .source
+            .write(actor, Command::ReportExit(change::ReportExit { process, session, exit_code: Some(0), reason }))
+            .await
+            .unwrap();
     };
     let ((status, answer), ()) = tokio::join!(domain.delete("1", "timeout=120"), ends);
     assert_eq!((status, answer), (StatusCode::OK, Value::Null));

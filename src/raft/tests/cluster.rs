@@ -10,7 +10,8 @@ use crate::raft::volume::Parts;
 use crate::raft::{
     Admission, ChangeError, Handle, Host, MAX_PROPOSAL_BYTES, Peers, ProposeError, ReadError, Role, Service, Volume,
 };
-use kaa_core::domain::command::{Actor, Command, Outcome, Request, Role as Duty};
+use kaa_core::domain::change::Command;
+use kaa_core::domain::command::{Actor, Outcome, Request, Role as Duty};
 use kaa_core::domain::ids::{ArchiveId, Millis, RaftId, ServerId, StartId};
 use kaa_core::domain::snapshot::{FORMAT, Restore, Snapshot};
 use kaa_core::membership::change::Step;

@@ -16,7 +16,7 @@ use crate::raft::types::{Entry, LogId, Proposal, SnapshotMeta, TypeConfig, Vote,
 use crate::raft::volume::{Parts, Volume};
 use futures::stream;
 use kaa_core::domain::Domain;
-use kaa_core::domain::command::Command;
+use kaa_core::domain::change::{self, Command};
 use kaa_core::domain::ids::{Millis, RaftId};
 use kaa_core::membership::LocalLog;
 use openraft::EntryPayload;
@@ -138,7 +138,11 @@ impl History {
         let first = self.held.last() + 1;
         let entries: Vec<Entry> = (first..=first + chance.below(6) as u64)
             .map(|index| {
-                let founding = Command::FoundDomain { domain: "d1".into(), name: "n".into(), anchor: "uid".into() };
+                let founding = Command::FoundDomain(change::FoundDomain {
+                    domain: "d1".into(),
+                    name: "n".into(),
+                    anchor: "uid".into(),
+                });
                 let text = "x".repeat(chance.below(4000));
                 let request = if index == 1 { request(founding) } else { value(&format!("k{index}"), &text) };
                 let payload = EntryPayload::Normal(Proposal { time: Millis(index), request });

@@ -14,7 +14,8 @@ use embedded_kubernetes::store::Ids;
 use kaa::agent::Shared;
 use kaa::clock::{self, Simulated};
 use kaa::kubernetes::lease::Leadership;
-use kaa_core::domain::command::{Actor, Command, Expected, Outcome, Role};
+use kaa_core::domain::change::{self, Command};
+use kaa_core::domain::command::{Actor, Expected, Outcome, Role};
 use kaa_core::domain::ids::Millis;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -179,8 +180,11 @@ impl World {
         let known = clients.lock().unwrap().known;
         host.spawn(move |shared| async move {
             let actor = Actor { role: Role::Person, name: "loopback".to_owned() };
-            let command =
-                Command::SetValue { key: key.clone(), value: Some("v".to_owned()), expected: Expected::Absent };
+            let command = Command::SetValue(change::SetValue {
+                key: key.clone(),
+                value: Some("v".to_owned()),
+                expected: Expected::Absent,
+            });
             if let Ok((index, Outcome::Changed)) = shared.propose_as(actor, command).await {
                 if index <= known {
                     trace.wrong(&format!("{key} was written at entry {index}, and {known} was known when it began"));

@@ -5,7 +5,8 @@
 use super::Hypothesis;
 use super::outcome::{Gets, Step};
 use crate::domain::archive::{Archive, Claim, Ordinal};
-use crate::domain::command::{Command, Outcome, Role};
+use crate::domain::change::Command;
+use crate::domain::command::{Outcome, Role};
 use crate::domain::evidence::{Evidence, Fact};
 use crate::domain::ids::{ArchiveId, DatabaseName, Millis, Uid};
 use crate::domain::process::{About, EngineKind, Identity, Registration};

@@ -3,7 +3,8 @@
 use super::kubernetes::{Death, Effect, Kind, running};
 use super::run::Run;
 use kaa_core::domain::archive::{Claim, Marker, Ordinal};
-use kaa_core::domain::command::{Command, Outcome, Refusal, Role};
+use kaa_core::domain::change::{self, Command};
+use kaa_core::domain::command::{Outcome, Refusal, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::gate::Start;
 use kaa_core::domain::ids::{ArchiveId, ContainerId, DatabaseName, Millis, SessionNumber, StartId, Uid};
@@ -143,7 +144,7 @@ impl Run {
         let Some(engine) = self.engines.get(pod).filter(|engine| engine.alive && engine.runs).cloned() else { return };
         if let Some((process, session)) = self.live_process_of(&engine) {
             let engine = EngineState::ShuttingDown;
-            self.propose(Role::Agent, Command::ReportState { process, session, engine, pid: 7 });
+            self.propose(Role::Agent, Command::ReportState(change::ReportState { process, session, engine, pid: 7 }));
         }
     }
 
@@ -155,7 +156,10 @@ impl Run {
         if said && let Some((process, session)) = self.live_process_of(&engine) {
             self.stops(pod);
             let reason = ExitReason::Graceful;
-            self.propose(Role::Agent, Command::ReportExit { process, session, exit_code: Some(0), reason });
+            self.propose(
+                Role::Agent,
+                Command::ReportExit(change::ReportExit { process, session, exit_code: Some(0), reason }),
+            );
         }
         if let Some(engine) = self.engines.get_mut(pod) {
             (engine.alive, engine.runs, engine.serves) = (false, false, false);
@@ -193,14 +197,20 @@ impl Run {
         });
         let dead: Vec<_> = dead.map(|process| (process.id, process.session.number)).collect();
         for (process, session) in dead {
-            self.propose(Role::Agent, Command::LoseSession { process, session, why: "stream reset".to_owned() });
+            self.propose(
+                Role::Agent,
+                Command::LoseSession(change::LoseSession { process, session, why: "stream reset".to_owned() }),
+            );
         }
     }
 
     pub fn cut(&mut self, pod: &Uid) {
         let Some(engine) = self.engines.get(pod).cloned() else { return };
         if let Some((process, session)) = self.live_process_of(&engine) {
-            self.propose(Role::Agent, Command::LoseSession { process, session, why: "stream reset".to_owned() });
+            self.propose(
+                Role::Agent,
+                Command::LoseSession(change::LoseSession { process, session, why: "stream reset".to_owned() }),
+            );
         }
     }
 
@@ -220,7 +230,10 @@ impl Run {
             let history = self.volumes.entry(claim.uid.clone()).or_default().history;
             let said = if self.tells_history { history } else { 0 };
             if self.domain.processes[&process].history.is_none() || self.domain.lacks_history(process) {
-                self.propose(Role::Agent, Command::ReportHistory { process, session, history: said });
+                self.propose(
+                    Role::Agent,
+                    Command::ReportHistory(change::ReportHistory { process, session, history: said }),
+                );
             }
         }
         if !engine.runs {
@@ -235,16 +248,19 @@ impl Run {
             self.judge_start(&engine, process);
             self.engines.entry(pod.clone()).and_modify(|engine| engine.runs = true);
             let engine = EngineState::Syncing;
-            self.propose(Role::Agent, Command::ReportState { process, session, engine, pid: 7 });
+            self.propose(Role::Agent, Command::ReportState(change::ReportState { process, session, engine, pid: 7 }));
             return;
         }
         self.engines.entry(pod.clone()).and_modify(|engine| engine.serves = true);
         if self.domain.processes[&process].durable == DurableState::Requested {
-            self.propose(Role::Agent, Command::ReportState { process, session, engine: EngineState::Running, pid: 7 });
+            self.propose(
+                Role::Agent,
+                Command::ReportState(change::ReportState { process, session, engine: EngineState::Running, pid: 7 }),
+            );
         }
         if self.domain.owed_proof(process).is_some() {
             let as_of = self.domain.index;
-            self.propose(Role::Agent, Command::ConfirmRunning { process, session, as_of });
+            self.propose(Role::Agent, Command::ConfirmRunning(change::ConfirmRunning { process, session, as_of }));
         }
         self.ran.insert(engine.pod_uid.clone());
         self.commit(&self.domain.processes[&process].database.clone());

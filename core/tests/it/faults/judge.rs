@@ -8,7 +8,8 @@ use super::run::Run;
 use kaa_core::domain::Domain;
 use kaa_core::domain::archive::{Archive, Claim, RemovalReason, WATCH_MOST_MS};
 use kaa_core::domain::audit::Subject;
-use kaa_core::domain::command::{Command, Fence, Outcome};
+use kaa_core::domain::change::{self, Command};
+use kaa_core::domain::command::{Fence, Outcome};
 use kaa_core::domain::database::DatabaseState;
 use kaa_core::domain::ids::{ArchiveId, DatabaseName, StartId, Uid};
 use kaa_core::domain::invariants::{step_violations, violations};
@@ -46,12 +47,12 @@ impl Truth {
 
 fn fence(command: &Command) -> Option<&Fence> {
     match command {
-        Command::RemoveProcess { fence, .. }
-        | Command::RemoveArchive { fence, .. }
-        | Command::PurgeArchive { fence, .. }
-        | Command::NoteClaimGone { fence, .. }
-        | Command::DeleteDatabase { fence, .. }
-        | Command::RemoveServer { fence, .. } => Some(fence),
+        Command::RemoveProcess(change::RemoveProcess { fence, .. })
+        | Command::RemoveArchive(change::RemoveArchive { fence, .. })
+        | Command::PurgeArchive(change::PurgeArchive { fence, .. })
+        | Command::NoteClaimGone(change::NoteClaimGone { fence, .. })
+        | Command::DeleteDatabase(change::DeleteDatabase { fence, .. })
+        | Command::RemoveServer(change::RemoveServer { fence, .. }) => Some(fence),
         _ => None,
     }
 }
@@ -162,7 +163,7 @@ impl Run {
         let archive_of = |id: &ArchiveId| before.archives[id].clone();
         let claim_of = |id: &ArchiveId| archive_of(id).claim.unwrap_or_else(|| panic!("archive {id} has no claim"));
         match command {
-            Command::RemoveArchive { archive, reason, .. } => {
+            Command::RemoveArchive(change::RemoveArchive { archive, reason, .. }) => {
                 let claim = claim_of(archive);
                 let due = match reason {
                     RemovalReason::ScaledDown => truth.unwanted(&claim),
@@ -172,10 +173,10 @@ impl Run {
                 check(due, "an archive was removed that is wanted");
                 check(!truth.holds(&claim, false), "an archive of a paused workload was removed");
             }
-            Command::NoteClaimGone { archive, .. } => {
+            Command::NoteClaimGone(change::NoteClaimGone { archive, .. }) => {
                 check(!truth.has_claim(&claim_of(archive).uid), "a claim was noted as gone that is there");
             }
-            Command::PurgeArchive { archive, .. } => {
+            Command::PurgeArchive(change::PurgeArchive { archive, .. }) => {
                 let (archive, claim) = (archive_of(archive), claim_of(archive));
                 check(!truth.has_claim(&claim.uid), "an archive was purged whose claim is there");
                 check(!truth.holds(&claim, true), "an archive was purged that is held");
@@ -186,7 +187,7 @@ impl Run {
                 check(long || self.purge_delay_ms == 0, "an archive was purged before its delay was over");
                 check(!self.all_vanished(before, &archive, truth), "all claims are gone at once and it was purged");
             }
-            Command::RemoveProcess { process, reason, .. } => {
+            Command::RemoveProcess(change::RemoveProcess { process, reason, .. }) => {
                 let identity = &before.processes[process].identity;
                 let gone = match reason {
                     ExitReason::PodGone => !truth.objects.pods.values().any(|pod| pod.uid == identity.pod_uid),
@@ -194,7 +195,7 @@ impl Run {
                 };
                 check(gone, "a process was removed that runs");
             }
-            Command::DeleteDatabase { database, .. } => {
+            Command::DeleteDatabase(change::DeleteDatabase { database, .. }) => {
                 check(!truth.wants_database(database), "a database was deleted that is wanted");
                 let others = before.processes.values().any(|process| process.cluster.as_str() != "c1");
                 check(!others, "a database was deleted that another cluster may want");

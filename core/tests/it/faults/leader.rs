@@ -5,7 +5,8 @@ use super::kubernetes::{KINDS, Kind};
 use super::run::Run;
 use crate::script::Objects;
 use kaa_core::domain::Domain;
-use kaa_core::domain::command::{Command, Fence, Outcome, Role};
+use kaa_core::domain::change::{self, Command};
+use kaa_core::domain::command::{Fence, Outcome, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{Millis, ResyncEpoch, Uid};
 use kaa_core::observed::Observed;
@@ -183,7 +184,7 @@ impl Run {
         }
         let transitions = if late { self.transitions.saturating_sub(1) } else { self.transitions };
         let before = self.epoch();
-        let command = Command::BeginResync {
+        let command = Command::BeginResync(change::BeginResync {
             cluster: "c1".into(),
             lease: "L1".into(),
             transitions,
@@ -192,7 +193,7 @@ impl Run {
                 read_at: Millis(0),
                 facts: vec![Fact::LeaseIs { name: "r".into(), uid: "L1".into() }],
             },
-        };
+        });
         match self.propose(Role::ResyncLeader, command) {
             Outcome::ResyncBegun(epoch) if late || epoch <= before => {
                 self.violated(format!("acquisition {transitions} of the lease opened epoch {epoch} after {before}"));

@@ -9,7 +9,8 @@ use kaa_core::domain::Domain;
 use kaa_core::domain::archive::{Claim, Ordinal};
 use kaa_core::domain::audit::Audit;
 use kaa_core::domain::bounds::Bounds;
-use kaa_core::domain::command::{Actor, Command, Entry, Outcome, Request, Role};
+use kaa_core::domain::change::{self, Command};
+use kaa_core::domain::command::{Actor, Entry, Outcome, Request, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{ArchiveId, Millis, ResyncEpoch, SessionNumber, StartId, Uid};
 use kaa_core::domain::process::{About, EngineKind, Identity, Registration};
@@ -72,7 +73,10 @@ impl Run {
         if script.few_tombstones {
             run.domain.bounds = Bounds { tombstones: 1, ..Bounds::DEFAULT };
         }
-        run.propose(Role::RaftLeader, Command::FoundDomain { domain: "D1".into(), name: "kaa".into(), anchor });
+        run.propose(
+            Role::RaftLeader,
+            Command::FoundDomain(change::FoundDomain { domain: "D1".into(), name: "kaa".into(), anchor }),
+        );
         run.leaders.resize_with(super::LEADERS, Leader::default);
         // One clock is right, one fast, one slow.
         (1..super::LEADERS).zip([7200, -7200]).for_each(|(leader, seconds)| run.set_clock(leader, seconds));
@@ -118,7 +122,10 @@ impl Run {
         };
         self.propose(Role::Agent, Command::RegisterProcess(Box::new(registration)));
         let (process, session) = (StartId(1), SessionNumber(1));
-        self.propose(Role::Agent, Command::LoseSession { process, session, why: "stream reset".to_owned() });
+        self.propose(
+            Role::Agent,
+            Command::LoseSession(change::LoseSession { process, session, why: "stream reset".to_owned() }),
+        );
     }
 
     pub fn policy(&self) -> Policy {
@@ -265,8 +272,11 @@ impl Run {
                 let Some(process) = engine.and_then(|engine| self.process_of(&engine)).map(|p| p.id) else { return };
                 let how = kaa_core::domain::process::Stop::Gracefully;
                 let evict = matches!(change, Change::Evict { .. });
-                let stop = Command::StopProcess { process, how };
-                self.propose(Role::Person, if evict { Command::EvictProcess { process } } else { stop });
+                let stop = Command::StopProcess(change::StopProcess { process, how });
+                self.propose(
+                    Role::Person,
+                    if evict { Command::EvictProcess(change::EvictProcess { process }) } else { stop },
+                );
             }
             _ => {}
         }
@@ -312,7 +322,9 @@ impl Run {
                     self.denied.insert(kind)
                 };
             }
-            Change::Pause(true) => drop(self.propose(Role::Person, Command::PauseResync { why: "a look".to_owned() })),
+            Change::Pause(true) => {
+                drop(self.propose(Role::Person, Command::PauseResync(change::PauseResync { why: "a look".to_owned() })))
+            }
             Change::Pause(false) => drop(self.propose(Role::Person, Command::ResumeResync)),
             Change::Later { seconds } => self.clock += seconds * 1000,
             // No pod was there to be picked.
@@ -323,7 +335,10 @@ impl Run {
     fn adopt(&mut self) {
         let (Some(known), Some(anchor)) = (self.domain.anchor.clone(), self.anchor.clone()) else { return };
         let evidence = Evidence { read_at: self.now(), facts: vec![Fact::AnchorIs { uid: anchor.clone() }] };
-        self.propose(Role::Person, Command::AdoptAnchor { known, anchor, why: "restored".to_owned(), evidence });
+        self.propose(
+            Role::Person,
+            Command::AdoptAnchor(change::AdoptAnchor { known, anchor, why: "restored".to_owned(), evidence }),
+        );
     }
 
     /// Without faults: everything is noticed at once, and passes go on until one changes nothing.
@@ -404,25 +419,27 @@ fn told(command: &Command, outcome: &Outcome) -> String {
             let (pod, uid, nonce) = (&asked.identity.pod, &asked.identity.pod_uid, asked.identity.nonce);
             format!("register {pod} {uid} wrapper {nonce} claim {claim} marker {marker}")
         }
-        Command::RemoveProcess { fence, process, reason, evidence, .. } => {
+        Command::RemoveProcess(change::RemoveProcess { fence, process, reason, evidence, .. }) => {
             format!("epoch {}: remove process {process}: {reason} [{evidence}]", fence.epoch)
         }
-        Command::RemoveArchive { fence, archive, reason, evidence, .. } => {
+        Command::RemoveArchive(change::RemoveArchive { fence, archive, reason, evidence, .. }) => {
             format!("epoch {}: remove archive {archive}: {reason} [{evidence}]", fence.epoch)
         }
-        Command::PurgeArchive { fence, archive, evidence, .. } => {
+        Command::PurgeArchive(change::PurgeArchive { fence, archive, evidence, .. }) => {
             format!("epoch {}: purge archive {archive} [{evidence}]", fence.epoch)
         }
-        Command::NoteClaimGone { fence, archive, evidence, .. } => {
+        Command::NoteClaimGone(change::NoteClaimGone { fence, archive, evidence, .. }) => {
             format!("epoch {}: the claim of archive {archive} is gone [{evidence}]", fence.epoch)
         }
-        Command::DeleteDatabase { fence, database, evidence } => {
+        Command::DeleteDatabase(change::DeleteDatabase { fence, database, evidence }) => {
             format!("epoch {}: delete database {database} [{evidence}]", fence.epoch)
         }
-        Command::RemoveServer { fence, server, evidence, .. } => {
+        Command::RemoveServer(change::RemoveServer { fence, server, evidence, .. }) => {
             format!("epoch {}: remove server {server} [{evidence}]", fence.epoch)
         }
-        Command::BeginResync { holder, transitions, .. } => format!("{holder} acquires the lease as {transitions}"),
+        Command::BeginResync(change::BeginResync { holder, transitions, .. }) => {
+            format!("{holder} acquires the lease as {transitions}")
+        }
         other => format!("{other:?}"),
     };
     match outcome {

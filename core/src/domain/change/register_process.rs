@@ -3,14 +3,17 @@
 //! An archive is found by the marker on the volume, then by the claim's UID; where neither is known it is made. Two
 //! engines on one archive are never admitted: the second waits until the first is known to be gone.
 
-use super::archive::{Archive, Claim};
-use super::command::{Actor, Outcome, Refusal, Registered};
-use super::database::{Database, DatabaseState, Incarnation};
-use super::ids::{ArchiveId, ClusterName, DatabaseName, NodeId, SessionNumber, StartId};
-use super::process::{
+use super::Change;
+use crate::domain::archive::{Archive, Claim};
+use crate::domain::bounds::{Bounds, Fits};
+use crate::domain::command::Actor;
+use crate::domain::database::{Database, DatabaseState, Incarnation};
+use crate::domain::ids::{ArchiveId, ClusterName, DatabaseName, NodeId, SessionNumber, StartId};
+use crate::domain::outcome::{Outcome, Refusal, Registered};
+use crate::domain::process::{
     DurableState, EngineKind, EngineState, ExitReason, Identity, Process, Registration, Session, SessionState,
 };
-use super::{Applied, CLAIMS_PREFIX, Domain, Subject};
+use crate::domain::{Applied, CLAIMS_PREFIX, Domain, Subject};
 
 /// Which archive a registration leads to.
 enum Found {
@@ -21,8 +24,19 @@ enum Found {
     },
 }
 
+impl Change for Registration {
+    fn fit(&mut self, bounds: &Bounds) -> Fits {
+        // Those that are known register again whatever they said once: `has_room_for` looks at what a first one brings.
+        bounds.registering_again(self)
+    }
+
+    fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
+        domain.register(actor, self)
+    }
+}
+
 impl Domain {
-    pub(super) fn register(&mut self, actor: &Actor, mut asked: Registration) -> Applied {
+    fn register(&mut self, actor: &Actor, mut asked: Registration) -> Applied {
         let read = asked.evidence.as_ref().filter(|_| asked.kind == EngineKind::Sm);
         let mounts_nothing = read.is_some_and(|read| read.pod_has_no_archive(&asked.identity.pod_uid));
         self.leave_unbound(&mut asked);

@@ -1,0 +1,262 @@
+//! What can be asked of the domain: one file for each change, with what it carries, what it expects to find, what proves it, and
+//! what it does.
+//!
+//! Every change names what it expects to find; one that finds something else is refused and says why, and one that finds its
+//! work done changes nothing. Each checks, in this order: who proposes, what it expects to find, what was read.
+//!
+//! What is written here is read from logs for ever. A field that is not known makes the whole entry unknown: two servers
+//! that read different things from one entry would no longer be the same.
+
+mod accept_loss;
+mod admit_server;
+mod adopt_anchor;
+mod begin_resync;
+mod confirm_running;
+mod delete_database;
+mod evict_process;
+mod forget_archive;
+mod found_domain;
+mod give_up_archive;
+mod guard;
+mod learn_container;
+mod learn_owner;
+mod lose_session;
+mod note_claim_gone;
+mod note_voters;
+mod pause_resync;
+mod purge_archive;
+mod register_process;
+mod remove_archive;
+mod remove_process;
+mod remove_server;
+mod report_exit;
+mod report_history;
+mod report_state;
+mod restore_domain;
+mod resume_resync;
+mod set_value;
+mod stop_process;
+
+pub use accept_loss::AcceptLoss;
+pub use admit_server::AdmitServer;
+pub use adopt_anchor::AdoptAnchor;
+pub use begin_resync::BeginResync;
+pub use confirm_running::ConfirmRunning;
+pub use delete_database::DeleteDatabase;
+pub use evict_process::EvictProcess;
+pub use forget_archive::ForgetArchive;
+pub use found_domain::FoundDomain;
+pub use give_up_archive::GiveUpArchive;
+pub use learn_container::LearnContainer;
+pub use learn_owner::LearnOwner;
+pub use lose_session::LoseSession;
+pub use note_claim_gone::NoteClaimGone;
+pub use note_voters::NoteVoters;
+pub use pause_resync::PauseResync;
+pub use purge_archive::PurgeArchive;
+pub use remove_archive::RemoveArchive;
+pub use remove_process::RemoveProcess;
+pub use remove_server::RemoveServer;
+pub use report_exit::ReportExit;
+pub use report_history::ReportHistory;
+pub use report_state::ReportState;
+pub use resume_resync::ResumeResync;
+pub use set_value::SetValue;
+pub use stop_process::StopProcess;
+
+use super::bounds::{Bounds, Fits};
+use super::command::Actor;
+use super::process::Registration;
+use super::snapshot::Restore;
+use super::version::Version;
+use super::{Applied, Domain};
+use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantNames};
+
+/// A change of the domain.
+trait Change: Sized {
+    /// The first version that understands it.
+    const SINCE: Version = Version(0, 1, 0);
+
+    /// Cuts what has to go in, and says what of the rest does not fit.
+    fn fit(&mut self, bounds: &Bounds) -> Fits;
+
+    /// Carries it out, or says why not; then nothing has changed.
+    fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied;
+}
+
+/// What can be asked of the domain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
+#[serde(deny_unknown_fields)]
+#[strum(serialize_all = "snake_case")]
+pub enum Command {
+    /// Begins the domain; its first entry.
+    FoundDomain(FoundDomain),
+    /// Makes a server known, or refreshes what it said of itself.
+    AdmitServer(AdmitServer),
+    /// Opens a resync epoch.
+    BeginResync(BeginResync),
+    /// Makes an engine known, or takes up its session anew. Creates its database and archive where they are missing.
+    RegisterProcess(Box<Registration>),
+    /// Notes that a session is down.
+    LoseSession(LoseSession),
+    /// Notes what an engine says of itself.
+    ReportState(ReportState),
+    /// Notes that a storage manager's engine, asked after an entry of the log, still ran with all data of its database.
+    ConfirmRunning(ConfirmRunning),
+    /// Notes how new a storage manager's data is: the higher, the newer.
+    ReportHistory(ReportHistory),
+    /// Notes which container a process is.
+    LearnContainer(LearnContainer),
+    /// Notes that an engine has exited, by its wrapper's word.
+    ReportExit(ReportExit),
+    /// Takes away a process whose pod or container is gone.
+    RemoveProcess(RemoveProcess),
+    /// Removes an archive; it can be resurrected.
+    RemoveArchive(RemoveArchive),
+    /// Forgets a removed archive for ever.
+    PurgeArchive(PurgeArchive),
+    /// Notes since when the claim of a removed archive is gone, where its removal had another reason: it is not purged at
+    /// once.
+    NoteClaimGone(NoteClaimGone),
+    /// Deletes a database that has no archive left and that nothing wants.
+    DeleteDatabase(DeleteDatabase),
+    /// Removes a server for good: its StatefulSet does not want it, and its volume was deleted.
+    RemoveServer(RemoveServer),
+    /// Has nothing taken away by the resync until `ResumeResync`.
+    PauseResync(PauseResync),
+    /// Ends a pause.
+    ResumeResync,
+    /// Takes another Kubernetes for the one that the domain was founded in.
+    AdoptAnchor(AdoptAnchor),
+    /// Notes that a person gave up what only others may have held, so that this epoch was founded.
+    AcceptLoss(AcceptLoss),
+    /// Notes who votes, and how many servers the StatefulSet wanted when that was seen, if it was known.
+    NoteVoters(NoteVoters),
+    /// Brings the databases, archives and values of another domain into one in which nothing has happened yet.
+    RestoreDomain(Box<Restore>),
+    /// Sets or deletes a value.
+    SetValue(SetValue),
+    /// Asks a process to end. Whichever agent has its session passes it on, now or when there is one.
+    StopProcess(StopProcess),
+    /// Removes an archive on an operator's word: no cold start waits for its data any more.
+    GiveUpArchive(GiveUpArchive),
+    /// Forgets a removed archive for ever on an operator's word.
+    ForgetArchive(ForgetArchive),
+    /// Notes which StatefulSet owns the pod that mounts the claim of an archive.
+    LearnOwner(LearnOwner),
+    /// Takes a process away on a person's word, whether it has ended or not. If it still speaks, it is told to end.
+    EvictProcess(EvictProcess),
+}
+
+impl Command {
+    /// The name of each.
+    pub const NAMES: &'static [&'static str] = <Self as VariantNames>::VARIANTS;
+
+    /// Its name, as metrics and logs have it.
+    pub fn name(&self) -> &'static str {
+        self.into()
+    }
+
+    /// The first version that understands it.
+    pub fn since(&self) -> Version {
+        match self {
+            Self::FoundDomain(_) => FoundDomain::SINCE,
+            Self::AdmitServer(_) => AdmitServer::SINCE,
+            Self::BeginResync(_) => BeginResync::SINCE,
+            Self::RegisterProcess(_) => Registration::SINCE,
+            Self::LoseSession(_) => LoseSession::SINCE,
+            Self::ReportState(_) => ReportState::SINCE,
+            Self::ConfirmRunning(_) => ConfirmRunning::SINCE,
+            Self::ReportHistory(_) => ReportHistory::SINCE,
+            Self::LearnContainer(_) => LearnContainer::SINCE,
+            Self::ReportExit(_) => ReportExit::SINCE,
+            Self::RemoveProcess(_) => RemoveProcess::SINCE,
+            Self::RemoveArchive(_) => RemoveArchive::SINCE,
+            Self::PurgeArchive(_) => PurgeArchive::SINCE,
+            Self::NoteClaimGone(_) => NoteClaimGone::SINCE,
+            Self::DeleteDatabase(_) => DeleteDatabase::SINCE,
+            Self::RemoveServer(_) => RemoveServer::SINCE,
+            Self::PauseResync(_) => PauseResync::SINCE,
+            Self::ResumeResync => ResumeResync::SINCE,
+            Self::AdoptAnchor(_) => AdoptAnchor::SINCE,
+            Self::AcceptLoss(_) => AcceptLoss::SINCE,
+            Self::NoteVoters(_) => NoteVoters::SINCE,
+            Self::RestoreDomain(_) => Restore::SINCE,
+            Self::SetValue(_) => SetValue::SINCE,
+            Self::StopProcess(_) => StopProcess::SINCE,
+            Self::GiveUpArchive(_) => GiveUpArchive::SINCE,
+            Self::ForgetArchive(_) => ForgetArchive::SINCE,
+            Self::LearnOwner(_) => LearnOwner::SINCE,
+            Self::EvictProcess(_) => EvictProcess::SINCE,
+        }
+    }
+
+    /// Cuts what has to go in, and says what of the rest does not fit. What is already there is not counted.
+    pub(super) fn fit(&mut self, bounds: &Bounds) -> Fits {
+        match self {
+            Self::FoundDomain(change) => change.fit(bounds),
+            Self::AdmitServer(change) => change.fit(bounds),
+            Self::BeginResync(change) => change.fit(bounds),
+            Self::RegisterProcess(change) => change.fit(bounds),
+            Self::LoseSession(change) => change.fit(bounds),
+            Self::ReportState(change) => change.fit(bounds),
+            Self::ConfirmRunning(change) => change.fit(bounds),
+            Self::ReportHistory(change) => change.fit(bounds),
+            Self::LearnContainer(change) => change.fit(bounds),
+            Self::ReportExit(change) => change.fit(bounds),
+            Self::RemoveProcess(change) => change.fit(bounds),
+            Self::RemoveArchive(change) => change.fit(bounds),
+            Self::PurgeArchive(change) => change.fit(bounds),
+            Self::NoteClaimGone(change) => change.fit(bounds),
+            Self::DeleteDatabase(change) => change.fit(bounds),
+            Self::RemoveServer(change) => change.fit(bounds),
+            Self::PauseResync(change) => change.fit(bounds),
+            Self::ResumeResync => ResumeResync.fit(bounds),
+            Self::AdoptAnchor(change) => change.fit(bounds),
+            Self::AcceptLoss(change) => change.fit(bounds),
+            Self::NoteVoters(change) => change.fit(bounds),
+            Self::RestoreDomain(change) => change.fit(bounds),
+            Self::SetValue(change) => change.fit(bounds),
+            Self::StopProcess(change) => change.fit(bounds),
+            Self::GiveUpArchive(change) => change.fit(bounds),
+            Self::ForgetArchive(change) => change.fit(bounds),
+            Self::LearnOwner(change) => change.fit(bounds),
+            Self::EvictProcess(change) => change.fit(bounds),
+        }
+    }
+
+    /// Carries it out, or says why not; then nothing has changed.
+    pub(super) fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
+        match self {
+            Self::FoundDomain(change) => change.apply(domain, actor),
+            Self::AdmitServer(change) => change.apply(domain, actor),
+            Self::BeginResync(change) => change.apply(domain, actor),
+            Self::RegisterProcess(change) => change.apply(domain, actor),
+            Self::LoseSession(change) => change.apply(domain, actor),
+            Self::ReportState(change) => change.apply(domain, actor),
+            Self::ConfirmRunning(change) => change.apply(domain, actor),
+            Self::ReportHistory(change) => change.apply(domain, actor),
+            Self::LearnContainer(change) => change.apply(domain, actor),
+            Self::ReportExit(change) => change.apply(domain, actor),
+            Self::RemoveProcess(change) => change.apply(domain, actor),
+            Self::RemoveArchive(change) => change.apply(domain, actor),
+            Self::PurgeArchive(change) => change.apply(domain, actor),
+            Self::NoteClaimGone(change) => change.apply(domain, actor),
+            Self::DeleteDatabase(change) => change.apply(domain, actor),
+            Self::RemoveServer(change) => change.apply(domain, actor),
+            Self::PauseResync(change) => change.apply(domain, actor),
+            Self::ResumeResync => ResumeResync.apply(domain, actor),
+            Self::AdoptAnchor(change) => change.apply(domain, actor),
+            Self::AcceptLoss(change) => change.apply(domain, actor),
+            Self::NoteVoters(change) => change.apply(domain, actor),
+            Self::RestoreDomain(change) => change.apply(domain, actor),
+            Self::SetValue(change) => change.apply(domain, actor),
+            Self::StopProcess(change) => change.apply(domain, actor),
+            Self::GiveUpArchive(change) => change.apply(domain, actor),
+            Self::ForgetArchive(change) => change.apply(domain, actor),
+            Self::LearnOwner(change) => change.apply(domain, actor),
+            Self::EvictProcess(change) => change.apply(domain, actor),
+        }
+    }
+}

@@ -1,0 +1,44 @@
+use super::Change;
+use super::guard::only_a_person;
+use crate::domain::audit::Subject;
+use crate::domain::bounds::{Bounds, Fits, cut};
+use crate::domain::command::Actor;
+use crate::domain::ids::{MembershipEpoch, Millis, ServerId};
+use crate::domain::outcome::Outcome;
+use crate::domain::{Applied, Domain};
+use serde::{Deserialize, Serialize};
+
+/// Notes that a person gave up what only others may have held, so that this epoch was founded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AcceptLoss {
+    /// The epoch.
+    pub epoch: MembershipEpoch,
+    /// The server whose log founded it.
+    pub founder: ServerId,
+    /// When the person said so.
+    pub at: Millis,
+    /// What the person was told would be lost.
+    pub lost: String,
+}
+
+impl Change for AcceptLoss {
+    fn fit(&mut self, bounds: &Bounds) -> Fits {
+        let Self { epoch: _, founder: _, at: _, lost } = self;
+        cut(lost, bounds.text);
+        Ok(())
+    }
+
+    /// Once for each epoch, whoever leads it when.
+    fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
+        let Self { epoch, founder, at, lost } = self;
+        only_a_person(actor)?;
+        if epoch <= domain.lossy_epoch {
+            return Ok(Outcome::Unchanged);
+        }
+        domain.lossy_epoch = epoch;
+        let what = format!("epoch {epoch} begins with the log of {founder}; given up at {at}: {lost}");
+        domain.note(actor, [Subject::Domain, Subject::Server(founder)], what, None);
+        Ok(Outcome::Changed)
+    }
+}

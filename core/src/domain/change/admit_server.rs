@@ -1,0 +1,49 @@
+use super::Change;
+use crate::domain::audit::Subject;
+use crate::domain::bounds::{Bounds, Fits};
+use crate::domain::command::Actor;
+use crate::domain::outcome::{Outcome, Refusal};
+use crate::domain::server::Server;
+use crate::domain::version::Version;
+use crate::domain::{Applied, Domain, version};
+use serde::{Deserialize, Serialize};
+
+/// Makes a server known, or refreshes what it said of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdmitServer {
+    /// The server; `joined` is set by the domain.
+    pub server: Server,
+}
+
+impl Change for AdmitServer {
+    const SINCE: Version = Version(0, 0, 0);
+
+    fn fit(&mut self, bounds: &Bounds) -> Fits {
+        bounds.server(&self.server)
+    }
+
+    fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
+        let Self { mut server } = self;
+        let known = domain.servers.get(&server.id);
+        // One with the log that it has followed so far is sent everything anyhow.
+        if known.is_none_or(|known| known.raft_id != server.raft_id) {
+            version::may_join(domain, &server).map_err(Refusal::TooOld)?;
+        }
+        if known.is_none() {
+            domain.may_add("servers", domain.servers.len(), domain.bounds.servers)?;
+        }
+        server.joined = known.map_or(domain.time, |known| known.joined);
+        let what = match known {
+            Some(known) if *known == server => return Ok(Outcome::Unchanged),
+            Some(known) if known.raft_id != server.raft_id => {
+                format!("came back with another log ({} instead of {})", server.raft_id, known.raft_id)
+            }
+            Some(_) => format!("described itself anew ({}, {})", server.address, server.version),
+            None => format!("joined with log {}", server.raft_id),
+        };
+        domain.note(actor, [Subject::Server(server.id.clone())], what, None);
+        domain.servers.insert(server.id.clone(), server);
+        Ok(Outcome::Changed)
+    }
+}

@@ -1,0 +1,57 @@
+use super::Change;
+use crate::domain::audit::Subject;
+use crate::domain::bounds::{Bounds, Fits};
+use crate::domain::command::{Actor, Fence};
+use crate::domain::database::DatabaseState;
+use crate::domain::evidence::Evidence;
+use crate::domain::ids::DatabaseName;
+use crate::domain::outcome::{Outcome, Refusal};
+use crate::domain::{Applied, Domain};
+use serde::{Deserialize, Serialize};
+
+/// Deletes a database that has no archive left and that nothing wants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeleteDatabase {
+    /// Binds it to its resync leader.
+    pub fence: Fence,
+    /// The database.
+    pub database: DatabaseName,
+    /// The proof that nothing wants it.
+    pub evidence: Evidence,
+}
+
+impl Change for DeleteDatabase {
+    fn fit(&mut self, bounds: &Bounds) -> Fits {
+        let Self { fence: _, database: _, evidence } = self;
+        bounds.evidence(evidence)
+    }
+
+    fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
+        let Self { fence, database: name, evidence } = self;
+        domain.fenced(&fence)?;
+        let Some(database) = domain.databases.get(&name) else { return Err(Refusal::NoDatabase(name.clone())) };
+        if database.state == DatabaseState::Tombstone {
+            return Ok(Outcome::Unchanged);
+        }
+        if let Some(archive) = domain.archives.values().find(|archive| archive.database == name) {
+            return Err(Refusal::HasArchive { database: name.clone(), archive: archive.id });
+        }
+        if let Some(process) = domain.processes.values().find(|process| process.database == name) {
+            return Err(Refusal::HasProcess { database: name.clone(), process: process.id });
+        }
+        if let Some(other) = domain.other_cluster(&fence.cluster) {
+            return Err(Refusal::AnotherCluster(other.clone()));
+        }
+        domain.anchored(&evidence)?;
+        if !evidence.database_unwanted(&name) {
+            return Err(Refusal::Unproven(format!("nothing wants database {name}")));
+        }
+        if let Some(database) = domain.databases.get_mut(&name) {
+            database.state = DatabaseState::Tombstone;
+        }
+        let what = format!("database {name} deleted: no archive of it is left, and nothing wants it");
+        domain.note(actor, [Subject::Database(name)], what, Some(evidence));
+        Ok(Outcome::Changed)
+    }
+}

@@ -1,0 +1,37 @@
+use super::Change;
+use super::guard::only_a_person;
+use crate::domain::bounds::{Bounds, Fits};
+use crate::domain::command::Actor;
+use crate::domain::ids::StartId;
+use crate::domain::outcome::{Outcome, Refusal};
+use crate::domain::process::ExitReason;
+use crate::domain::{Applied, Domain};
+use serde::{Deserialize, Serialize};
+
+/// Takes a process away on a person's word, whether it has ended or not. If it still speaks, it is told to end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EvictProcess {
+    /// The process.
+    pub process: StartId,
+}
+
+impl Change for EvictProcess {
+    fn fit(&mut self, _bounds: &Bounds) -> Fits {
+        let Self { process: _ } = self;
+        Ok(())
+    }
+
+    fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
+        let Self { process: id } = self;
+        only_a_person(actor)?;
+        if domain.tombstones.contains_key(&id) {
+            return Ok(Outcome::Unchanged);
+        }
+        if !domain.processes.contains_key(&id) {
+            return Err(Refusal::UnknownProcess(id));
+        }
+        domain.bury(actor, id, ExitReason::Evicted, None, None);
+        Ok(Outcome::Changed)
+    }
+}

@@ -1,0 +1,68 @@
+//! Which StatefulSet an archive belongs to, while its storage manager runs.
+//!
+//! A StatefulSet that is deleted with `--cascade=orphan` and created again adopts its pods: their containers run on, so no
+//! engine registers, and the UID that the archive was registered with is nobody's. The pods say whose they are now.
+
+use super::Change;
+use crate::domain::archive::Ordinal;
+use crate::domain::audit::Subject;
+use crate::domain::bounds::{Bounds, Fits};
+use crate::domain::command::{Actor, Fence};
+use crate::domain::evidence::Evidence;
+use crate::domain::ids::{ArchiveId, StartId, Uid};
+use crate::domain::outcome::{Outcome, Refusal};
+use crate::domain::{Applied, Domain};
+use serde::{Deserialize, Serialize};
+
+/// Notes which StatefulSet owns the pod that mounts the claim of an archive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LearnOwner {
+    /// Binds it to its resync leader.
+    pub fence: Fence,
+    /// The archive.
+    pub archive: ArchiveId,
+    /// The UID of its claim.
+    pub claim: Uid,
+    /// The process whose pod was read.
+    pub process: StartId,
+    /// The place of that pod in its StatefulSet.
+    pub owner: Ordinal,
+    /// The pod as it was read.
+    pub evidence: Evidence,
+}
+
+impl Change for LearnOwner {
+    fn fit(&mut self, bounds: &Bounds) -> Fits {
+        let Self { fence: _, archive: _, claim: _, process: _, owner, evidence } = self;
+        bounds.ordinal(owner)?;
+        bounds.evidence(evidence)
+    }
+
+    fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
+        let Self { fence, archive: id, claim, process, owner, evidence } = self;
+        domain.led_by(&fence)?;
+        let process = domain.processes.get(&process).ok_or(Refusal::UnknownProcess(process))?;
+        let (pod, pod_uid) = (process.identity.pod.clone(), process.identity.pod_uid.clone());
+        let on_it = process.archive == Some(id) && !process.claim_unread;
+        let archive = domain.archives.get(&id).ok_or(Refusal::UnknownArchive(id))?;
+        if archive.cluster != fence.cluster {
+            return Err(Refusal::AnotherCluster(archive.cluster.clone()));
+        }
+        let known = archive.claim.as_ref().filter(|known| on_it && known.uid == claim);
+        let known = known.ok_or(Refusal::AnotherClaim { archive: id })?;
+        if known.owner.as_ref() == Some(&owner) {
+            return Ok(Outcome::Unchanged);
+        }
+        domain.anchored(&evidence)?;
+        if pod != owner.to_string() || !evidence.pod_is_owned_by(&pod_uid, &owner) {
+            return Err(Refusal::Unproven(format!("statefulset {} owns pod {pod}", owner.stateful_set)));
+        }
+        let what = format!("archive {id} belongs to {owner} of statefulset {} ({}) now", owner.stateful_set, owner.uid);
+        if let Some(claim) = domain.archives.get_mut(&id).and_then(|archive| archive.claim.as_mut()) {
+            claim.owner = Some(owner);
+        }
+        domain.note(actor, [Subject::Archive(id)], what, Some(evidence));
+        Ok(Outcome::Changed)
+    }
+}

@@ -1,0 +1,35 @@
+use super::Change;
+use super::guard::only_a_person;
+use crate::domain::audit::Subject;
+use crate::domain::bounds::{Bounds, Fits, fits};
+use crate::domain::command::Actor;
+use crate::domain::outcome::Outcome;
+use crate::domain::pause::Pause;
+use crate::domain::{Applied, Domain};
+use serde::{Deserialize, Serialize};
+
+/// Has nothing taken away by the resync until `ResumeResync`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PauseResync {
+    /// Why, in the words of the person who asks.
+    pub why: String,
+}
+
+impl Change for PauseResync {
+    fn fit(&mut self, bounds: &Bounds) -> Fits {
+        let Self { why } = self;
+        fits("why", why, bounds.text)
+    }
+
+    fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
+        let Self { why } = self;
+        only_a_person(actor)?;
+        if domain.paused.as_ref().is_some_and(|pause| pause.by == actor.name && pause.why == why) {
+            return Ok(Outcome::Unchanged);
+        }
+        domain.note(actor, [Subject::Domain], format!("resync paused: {why}"), None);
+        domain.paused = Some(Pause { at: domain.time, by: actor.name.clone(), why });
+        Ok(Outcome::Changed)
+    }
+}

@@ -1,0 +1,64 @@
+use super::Change;
+use crate::domain::archive::Ordinal;
+use crate::domain::audit::Subject;
+use crate::domain::bounds::{Bounds, Fits};
+use crate::domain::command::{Actor, Fence};
+use crate::domain::evidence::Evidence;
+use crate::domain::ids::{RaftId, ServerId};
+use crate::domain::outcome::{Outcome, Refusal};
+use crate::domain::process::{Process, SessionState};
+use crate::domain::server::raft_log_claim;
+use crate::domain::{Applied, Domain};
+use serde::{Deserialize, Serialize};
+
+/// Removes a server for good: its StatefulSet does not want it, and its volume was deleted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemoveServer {
+    /// Binds it to its resync leader.
+    pub fence: Fence,
+    /// The server.
+    pub server: ServerId,
+    /// The log that it held; if it came back with another, it stays.
+    pub raft_id: RaftId,
+    /// Its place in its StatefulSet.
+    pub owner: Ordinal,
+    /// The proof that the ordinal is not wanted and that pod and claim are gone.
+    pub evidence: Evidence,
+}
+
+impl Change for RemoveServer {
+    fn fit(&mut self, bounds: &Bounds) -> Fits {
+        let Self { fence: _, server: _, raft_id: _, owner: _, evidence } = self;
+        bounds.evidence(evidence)
+    }
+
+    fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
+        let Self { fence, server: id, raft_id, owner, evidence } = self;
+        domain.fenced(&fence)?;
+        let server = domain.servers.get(&id).ok_or_else(|| Refusal::UnknownServer(id.clone()))?;
+        if server.cluster != fence.cluster {
+            return Err(Refusal::AnotherCluster(server.cluster.clone()));
+        }
+        if server.raft_id != raft_id {
+            return Err(Refusal::AnotherLog { server: id.clone(), raft_id: server.raft_id });
+        }
+        let speaks = |process: &&Process| process.session.server == id && process.session.state == SessionState::Live;
+        if let Some(process) = domain.processes.values().find(speaks) {
+            return Err(Refusal::ServerInUse { server: id.clone(), process: process.id });
+        }
+        domain.anchored(&evidence)?;
+        let claim = raft_log_claim(&id);
+        let is_its_place = format!("{}-{}", owner.stateful_set, owner.ordinal) == id.as_str();
+        let gone = evidence.ordinal_unwanted(&owner) && evidence.no_pod(id.as_str()) && evidence.claim_is_gone(&claim);
+        if !is_its_place || !gone {
+            return Err(Refusal::Unproven(format!(
+                "server {id} is not wanted, and its pod and claim {claim} are gone"
+            )));
+        }
+        domain.servers.remove(&id);
+        let what = format!("server {id} removed: it is not wanted, and its claim {claim} was deleted");
+        domain.note(actor, [Subject::Server(id)], what, Some(evidence));
+        Ok(Outcome::Changed)
+    }
+}

@@ -1,0 +1,47 @@
+use super::Change;
+use crate::domain::audit::Subject;
+use crate::domain::bounds::{Bounds, Fits};
+use crate::domain::command::Actor;
+use crate::domain::ids::{SessionNumber, StartId};
+use crate::domain::outcome::{Outcome, Refusal};
+use crate::domain::process::SessionState;
+use crate::domain::{Applied, Domain};
+use serde::{Deserialize, Serialize};
+
+/// Notes how new a storage manager's data is: the higher, the newer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReportHistory {
+    /// The process.
+    pub process: StartId,
+    /// The session by which it was said.
+    pub session: SessionNumber,
+    /// A number that grows with the database.
+    pub history: u64,
+}
+
+impl Change for ReportHistory {
+    fn fit(&mut self, _bounds: &Bounds) -> Fits {
+        let Self { process: _, session: _, history: _ } = self;
+        Ok(())
+    }
+
+    fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
+        let Self { process: id, session, history } = self;
+        let process = domain.in_session(id, session)?;
+        if process.session.state != SessionState::Live {
+            return Err(Refusal::SessionLost { process: id, session });
+        }
+        let (same, held) = (process.history == Some(history), process.started.is_none());
+        // Once its engine may start, what is said may be outdated at once. If the gate has closed again meanwhile, its agent
+        // says by this that the engine was not told to start.
+        if !domain.lacks_history(id) && (same || !held) {
+            return Ok(Outcome::Unchanged);
+        }
+        let process = domain.in_session(id, session)?;
+        process.started = None;
+        process.history = Some(history);
+        domain.note(actor, [Subject::Process(id)], format!("the history of its archive is {history}"), None);
+        Ok(Outcome::Changed)
+    }
+}

@@ -1,0 +1,54 @@
+use super::Change;
+use super::guard::only_a_person;
+use crate::domain::audit::Subject;
+use crate::domain::bounds::{Bounds, Fits};
+use crate::domain::command::Actor;
+use crate::domain::ids::ArchiveId;
+use crate::domain::outcome::Outcome;
+use crate::domain::snapshot::{Restore, Restored, Snapshot};
+use crate::domain::{Applied, Domain};
+use std::collections::BTreeSet;
+
+impl Change for Restore {
+    fn fit(&mut self, bounds: &Bounds) -> Fits {
+        bounds.restore(self)
+    }
+
+    fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
+        only_a_person(actor)?;
+        if domain.restored.as_ref().is_some_and(|restored| restored.checksum == self.checksum) {
+            return Ok(Outcome::Unchanged);
+        }
+        domain.may_restore(&self)?;
+        let Restore { checksum, cluster, without, snapshot, .. } = self;
+        let what = told(&snapshot, &checksum, &without);
+        let Snapshot { domain: origin, databases, archives, values, last_archive, last_start, mut origins, .. } =
+            snapshot;
+        let archives = archives.into_iter().filter(|archive| !without.contains(&archive.id));
+        domain.databases = databases.into_iter().map(|kept| (kept.name.clone(), kept.into())).collect();
+        domain.archives = archives.map(|kept| (kept.id, kept.unbound(cluster.clone()))).collect();
+        domain.values = values;
+        domain.last_archive = domain.last_archive.max(last_archive);
+        domain.last_start = domain.last_start.max(last_start);
+        origins.values_mut().for_each(|known| known.retain(|id| domain.archives.contains_key(id)));
+        origins.entry(origin).or_default().extend(domain.archives.keys());
+        domain.restored = Some(Restored { checksum, origins });
+        let databases = domain.databases.keys().cloned().map(Subject::Database);
+        let archives = domain.archives.keys().copied().map(Subject::Archive);
+        let subjects: Vec<Subject> = [Subject::Domain].into_iter().chain(databases).chain(archives).collect();
+        domain.note(actor, subjects, what, None);
+        Ok(Outcome::Changed)
+    }
+}
+
+/// What the audit trail says of it.
+fn told(snapshot: &Snapshot, checksum: &str, without: &BTreeSet<ArchiveId>) -> String {
+    let Snapshot { name, domain, index, time, databases, archives, values, .. } = snapshot;
+    let (databases, archives, values) = (databases.len(), archives.len() - without.len(), values.len());
+    let without: Vec<String> = without.iter().map(ToString::to_string).collect();
+    let without = if without.is_empty() { String::new() } else { format!("; without archive {}", without.join(", ")) };
+    format!(
+        "restored from a snapshot of domain {name} ({domain}) up to entry {index} of {time}, sha256 {checksum}: \
+         databases {databases}, archives {archives}, values {values}{without}"
+    )
+}

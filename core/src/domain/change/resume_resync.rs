@@ -1,0 +1,25 @@
+use super::Change;
+use super::guard::only_a_person;
+use crate::domain::audit::Subject;
+use crate::domain::bounds::{Bounds, Fits};
+use crate::domain::command::Actor;
+use crate::domain::outcome::Outcome;
+use crate::domain::{Applied, Domain};
+
+/// Ends a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResumeResync;
+
+impl Change for ResumeResync {
+    fn fit(&mut self, _bounds: &Bounds) -> Fits {
+        Ok(())
+    }
+
+    fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
+        only_a_person(actor)?;
+        let Some(pause) = domain.paused.take() else { return Ok(Outcome::Unchanged) };
+        let what = format!("resync resumed, which {} had paused: {}", pause.by, pause.why);
+        domain.note(actor, [Subject::Domain], what, None);
+        Ok(Outcome::Changed)
+    }
+}
