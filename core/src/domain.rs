@@ -139,13 +139,19 @@ impl Domain {
     }
 
     /// The living process, if it is in that session.
-    fn in_session(&mut self, id: StartId, session: SessionNumber) -> Result<&mut Process, Refusal> {
-        let process = self.processes.get_mut(&id).ok_or(Refusal::UnknownProcess(id))?;
+    fn of_session(&self, id: StartId, session: SessionNumber) -> Result<&Process, Refusal> {
+        let process = self.processes.get(&id).ok_or(Refusal::UnknownProcess(id))?;
         if process.session.number != session {
             let current = process.session.number;
             return Err(Refusal::AnotherSession { process: id, proposed: session, current });
         }
         Ok(process)
+    }
+
+    /// The same, to change it.
+    fn in_session(&mut self, id: StartId, session: SessionNumber) -> Result<&mut Process, Refusal> {
+        self.of_session(id, session)?;
+        self.processes.get_mut(&id).ok_or(Refusal::UnknownProcess(id))
     }
 
     /// Turns a living process into a tombstone.

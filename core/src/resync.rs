@@ -14,18 +14,18 @@ mod processes;
 mod servers;
 pub mod whatif;
 
-use crate::domain::archive::{Ordinal, RemovalReason};
+use crate::domain::archive::Ordinal;
 use crate::domain::audit::Subject;
-use crate::domain::change::{self, Command};
-use crate::domain::command::Fence;
-use crate::domain::evidence::{Evidence, Fact, wants};
-use crate::domain::ids::{ArchiveId, ClusterName, Millis, RaftId, StartId, Uid};
+use crate::domain::change::Command;
+use crate::domain::command::{Fence, Refusal};
+use crate::domain::evidence::{Evidence, Fact, Need};
+use crate::domain::ids::{ArchiveId, ClusterName, Millis, RaftId, StartId};
 use crate::domain::managers::Gates;
-use crate::domain::process::{ExitReason, Process, Tombstone};
+use crate::domain::process::{Process, Tombstone};
 use crate::domain::{Domain, Pause};
 use crate::observed::objects::RAFT_LOG_TEMPLATE;
 use crate::observed::{Observed, Unknown};
-use plan::{Finding, Kind, Need, Others, Plan, Proposal, Waiting, WaitingReason};
+use plan::{Finding, Kind, Plan, Waiting, WaitingReason};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -179,207 +179,53 @@ pub struct Readings {
     pub answers: BTreeMap<Need, Result<Vec<Fact>, String>>,
 }
 
-/// Turns a finding into a command, if the readings prove it; else says what stands against it. `anchor` is the UID of
-/// the Lease that anchors the domain.
-pub fn confirm(
-    finding: &Finding,
-    readings: &Readings,
-    fence: &Fence,
-    anchor: Option<&Uid>,
-) -> Result<Command, WaitingReason> {
+/// Why a finding does not become a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Objection {
+    /// The readings do not prove it, or something stands against it.
+    Waits(WaitingReason),
+    /// The domain would refuse it, whatever was read.
+    Refused(Refusal),
+}
+
+impl From<WaitingReason> for Objection {
+    fn from(reason: WaitingReason) -> Self {
+        Self::Waits(reason)
+    }
+}
+
+/// Turns a finding into a command, if the readings prove it and the domain would take it; else says what stands against it.
+pub fn confirm(finding: &Finding, readings: &Readings, fence: &Fence, domain: &Domain) -> Result<Command, Objection> {
+    let mut command = finding.command.clone();
+    let Some(change) = command.planned_mut() else { return Ok(command) };
+    let own = change.reads(domain);
     let mut evidence = Evidence { read_at: readings.at, facts: Vec::new() };
     for need in &finding.needs {
-        match readings.answers.get(need) {
-            Some(Ok(facts)) => {
-                if let Some(held) = facts.iter().find_map(|fact| stands_against(finding, fact)) {
-                    return Err(held);
-                }
-                evidence.facts.extend(facts.iter().filter(|fact| bears_on(&finding.proposal, fact)).cloned());
+        let facts = match readings.answers.get(need) {
+            Some(Ok(facts)) => facts,
+            Some(Err(why)) => return Err(WaitingReason::Unread { need: need.clone(), why: why.clone() }.into()),
+            None => {
+                let why = "it was not read".to_owned();
+                return Err(WaitingReason::Unread { need: need.clone(), why }.into());
             }
-            Some(Err(why)) => return Err(WaitingReason::Unread { need: need.clone(), why: why.clone() }),
-            None => return Err(WaitingReason::Unread { need: need.clone(), why: "it was not read".to_owned() }),
+        };
+        let against = |fact| finding.guards.iter().find_map(|guard| guard.stands_against(fact));
+        if let Some(held) = facts.iter().find_map(against) {
+            return Err(held.into());
+        }
+        // What was read only for the guards proves nothing.
+        if own.contains(need) {
+            evidence.facts.extend(facts.iter().filter(|fact| change.keeps(fact)).cloned());
         }
     }
-    if finding.proposal.takes_away() && !anchor.is_some_and(|anchor| evidence.anchored_by(anchor)) {
-        return Err(WaitingReason::RestoredElsewhere);
+    if change.removes() && !domain.anchor.as_ref().is_some_and(|anchor| evidence.anchored_by(anchor)) {
+        return Err(WaitingReason::RestoredElsewhere.into());
     }
-    let fence = fence.clone();
-    let (proven, command) = match finding.proposal.clone() {
-        Proposal::LearnContainer { process, pod, container } => {
-            (true, Command::LearnContainer(change::LearnContainer { process, pod, container }))
-        }
-        Proposal::RemoveProcess { process, session, pod, pod_uid, container, reason } => {
-            let proven = match (&reason, &container) {
-                (ExitReason::PodGone, _) => evidence.pod_is_gone(&pod, &pod_uid),
-                (ExitReason::ContainerEnded, Some((_, id))) => evidence.container_ended(&pod_uid, id).is_some(),
-                (ExitReason::ContainerReplaced, Some((name, id))) => evidence.container_replaced(&pod_uid, name, id),
-                _ => false,
-            };
-            (
-                proven,
-                Command::RemoveProcess(change::RemoveProcess {
-                    fence,
-                    process,
-                    session,
-                    reason,
-                    evidence: evidence.clone(),
-                }),
-            )
-        }
-        Proposal::RemoveArchive { archive, claim, owner, reason, taken_by } => {
-            let proven = match reason {
-                RemovalReason::ClaimDeleted => evidence.claim_is_lost(&claim.name, taken_by.as_ref()),
-                RemovalReason::ScaledDown => owner.is_some_and(|owner| evidence.ordinal_unwanted(&owner)),
-                RemovalReason::GivenUp => false,
-            };
-            let claim = claim.uid;
-            (
-                proven,
-                Command::RemoveArchive(change::RemoveArchive {
-                    fence,
-                    archive,
-                    claim,
-                    reason,
-                    evidence: evidence.clone(),
-                }),
-            )
-        }
-        Proposal::LearnOwner { archive, claim, process, pod_uid, owner } => {
-            let proven = evidence.pod_is_owned_by(&pod_uid, &owner);
-            (
-                proven,
-                Command::LearnOwner(change::LearnOwner {
-                    fence,
-                    archive,
-                    claim,
-                    process,
-                    owner,
-                    evidence: evidence.clone(),
-                }),
-            )
-        }
-        Proposal::NoteClaimGone { archive, claim, taken_by } => {
-            let proven = evidence.claim_is_lost(&claim.name, taken_by.as_ref());
-            (
-                proven,
-                Command::NoteClaimGone(change::NoteClaimGone {
-                    fence,
-                    archive,
-                    claim: claim.uid,
-                    evidence: evidence.clone(),
-                }),
-            )
-        }
-        Proposal::DeleteDatabase(database) => {
-            let proven = evidence.database_unwanted(&database);
-            (proven, Command::DeleteDatabase(change::DeleteDatabase { fence, database, evidence: evidence.clone() }))
-        }
-        Proposal::RemoveServer { server, raft_id, owner, claim } => {
-            let gone = evidence.no_pod(server.as_str()) && evidence.claim_is_gone(&claim);
-            let proven = gone && evidence.ordinal_unwanted(&owner);
-            (
-                proven,
-                Command::RemoveServer(change::RemoveServer {
-                    fence,
-                    server,
-                    raft_id,
-                    owner,
-                    evidence: evidence.clone(),
-                }),
-            )
-        }
-        Proposal::PurgeArchive { archive, claim, taken_by } => {
-            let proven = evidence.claim_is_lost(&claim.name, taken_by.as_ref());
-            (
-                proven,
-                Command::PurgeArchive(change::PurgeArchive {
-                    fence,
-                    archive,
-                    claim: claim.uid,
-                    evidence: evidence.clone(),
-                }),
-            )
-        }
-    };
-    if proven { Ok(command) } else { Err(WaitingReason::NotConfirmed { read: evidence }) }
-}
-
-/// What a fresh read showed that is a reason to wait: a person has asked for it, or all claims are gone at once.
-fn stands_against(finding: &Finding, fact: &Fact) -> Option<WaitingReason> {
-    match (&finding.proposal, &finding.others, fact) {
-        (_, _, Fact::WorkloadPaused { stateful_set }) if is_of(finding, stateful_set) => {
-            Some(WaitingReason::WorkloadPaused { workload: format!("statefulset {stateful_set}") })
-        }
-        (Proposal::PurgeArchive { .. }, _, Fact::PurgeHeld { stateful_set }) if is_of(finding, stateful_set) => {
-            Some(WaitingReason::PurgeHeld { stateful_set: stateful_set.clone() })
-        }
-        (_, Others::ClaimThere(there), Fact::ClaimAbsent { name }) if name == there => {
-            let read = Evidence { read_at: Millis::default(), facts: vec![fact.clone()] };
-            Some(WaitingReason::NotConfirmed { read })
-        }
-        (_, Others::Unwanted(ordinals), Fact::StatefulSetIs { name, replicas, first_ordinal, .. }) => {
-            let wanted =
-                |ordinal: &&Ordinal| ordinal.stateful_set == *name && wants(*first_ordinal, *replicas, ordinal.ordinal);
-            let wanted = ordinals.iter().find(wanted);
-            wanted.map(|_| WaitingReason::ClaimsVanished { stateful_set: name.clone() })
-        }
-        _ => None,
-    }
-}
-
-/// Whether a StatefulSet that was read is the one that the finding is about, and not another of its database.
-fn is_of(finding: &Finding, stateful_set: &str) -> bool {
-    match &finding.proposal {
-        Proposal::RemoveArchive { claim, .. }
-        | Proposal::NoteClaimGone { claim, .. }
-        | Proposal::PurgeArchive { claim, .. } => {
-            claim.owner.as_ref().is_some_and(|owner| owner.stateful_set == stateful_set)
-        }
-        Proposal::RemoveServer { owner, .. } => owner.stateful_set == stateful_set,
-        Proposal::LearnContainer { .. }
-        | Proposal::LearnOwner { .. }
-        | Proposal::RemoveProcess { .. }
-        | Proposal::DeleteDatabase(_) => true,
-    }
-}
-
-/// Whether a command keeps what was read. A StatefulSet that was read only for what it holds back proves nothing, nor does the
-/// claim of another archive.
-fn bears_on(proposal: &Proposal, fact: &Fact) -> bool {
-    match fact {
-        Fact::ClaimIs { name, .. } => matches!(
-            proposal,
-            Proposal::RemoveArchive { claim, .. } | Proposal::NoteClaimGone { claim, .. } | Proposal::PurgeArchive { claim, .. }
-                if claim.name == *name
-        ),
-        Fact::PurgeHeld { .. } | Fact::WorkloadPaused { .. } => false,
-        Fact::PodOwnedBy { .. } => matches!(proposal, Proposal::LearnOwner { .. }),
-        Fact::StatefulSetIs { .. } => {
-            matches!(
-                proposal,
-                Proposal::RemoveArchive { reason: RemovalReason::ScaledDown, .. } | Proposal::RemoveServer { .. }
-            )
-        }
-        _ => true,
-    }
-}
-
-/// A finding about a process that takes it away.
-fn remove_process(process: &Process, reason: ExitReason) -> Finding {
-    let identity = &process.identity;
-    let container = process.container_id.clone().map(|id| (identity.container.clone(), id));
-    Finding {
-        subject: Subject::Process(process.id),
-        needs: vec![Need::Pod(identity.pod.clone()), Need::Anchor],
-        others: Others::Any,
-        proposal: Proposal::RemoveProcess {
-            process: process.id,
-            session: process.session.number,
-            pod: identity.pod.clone(),
-            pod_uid: identity.pod_uid.clone(),
-            container,
-            reason,
-        },
+    change.bind(fence.clone(), evidence.clone());
+    match change.check(domain) {
+        Ok(_) => Ok(command),
+        Err(Refusal::Unproven(_)) => Err(WaitingReason::NotConfirmed { read: evidence }.into()),
+        Err(refusal) => Err(Objection::Refused(refusal)),
     }
 }
 

@@ -15,7 +15,7 @@ use kaa_core::domain::command::{Actor, Fence, Outcome, Request, Role};
 use kaa_core::domain::ids::{Millis, ResyncEpoch};
 use kaa_core::resync::held::{HeldFindings, Parted};
 use kaa_core::resync::plan::Waiting;
-use kaa_core::resync::{Moment, confirm, plan};
+use kaa_core::resync::{Moment, Objection, confirm, plan};
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -155,7 +155,7 @@ fn now_ms(term: &Term) -> u64 {
 async fn pass(shared: &Shared, term: &Term, held: &mut HeldFindings) -> Result<LastPass, GivenUp> {
     let epoch = epoch(shared, term).await?;
     let fence = Fence { cluster: shared.config.cluster.clone(), epoch };
-    let (mut waiting, anchor, due) = {
+    let (mut waiting, due) = {
         let observed = shared.observed.read().map_err(|_| GivenUp::Watches)?;
         let moment = shared.moment();
         let (plan, anchor) =
@@ -163,7 +163,7 @@ async fn pass(shared: &Shared, term: &Term, held: &mut HeldFindings) -> Result<L
         let mut waiting = plan.waiting;
         let Parted { due, waiting: held } = held.part(plan.findings, &observed, anchor.as_ref(), now_ms(term));
         waiting.extend(held);
-        (waiting, anchor, due)
+        (waiting, due)
     };
     let mut lines = Vec::new();
     if !due.is_empty() {
@@ -175,20 +175,25 @@ async fn pass(shared: &Shared, term: &Term, held: &mut HeldFindings) -> Result<L
             shared.guards.metrics.evidence_read(if answer.is_ok() { Reading::Answered } else { Reading::Unknown });
         }
         for due in due {
-            let (proposal, subject) = (due.finding.proposal.clone(), due.finding.subject.clone());
-            lines.push(match confirm(&due.finding, &readings, &fence, anchor.as_ref()) {
+            let (text, subject) = (due.finding.text.clone(), due.finding.subject.clone());
+            let confirmed = shared.raft.read(|domain| confirm(&due.finding, &readings, &fence, domain));
+            lines.push(match confirmed {
                 Ok(_) if !shared.candidacy.still_leads(term) => return Err(GivenUp::LeaseLost),
                 Ok(command) => match propose(shared, command).await? {
                     Outcome::Refused(why) => {
                         held.note(due, None, now_ms(term));
-                        format!("{proposal}: refused, {why}")
+                        format!("{text}: refused, {why}")
                     }
-                    Outcome::Unchanged => format!("{proposal}: done already"),
-                    Outcome::Changed | Outcome::Registered(_) | Outcome::ResyncBegun(_) => format!("{proposal}: done"),
+                    Outcome::Unchanged => format!("{text}: done already"),
+                    Outcome::Changed | Outcome::Registered(_) | Outcome::ResyncBegun(_) => format!("{text}: done"),
                 },
-                Err(reason) => {
+                Err(Objection::Refused(why)) => {
+                    held.note(due, None, now_ms(term));
+                    format!("{text}: refused, {why}")
+                }
+                Err(Objection::Waits(reason)) => {
                     held.note(due, Some(reason.clone()), now_ms(term));
-                    let line = format!("{proposal}: held, {reason}");
+                    let line = format!("{text}: held, {reason}");
                     waiting.push(Waiting { subject, reason });
                     line
                 }

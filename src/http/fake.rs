@@ -24,7 +24,7 @@ use kaa_core::membership::findings;
 use kaa_core::membership::standing::Awaited;
 use kaa_core::observed::Observed;
 use kaa_core::observed::objects::{self, Owner, Pod, StatefulSet};
-use kaa_core::resync::plan::{Finding, Need, Others, Plan, Proposal, Waiting, WaitingReason};
+use kaa_core::resync::plan::{Finding, Need, Plan, Waiting, WaitingReason};
 use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::outcome::WhatIf;
 use kaa_core::resync::{Policy, whatif};
@@ -347,18 +347,15 @@ fn peer(ordinal: u64, membership: Membership, connected: bool) -> Peer {
 fn plan() -> PlanReport {
     let finding = Finding {
         subject: Subject::Archive(ArchiveId(2)),
-        needs: vec![Need::Claim("archive-volume-sm-demo-1".to_owned()), Need::Anchor],
-        others: Others::Any,
-        proposal: Proposal::PurgeArchive {
+        command: Command::PurgeArchive(change::PurgeArchive {
+            fence: Fence::default(),
             archive: ArchiveId(2),
-            claim: Claim {
-                namespace: "default".to_owned(),
-                name: "archive-volume-sm-demo-1".to_owned(),
-                uid: "claim-sm-demo-1".into(),
-                owner: None,
-            },
-            taken_by: None,
-        },
+            claim: "claim-sm-demo-1".into(),
+            evidence: Evidence::default(),
+        }),
+        text: "purge archive 2: its claim archive-volume-sm-demo-1 was deleted".to_owned(),
+        needs: vec![Need::Claim("archive-volume-sm-demo-1".to_owned()), Need::Anchor],
+        guards: Vec::new(),
     };
     let lost = Waiting { subject: Subject::Process(StartId(3)), reason: WaitingReason::ContainerUnknown };
     PlanReport {

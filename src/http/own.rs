@@ -79,8 +79,8 @@ impl FindingRow {
     fn new(finding: &Finding) -> Self {
         Self {
             subject: finding.subject.to_string(),
-            proposal: finding.proposal.to_string(),
-            takes_away: finding.proposal.takes_away(),
+            proposal: finding.text.clone(),
+            takes_away: finding.removes(),
             reads: finding.needs.iter().map(ToString::to_string).collect(),
         }
     }

@@ -65,7 +65,9 @@ pub use set_value::SetValue;
 pub use stop_process::StopProcess;
 
 use super::bounds::{Bounds, Fits};
-use super::command::Actor;
+use super::command::{Actor, Fence};
+use super::evidence::{Evidence, Fact, Need};
+use super::outcome::Refusal;
 use super::process::Registration;
 use super::snapshot::Restore;
 use super::version::Version;
@@ -83,6 +85,40 @@ trait Change: Sized {
 
     /// Carries it out, or says why not; then nothing has changed.
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied;
+}
+
+/// A change that the resync plans. The plan, the confirmation by fresh reads and `apply` ask the same check.
+pub trait Planned {
+    /// What has to be read afresh for it.
+    fn reads(&self, domain: &Domain) -> Vec<Need>;
+
+    /// Whether what it expects is so and what was read proves it. Expectation and fence come before the proof.
+    fn check(&self, domain: &Domain) -> Result<Work, Refusal>;
+
+    /// What it does, in the words of `kaa plan`.
+    fn text(&self, domain: &Domain) -> String;
+
+    /// Binds it to its resync leader and to what was read.
+    fn bind(&mut self, fence: Fence, evidence: Evidence);
+
+    /// Whether something is gone after it, so that a pause holds it back.
+    fn removes(&self) -> bool {
+        true
+    }
+
+    /// Whether it keeps what was read as its evidence.
+    fn keeps(&self, fact: &Fact) -> bool {
+        !matches!(fact, Fact::PodOwnedBy { .. } | Fact::PurgeHeld { .. } | Fact::WorkloadPaused { .. })
+    }
+}
+
+/// Whether there is anything left to do for a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// There is.
+    ToDo,
+    /// It was done before.
+    Done,
 }
 
 /// What can be asked of the domain.
@@ -190,6 +226,74 @@ impl Command {
             Self::LearnOwner(_) => LearnOwner::SINCE,
             Self::EvictProcess(_) => EvictProcess::SINCE,
         }
+    }
+
+    /// What the resync has to know of it, if the resync plans it.
+    pub fn planned(&self) -> Option<&dyn Planned> {
+        Some(match self {
+            Self::LearnContainer(change) => change,
+            Self::LearnOwner(change) => change,
+            Self::RemoveProcess(change) => change,
+            Self::RemoveArchive(change) => change,
+            Self::NoteClaimGone(change) => change,
+            Self::PurgeArchive(change) => change,
+            Self::DeleteDatabase(change) => change,
+            Self::RemoveServer(change) => change,
+            Self::FoundDomain(_)
+            | Self::AdmitServer(_)
+            | Self::BeginResync(_)
+            | Self::RegisterProcess(_)
+            | Self::LoseSession(_)
+            | Self::ReportState(_)
+            | Self::ConfirmRunning(_)
+            | Self::ReportHistory(_)
+            | Self::ReportExit(_)
+            | Self::PauseResync(_)
+            | Self::ResumeResync
+            | Self::AdoptAnchor(_)
+            | Self::AcceptLoss(_)
+            | Self::NoteVoters(_)
+            | Self::RestoreDomain(_)
+            | Self::SetValue(_)
+            | Self::StopProcess(_)
+            | Self::GiveUpArchive(_)
+            | Self::ForgetArchive(_)
+            | Self::EvictProcess(_) => return None,
+        })
+    }
+
+    /// The same, to bind it.
+    pub fn planned_mut(&mut self) -> Option<&mut dyn Planned> {
+        Some(match self {
+            Self::LearnContainer(change) => change,
+            Self::LearnOwner(change) => change,
+            Self::RemoveProcess(change) => change,
+            Self::RemoveArchive(change) => change,
+            Self::NoteClaimGone(change) => change,
+            Self::PurgeArchive(change) => change,
+            Self::DeleteDatabase(change) => change,
+            Self::RemoveServer(change) => change,
+            Self::FoundDomain(_)
+            | Self::AdmitServer(_)
+            | Self::BeginResync(_)
+            | Self::RegisterProcess(_)
+            | Self::LoseSession(_)
+            | Self::ReportState(_)
+            | Self::ConfirmRunning(_)
+            | Self::ReportHistory(_)
+            | Self::ReportExit(_)
+            | Self::PauseResync(_)
+            | Self::ResumeResync
+            | Self::AdoptAnchor(_)
+            | Self::AcceptLoss(_)
+            | Self::NoteVoters(_)
+            | Self::RestoreDomain(_)
+            | Self::SetValue(_)
+            | Self::StopProcess(_)
+            | Self::GiveUpArchive(_)
+            | Self::ForgetArchive(_)
+            | Self::EvictProcess(_) => return None,
+        })
     }
 
     /// Cuts what has to go in, and says what of the rest does not fit. What is already there is not counted.

@@ -63,8 +63,8 @@ impl fmt::Display for Actor {
     }
 }
 
-/// Binds a proposal to the resync leader that planned it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Binds a proposal to the resync leader that planned it. The default binds it to none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fence {
     /// Whose resync.

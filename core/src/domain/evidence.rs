@@ -17,6 +17,33 @@ pub struct Evidence {
     pub facts: Vec<Fact>,
 }
 
+/// Something to read by name, without a resource version.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// A PersistentVolumeClaim.
+    Claim(String),
+    /// A Pod.
+    Pod(String),
+    /// A StatefulSet.
+    StatefulSet(String),
+    /// Everything that may want a database: complete lists of StatefulSets, Deployments, claims and pods.
+    WantersOf(DatabaseName),
+    /// The Lease that anchors the domain.
+    Anchor,
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Claim(name) => write!(f, "persistentvolumeclaim {name}"),
+            Self::Pod(name) => write!(f, "pod {name}"),
+            Self::StatefulSet(name) => write!(f, "statefulset {name}"),
+            Self::WantersOf(name) => write!(f, "everything labelled database={name}"),
+            Self::Anchor => f.write_str("the anchor lease"),
+        }
+    }
+}
+
 /// One thing that the API server said, asked by name and without a resource version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

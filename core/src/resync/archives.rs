@@ -9,10 +9,12 @@
 //! are still wanted.
 
 use super::View;
-use super::plan::{Finding, Kind, Need, Others, Plan, Proposal, Waiting, WaitingReason};
+use super::plan::{Finding, Guard, Kind, Plan, Waiting, WaitingReason};
 use crate::domain::archive::{Archive, Claim, Ordinal, RemovalReason, WATCH_PERIOD_MS};
 use crate::domain::audit::Subject;
-use crate::domain::evidence::wants;
+use crate::domain::change::{Command, NoteClaimGone, PurgeArchive, RemoveArchive};
+use crate::domain::command::Fence;
+use crate::domain::evidence::{Evidence, wants};
 use crate::domain::ids::{ArchiveId, DatabaseName, Millis, Uid};
 use crate::observed::objects::Claim as ClaimObject;
 use std::cmp::Reverse;
@@ -86,35 +88,19 @@ fn judge_claim(
 }
 
 fn take_away(view: &View, plan: &mut Plan, archive: &Archive, claim: &Claim) {
-    let others = others(view, &archive.database);
-    let taken_by = view.domain.taken_by(archive).map(|taker| taker.uid.clone());
-    let mut needs = vec![Need::Claim(claim.name.clone()), Need::Anchor];
-    // For what a person may have asked to be held back since the watches looked.
-    needs.extend(claim.owner.as_ref().map(|owner| Need::StatefulSet(owner.stateful_set.clone())));
-    match &others {
-        Others::Any => {}
-        Others::ClaimThere(name) => needs.push(Need::Claim(name.clone())),
-        Others::Unwanted(ordinals) => {
-            needs.extend(ordinals.iter().map(|ordinal| Need::StatefulSet(ordinal.stateful_set.clone())));
-        }
-    }
-    let mut propose = |proposal| {
-        let (needs, others) = (needs.clone(), others.clone());
-        plan.findings.push(Finding { subject: Subject::Archive(archive.id), needs, others, proposal });
+    let guards = guards(view, archive, claim);
+    let mut propose = |command, guards| {
+        plan.findings.push(Finding::new(view.domain, Subject::Archive(archive.id), command, guards));
     };
+    let (archive_id, uid) = (archive.id, || claim.uid.clone());
     if archive.removed.is_none() {
-        let reason = RemovalReason::ClaimDeleted;
-        propose(Proposal::RemoveArchive {
-            archive: archive.id,
-            claim: claim.clone(),
-            owner: None,
-            reason,
-            taken_by: taken_by.clone(),
-        });
+        propose(remove(archive_id, uid(), RemovalReason::ClaimDeleted), guards.clone());
     }
     let delay = delay(view, archive);
     if delay.is_noted {
-        propose(Proposal::NoteClaimGone { archive: archive.id, claim: claim.clone(), taken_by: taken_by.clone() });
+        let (fence, evidence) = (Fence::default(), Evidence::default());
+        let change = NoteClaimGone { fence, archive: archive_id, claim: uid(), evidence };
+        propose(Command::NoteClaimGone(change), guards.clone());
     }
     if let Some(until) = delay.until {
         wait(plan, archive, WaitingReason::PurgeDelayed { until });
@@ -123,21 +109,29 @@ fn take_away(view: &View, plan: &mut Plan, archive: &Archive, claim: &Claim) {
     } else if let Some(stateful_set) = purge_held(view, claim) {
         wait(plan, archive, WaitingReason::PurgeHeld { stateful_set });
     } else {
-        propose(Proposal::PurgeArchive { archive: archive.id, claim: claim.clone(), taken_by });
+        let held = claim.owner.iter().map(|owner| Guard::PurgeNotHeld(owner.stateful_set.clone()));
+        let (fence, evidence) = (Fence::default(), Evidence::default());
+        let change = PurgeArchive { fence, archive: archive_id, claim: uid(), evidence };
+        propose(Command::PurgeArchive(change), guards.into_iter().chain(held).collect());
     }
 }
 
-/// What the fresh reads must show of the other archives of a database: the watches may not have seen yet that all its claims
-/// are gone, or that they are wanted.
-fn others(view: &View, database: &DatabaseName) -> Others {
-    let of_it = |archive: &&Archive| archive.database == *database && archive.cluster == view.policy.cluster;
-    let archives = || view.domain.archives.values().filter(of_it);
-    let Ok(seen) = view.observed.claims.known() else { return Others::Any };
-    let claims = || archives().filter_map(|archive| archive.claim.as_ref());
+fn remove(archive: ArchiveId, claim: Uid, reason: RemovalReason) -> Command {
+    let (fence, evidence) = (Fence::default(), Evidence::default());
+    Command::RemoveArchive(RemoveArchive { fence, archive, claim, reason, evidence })
+}
+
+/// What the fresh reads must show besides that the claim is gone. Of the other archives of the database: the watches may not
+/// have seen yet that all its claims are gone, or that they are wanted.
+fn guards(view: &View, archive: &Archive, claim: &Claim) -> Vec<Guard> {
+    let owner = claim.owner.iter().map(|owner| Guard::NotPaused(owner.stateful_set.clone()));
+    let of_it = |other: &&Archive| other.database == archive.database && other.cluster == view.policy.cluster;
+    let claims = || view.domain.archives.values().filter(of_it).filter_map(|archive| archive.claim.as_ref());
+    let Ok(seen) = view.observed.claims.known() else { return owner.collect() };
     if let Some(there) = claims().find(|claim| seen.contains_key(&claim.name)) {
-        return Others::ClaimThere(there.name.clone());
+        return owner.chain([Guard::ClaimThere(there.name.clone())]).collect();
     }
-    Others::Unwanted(claims().filter_map(|claim| claim.owner.clone()).collect())
+    owner.chain(claims().filter_map(|claim| claim.owner.clone()).map(Guard::Unwanted)).collect()
 }
 
 /// How far the delay of a purge has come.
@@ -197,18 +191,9 @@ fn judge_ordinal(view: &View, plan: &mut Plan, archive: &Archive, claim: &Claim,
             let last = others.peek().is_none();
             if others.any(|other| view.domain.holds_all_of(other, archive)) {
                 active.remove(&archive.id);
-                plan.findings.push(Finding {
-                    subject: Subject::Archive(archive.id),
-                    needs: vec![Need::StatefulSet(stateful_set.clone()), Need::Anchor],
-                    others: Others::Any,
-                    proposal: Proposal::RemoveArchive {
-                        archive: archive.id,
-                        claim: claim.clone(),
-                        owner: Some(owner.clone()),
-                        reason: RemovalReason::ScaledDown,
-                        taken_by: None,
-                    },
-                });
+                let command = remove(archive.id, claim.uid.clone(), RemovalReason::ScaledDown);
+                let guards = vec![Guard::NotPaused(stateful_set.clone())];
+                plan.findings.push(Finding::new(view.domain, Subject::Archive(archive.id), command, guards));
                 return;
             }
             if last { WaitingReason::LastArchive } else { WaitingReason::MayBeNewest }

@@ -5,10 +5,13 @@
 //! a claim with its label, and a process; a StatefulSet with archives and no label may be any database's. Nobody sees all of
 //! that if several clusters share the domain.
 
-use super::plan::{Finding, Kind, Need, Others, Plan, Proposal, Waiting, WaitingReason};
+use super::plan::{Finding, Kind, Plan, Waiting, WaitingReason};
 use super::{DatabaseDeletion, View};
 use crate::domain::audit::Subject;
+use crate::domain::change::{Command, DeleteDatabase};
+use crate::domain::command::Fence;
 use crate::domain::database::DatabaseState;
+use crate::domain::evidence::Evidence;
 use crate::domain::ids::DatabaseName;
 use crate::observed::objects::{ARCHIVE_TEMPLATE, StatefulSet};
 use crate::observed::{Observed, Unknown};
@@ -20,12 +23,14 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
             continue;
         }
         match stands_against(view, plan, name) {
-            Ok(None) => plan.findings.push(Finding {
-                subject: Subject::Database(name.clone()),
-                needs: vec![Need::WantersOf(name.clone()), Need::Anchor],
-                others: Others::Any,
-                proposal: Proposal::DeleteDatabase(name.clone()),
-            }),
+            Ok(None) => {
+                let command = Command::DeleteDatabase(DeleteDatabase {
+                    fence: Fence::default(),
+                    database: name.clone(),
+                    evidence: Evidence::default(),
+                });
+                plan.findings.push(Finding::new(view.domain, Subject::Database(name.clone()), command, Vec::new()));
+            }
             Ok(Some(reason)) => plan.waiting.push(Waiting { subject: Subject::Database(name.clone()), reason }),
             Err(Incomplete) => {}
         }

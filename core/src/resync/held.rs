@@ -34,7 +34,7 @@ pub struct Parted {
 #[derive(Clone, Debug)]
 pub struct HeldFindings {
     period_ms: u64,
-    /// By subject and proposal.
+    /// By subject and text.
     held: BTreeMap<String, Held>,
 }
 
@@ -84,7 +84,7 @@ impl HeldFindings {
 }
 
 fn key(finding: &Finding) -> String {
-    format!("{}: {}", finding.subject, finding.proposal)
+    format!("{}: {}", finding.subject, finding.text)
 }
 
 /// A digest of the objects that a finding rests on. Two that are equal by accident cost no more than the period.
@@ -118,28 +118,31 @@ impl Write for Digest {
 mod tests {
     use super::{HeldFindings, Parted};
     use crate::domain::audit::Subject;
+    use crate::domain::change::{Command, RemoveProcess};
+    use crate::domain::command::Fence;
+    use crate::domain::evidence::Evidence;
     use crate::domain::ids::{SessionNumber, StartId, Uid};
     use crate::domain::process::ExitReason;
     use crate::observed::Observed;
     use crate::observed::objects::Pod;
-    use crate::resync::plan::{Finding, Need, Others, Proposal, WaitingReason};
+    use crate::resync::plan::{Finding, Need, WaitingReason};
 
     const PERIOD_MS: u64 = 10_000;
 
     fn gone(process: u64) -> Finding {
-        let pod = format!("te-{process}");
+        let command = Command::RemoveProcess(RemoveProcess {
+            fence: Fence::default(),
+            process: StartId(process),
+            session: SessionNumber(1),
+            reason: ExitReason::PodGone,
+            evidence: Evidence::default(),
+        });
         Finding {
             subject: Subject::Process(StartId(process)),
-            needs: vec![Need::Pod(pod.clone()), Need::Anchor],
-            others: Others::Any,
-            proposal: Proposal::RemoveProcess {
-                process: StartId(process),
-                session: SessionNumber(1),
-                pod,
-                pod_uid: "u".into(),
-                container: None,
-                reason: ExitReason::PodGone,
-            },
+            text: format!("remove process {process}"),
+            command,
+            needs: vec![Need::Pod(format!("te-{process}")), Need::Anchor],
+            guards: Vec::new(),
         }
     }
 
@@ -185,8 +188,8 @@ mod tests {
         assert_eq!(told(&held().part(vec![gone(1)], &Observed::default(), None, 20)), "process/1 due");
         assert_eq!(told(&held().part(vec![gone(1)], &pods(&[]), Some(&another), 20)), "process/1 due");
         let mut next = gone(1);
-        if let Proposal::RemoveProcess { session, .. } = &mut next.proposal {
-            *session = SessionNumber(2);
+        if let Command::RemoveProcess(change) = &mut next.command {
+            change.session = SessionNumber(2);
         }
         assert_eq!(told(&held().part(vec![next], &pods(&[]), None, 20)), "process/1 due");
     }

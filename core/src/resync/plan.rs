@@ -1,13 +1,13 @@
 //! The plan: what would be proposed, what has to be read for it, and why the rest is not proposed.
 
-use crate::domain::archive::{Claim, Ordinal, RemovalReason};
+use crate::domain::Domain;
+use crate::domain::archive::Ordinal;
 use crate::domain::audit::Subject;
-use crate::domain::evidence::Evidence;
+use crate::domain::change::{Command, Planned};
+pub use crate::domain::evidence::Need;
+use crate::domain::evidence::{Evidence, Fact, wants};
 use crate::domain::gate::Held;
-use crate::domain::ids::{
-    ArchiveId, ClusterName, ContainerId, DatabaseName, Millis, RaftId, ServerId, SessionNumber, StartId, Uid,
-};
-use crate::domain::process::ExitReason;
+use crate::domain::ids::{ClusterName, Millis, StartId, Uid};
 use crate::observed::Unknown;
 use std::fmt;
 
@@ -26,185 +26,78 @@ pub struct Plan {
 pub struct Finding {
     /// What it is about.
     pub subject: Subject,
+    /// What is proposed, without its fence and evidence yet.
+    pub command: Command,
+    /// What it does, in words.
+    pub text: String,
     /// What has to be read afresh before it may be proposed.
     pub needs: Vec<Need>,
-    /// What the reads must show of the rest of its database.
-    pub others: Others,
-    /// What is proposed.
-    pub proposal: Proposal,
+    /// What the reads must show besides.
+    pub guards: Vec<Guard>,
 }
 
-/// What has to hold of the rest of a database when the claim of one of its archives is gone: all claims gone at once, while
-/// they are wanted, are somebody's mistake.
+impl Finding {
+    /// A change that the resync plans.
+    pub(super) fn new(domain: &Domain, subject: Subject, command: Command, guards: Vec<Guard>) -> Self {
+        let planned = command.planned();
+        let mut needs = planned.map(|change| change.reads(domain)).unwrap_or_default();
+        for need in guards.iter().map(Guard::need) {
+            if !needs.contains(&need) {
+                needs.push(need);
+            }
+        }
+        let text = planned.map(|change| change.text(domain)).unwrap_or_default();
+        Self { subject, command, text, needs, guards }
+    }
+
+    /// Whether something is gone after it, so that a pause holds it back.
+    pub fn removes(&self) -> bool {
+        self.command.planned().is_some_and(Planned::removes)
+    }
+}
+
+/// What has to hold besides the proof: an operator may have asked to hold something back since the watches looked; and that
+/// all claims of a database are gone at once, while they are wanted, is somebody's mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Others {
-    /// Nothing.
-    Any,
+pub enum Guard {
+    /// No annotation on this StatefulSet pauses the resync of it.
+    NotPaused(String),
+    /// No annotation on this StatefulSet holds the purge of its archives.
+    PurgeNotHeld(String),
     /// This claim is there.
     ClaimThere(String),
-    /// No StatefulSet wants any of these.
-    Unwanted(Vec<Ordinal>),
+    /// The StatefulSet does not want this ordinal.
+    Unwanted(Ordinal),
 }
 
-/// A command without its fence and evidence.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Proposal {
-    /// Note which container a process is.
-    LearnContainer {
-        /// The process.
-        process: StartId,
-        /// Its pod.
-        pod: Uid,
-        /// The container.
-        container: ContainerId,
-    },
-    /// Note which StatefulSet owns the pod that mounts the claim of an archive.
-    LearnOwner {
-        /// The archive.
-        archive: ArchiveId,
-        /// The UID of its claim.
-        claim: Uid,
-        /// The process of the pod.
-        process: StartId,
-        /// The pod's UID.
-        pod_uid: Uid,
-        /// The pod's place in its StatefulSet.
-        owner: Ordinal,
-    },
-    /// Take a process away.
-    RemoveProcess {
-        /// The process.
-        process: StartId,
-        /// Its lost session.
-        session: SessionNumber,
-        /// Its pod's name.
-        pod: String,
-        /// Its pod's UID.
-        pod_uid: Uid,
-        /// Its container's name and id, if that is known.
-        container: Option<(String, ContainerId)>,
-        /// What is gone.
-        reason: ExitReason,
-    },
-    /// Remove an archive.
-    RemoveArchive {
-        /// The archive.
-        archive: ArchiveId,
-        /// Its claim.
-        claim: Claim,
-        /// Its place in a StatefulSet.
-        owner: Option<Ordinal>,
-        /// Why.
-        reason: RemovalReason,
-        /// The claim that has the name now, if another archive is on it.
-        taken_by: Option<Uid>,
-    },
-    /// Note that the claim of a removed archive is gone, or still gone: only that time counts for the delay.
-    NoteClaimGone {
-        /// The archive.
-        archive: ArchiveId,
-        /// Its claim.
-        claim: Claim,
-        /// The claim that has the name now, if another archive is on it.
-        taken_by: Option<Uid>,
-    },
-    /// Purge an archive.
-    PurgeArchive {
-        /// The archive.
-        archive: ArchiveId,
-        /// Its claim.
-        claim: Claim,
-        /// The claim that has the name now, if another archive is on it.
-        taken_by: Option<Uid>,
-    },
-    /// Delete a database.
-    DeleteDatabase(DatabaseName),
-    /// Remove a server.
-    RemoveServer {
-        /// The server.
-        server: ServerId,
-        /// The log that it held.
-        raft_id: RaftId,
-        /// Its place in its StatefulSet.
-        owner: Ordinal,
-        /// The name of the claim of its log.
-        claim: String,
-    },
-}
-
-impl Proposal {
-    /// Whether it takes something away, and so needs evidence.
-    pub fn takes_away(&self) -> bool {
+impl Guard {
+    fn need(&self) -> Need {
         match self {
-            Self::LearnContainer { .. } | Self::LearnOwner { .. } => false,
-            Self::RemoveProcess { .. }
-            | Self::RemoveArchive { .. }
-            | Self::NoteClaimGone { .. }
-            | Self::PurgeArchive { .. }
-            | Self::DeleteDatabase(_)
-            | Self::RemoveServer { .. } => true,
+            Self::NotPaused(stateful_set) | Self::PurgeNotHeld(stateful_set) => Need::StatefulSet(stateful_set.clone()),
+            Self::ClaimThere(claim) => Need::Claim(claim.clone()),
+            Self::Unwanted(ordinal) => Need::StatefulSet(ordinal.stateful_set.clone()),
         }
     }
-}
 
-impl fmt::Display for Proposal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::LearnContainer { process, container, .. } => {
-                write!(f, "learn that process {process} is container {container}")
+    /// What stands against the finding, if this was read.
+    pub(super) fn stands_against(&self, fact: &Fact) -> Option<WaitingReason> {
+        match (self, fact) {
+            (Self::NotPaused(guarded), Fact::WorkloadPaused { stateful_set }) if guarded == stateful_set => {
+                Some(WaitingReason::WorkloadPaused { workload: format!("statefulset {stateful_set}") })
             }
-            Self::LearnOwner { archive, owner, .. } => {
-                let (set, uid) = (&owner.stateful_set, &owner.uid);
-                write!(f, "learn that archive {archive} belongs to {owner} of statefulset {set} ({uid})")
+            (Self::PurgeNotHeld(guarded), Fact::PurgeHeld { stateful_set }) if guarded == stateful_set => {
+                Some(WaitingReason::PurgeHeld { stateful_set: stateful_set.clone() })
             }
-            Self::RemoveProcess { process, pod, reason, .. } => {
-                write!(f, "remove process {process} of pod {pod}: {reason}")
+            (Self::ClaimThere(claim), Fact::ClaimAbsent { name }) if claim == name => {
+                let read = Evidence { read_at: Millis::default(), facts: vec![fact.clone()] };
+                Some(WaitingReason::NotConfirmed { read })
             }
-            Self::RemoveArchive { archive, claim, owner: Some(owner), reason, .. } => {
-                write!(f, "remove archive {archive} of {owner} on claim {}: {reason}", claim.name)
+            (Self::Unwanted(guarded), Fact::StatefulSetIs { name, replicas, first_ordinal, .. })
+                if guarded.stateful_set == *name && wants(*first_ordinal, *replicas, guarded.ordinal) =>
+            {
+                Some(WaitingReason::ClaimsVanished { stateful_set: name.clone() })
             }
-            Self::RemoveArchive { archive, claim, owner: None, reason, .. } => {
-                write!(f, "remove archive {archive} on claim {}: {reason}", claim.name)
-            }
-            Self::NoteClaimGone { archive, claim, .. } => {
-                write!(f, "note that claim {} of archive {archive} is gone", claim.name)
-            }
-            Self::DeleteDatabase(name) => {
-                write!(f, "delete database {name}: no archive of it is left, and nothing wants it")
-            }
-            Self::RemoveServer { server, claim, .. } => {
-                write!(f, "remove server {server}: it is not wanted, and its claim {claim} was deleted")
-            }
-            Self::PurgeArchive { archive, claim, .. } => {
-                write!(f, "purge archive {archive}: its claim {} was deleted", claim.name)
-            }
-        }
-    }
-}
-
-/// Something to read by name, without a resource version.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Need {
-    /// A PersistentVolumeClaim.
-    Claim(String),
-    /// A Pod.
-    Pod(String),
-    /// A StatefulSet.
-    StatefulSet(String),
-    /// Everything that may want a database: complete lists of StatefulSets, Deployments, claims and pods.
-    WantersOf(DatabaseName),
-    /// The Lease that anchors the domain.
-    Anchor,
-}
-
-impl fmt::Display for Need {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Claim(name) => write!(f, "persistentvolumeclaim {name}"),
-            Self::Pod(name) => write!(f, "pod {name}"),
-            Self::StatefulSet(name) => write!(f, "statefulset {name}"),
-            Self::WantersOf(name) => write!(f, "everything labelled database={name}"),
-            Self::Anchor => f.write_str("the anchor lease"),
+            _ => None,
         }
     }
 }
@@ -409,7 +302,7 @@ impl fmt::Display for WaitingReason {
 impl Plan {
     /// Turns every finding that takes something away into a reason to wait.
     pub(super) fn hold_takeaways(&mut self, reason: &WaitingReason) {
-        let (held, kept) = self.findings.drain(..).partition(|finding| finding.proposal.takes_away());
+        let (held, kept) = self.findings.drain(..).partition(|finding| finding.removes());
         self.findings = kept;
         let held: Vec<Finding> = held;
         for Finding { subject, .. } in held {
@@ -425,7 +318,7 @@ impl Plan {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in &self.findings {
-            writeln!(f, "propose {}: {}", finding.subject, finding.proposal)?;
+            writeln!(f, "propose {}: {}", finding.subject, finding.text)?;
         }
         for waiting in &self.waiting {
             writeln!(f, "wait    {}: {}", waiting.subject, waiting.reason)?;

@@ -4,10 +4,13 @@
 //!
 //! Not here: a process that reports its own exit, or is replaced by a later start of its container (`domain`).
 
-use super::plan::{Finding, Kind, Need, Others, Plan, Proposal, WaitingReason};
-use super::{View, process_waits, remove_process};
+use super::plan::{Finding, Kind, Plan, WaitingReason};
+use super::{View, process_waits};
 use crate::domain::archive::Ordinal;
 use crate::domain::audit::Subject;
+use crate::domain::change::{Command, LearnContainer, LearnOwner, RemoveProcess};
+use crate::domain::command::Fence;
+use crate::domain::evidence::Evidence;
 use crate::domain::ids::Millis;
 use crate::domain::process::{DurableState, ExitReason, Process, SessionState};
 use crate::observed::objects::{Container, Pod, Running};
@@ -61,7 +64,16 @@ fn judge(view: &View, plan: &mut Plan, process: &Process, pod: &Pod) {
 fn take_away(view: &View, plan: &mut Plan, process: &Process, reason: ExitReason) {
     match view.paused_process(process) {
         Some(paused) => process_waits(plan, process.id, paused),
-        None => plan.findings.push(remove_process(process, reason)),
+        None => {
+            let command = Command::RemoveProcess(RemoveProcess {
+                fence: Fence::default(),
+                process: process.id,
+                session: process.session.number,
+                reason,
+                evidence: Evidence::default(),
+            });
+            plan.findings.push(Finding::new(view.domain, Subject::Process(process.id), command, Vec::new()));
+        }
     }
 }
 
@@ -83,16 +95,12 @@ fn learn(view: &View, plan: &mut Plan, process: &Process, pod: &Pod) {
     if !started_with(running, process.identity.started) || view.tombstone_of_container(&running.id).is_some() {
         return;
     }
-    plan.findings.push(Finding {
-        subject: Subject::Process(process.id),
-        needs: Vec::new(),
-        others: Others::Any,
-        proposal: Proposal::LearnContainer {
-            process: process.id,
-            pod: process.identity.pod_uid.clone(),
-            container: running.id.clone(),
-        },
+    let command = Command::LearnContainer(LearnContainer {
+        process: process.id,
+        pod: process.identity.pod_uid.clone(),
+        container: running.id.clone(),
     });
+    plan.findings.push(Finding::new(view.domain, Subject::Process(process.id), command, Vec::new()));
 }
 
 /// The StatefulSet that owns the pod may be another one than when the engine registered: one that was recreated adopts the
@@ -106,18 +114,15 @@ fn learn_owner(view: &View, plan: &mut Plan, process: &Process, pod: &Pod) {
     if process.claim_unread || !mounts || claim.owner.as_ref() == Some(&owner) {
         return;
     }
-    plan.findings.push(Finding {
-        subject: Subject::Archive(archive.id),
-        needs: vec![Need::Pod(process.identity.pod.clone()), Need::Anchor],
-        others: Others::Any,
-        proposal: Proposal::LearnOwner {
-            archive: archive.id,
-            claim: claim.uid.clone(),
-            process: process.id,
-            pod_uid: process.identity.pod_uid.clone(),
-            owner,
-        },
+    let command = Command::LearnOwner(LearnOwner {
+        fence: Fence::default(),
+        archive: archive.id,
+        claim: claim.uid.clone(),
+        process: process.id,
+        owner,
+        evidence: Evidence::default(),
     });
+    plan.findings.push(Finding::new(view.domain, Subject::Archive(archive.id), command, Vec::new()));
 }
 
 /// Whether a wrapper that started at `wrapper` is the first process of this container. Both clocks are the node's.

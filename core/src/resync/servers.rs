@@ -2,10 +2,12 @@
 //! stays known, evicted, and comes back by scale-up.
 
 use super::View;
-use super::plan::{Finding, Kind, Need, Others, Plan, Proposal, Waiting, WaitingReason};
+use super::plan::{Finding, Guard, Kind, Plan, Waiting, WaitingReason};
 use crate::domain::archive::Ordinal;
 use crate::domain::audit::Subject;
-use crate::domain::evidence::wants;
+use crate::domain::change::{Command, RemoveServer};
+use crate::domain::command::Fence;
+use crate::domain::evidence::{Evidence, wants};
 use crate::domain::process::SessionState;
 use crate::domain::server::raft_log_claim;
 use crate::observed::objects::RAFT_LOG_TEMPLATE;
@@ -38,17 +40,15 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
                 continue;
             }
             let owner = Ordinal { stateful_set: set.name.clone(), uid: set.uid.clone(), ordinal };
-            plan.findings.push(Finding {
-                subject: Subject::Server(server.id.clone()),
-                needs: vec![
-                    Need::StatefulSet(set.name.clone()),
-                    Need::Pod(server.id.to_string()),
-                    Need::Claim(claim.clone()),
-                    Need::Anchor,
-                ],
-                others: Others::Any,
-                proposal: Proposal::RemoveServer { server: server.id.clone(), raft_id: server.raft_id, owner, claim },
+            let guards = vec![Guard::NotPaused(set.name.clone())];
+            let command = Command::RemoveServer(RemoveServer {
+                fence: Fence::default(),
+                server: server.id.clone(),
+                raft_id: server.raft_id,
+                owner,
+                evidence: Evidence::default(),
             });
+            plan.findings.push(Finding::new(view.domain, Subject::Server(server.id.clone()), command, guards));
         }
     }
 }

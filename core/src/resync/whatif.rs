@@ -14,8 +14,8 @@ pub mod outcome;
 mod starts;
 
 use super::databases::wanted_by;
-use super::plan::{Finding, Kind, Need, Plan, Proposal, Waiting};
-use super::{Moment, Policy, Readings, confirm, plan};
+use super::plan::{Finding, Kind, Need, Plan, Waiting};
+use super::{Moment, Objection, Policy, Readings, confirm, plan};
 use crate::domain::Domain;
 use crate::domain::archive::Archive;
 use crate::domain::audit::Subject;
@@ -204,20 +204,26 @@ impl<'a> Hypothesis<'a> {
         let (observed, anchor) = (&self.after.observed, self.domain.anchor.clone());
         let answers = finding.needs.iter().map(|need| (need.clone(), answer(observed, need, anchor.as_ref())));
         let readings = Readings { at: self.domain.time, answers: answers.collect() };
-        let command = match confirm(&finding, &readings, fence, anchor.as_ref()) {
+        let command = match confirm(&finding, &readings, fence, &self.domain) {
             Ok(command) => command,
-            Err(reason) => {
+            Err(Objection::Waits(reason)) => {
                 self.waiting.push(Waiting { subject: finding.subject, reason });
                 return false;
             }
+            Err(Objection::Refused(refusal)) => return self.took(Step::Refused { finding, refusal }),
         };
         let step = match self.apply(Role::ResyncLeader, command) {
             // What is merely learned is of no interest to whoever asks what would be lost.
-            Outcome::Changed if !finding.proposal.takes_away() => return true,
+            Outcome::Changed if !finding.removes() => return true,
             Outcome::Changed => Step::Proposed(finding),
             Outcome::Refused(refusal) => Step::Refused { finding, refusal },
             Outcome::Unchanged | Outcome::Registered(_) | Outcome::ResyncBegun(_) => return false,
         };
+        self.took(step)
+    }
+
+    /// Notes a step, a refused one once. Whether the domain changed by it.
+    fn took(&mut self, step: Step) -> bool {
         let changed = matches!(step, Step::Proposed(_));
         if changed || !self.steps.contains(&step) {
             self.steps.push(step);
@@ -269,14 +275,13 @@ impl<'a> Hypothesis<'a> {
     fn note_claims(&mut self) {
         let claims = self.after.observed.claims.known().ok();
         let removed = self.steps.iter().filter_map(|step| match step {
-            Step::Proposed(finding) => match &finding.proposal {
-                Proposal::RemoveArchive { archive, claim, .. } => Some((*archive, claim)),
-                _ => None,
-            },
+            Step::Proposed(Finding { command: Command::RemoveArchive(change), .. }) => Some(change.archive),
             _ => None,
         });
-        let still_removed = removed
-            .filter(|(archive, _)| self.domain.archives.get(archive).is_some_and(|archive| archive.removed.is_some()));
+        let still_removed = removed.filter_map(|id| {
+            let archive = self.domain.archives.get(&id).filter(|archive| archive.removed.is_some())?;
+            Some((id, archive.claim.as_ref()?))
+        });
         let mut notes: Vec<Note> = Vec::new();
         for (archive, claim) in still_removed {
             let Some(object) = claims.and_then(|claims| claims.get(&claim.name)) else { continue };

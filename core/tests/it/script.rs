@@ -25,7 +25,7 @@ use kaa_core::resync::databases::wanted_by;
 use kaa_core::resync::plan::Need;
 use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::what_if;
-use kaa_core::resync::{DatabaseDeletion, Moment, Policy, Readings, confirm, plan};
+use kaa_core::resync::{DatabaseDeletion, Moment, Objection, Policy, Readings, confirm, plan};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Runs a script and returns it with its answers.
@@ -659,11 +659,12 @@ impl World {
         let fence = Fence { cluster: "c1".into(), epoch: ResyncEpoch(epoch) };
         let mut out = String::new();
         for finding in &plan.findings {
-            let answer = match confirm(finding, &readings, &fence, self.domain.anchor.as_ref()) {
+            let answer = match confirm(finding, &readings, &fence, &self.domain) {
                 Ok(command) => self.propose(Role::ResyncLeader, command),
-                Err(why) => format!("held: {why}\n"),
+                Err(Objection::Waits(why)) => format!("held: {why}\n"),
+                Err(Objection::Refused(why)) => format!("refused: {why}\n"),
             };
-            out.push_str(&format!("{}: {answer}", finding.proposal));
+            out.push_str(&format!("{}: {answer}", finding.text));
         }
         if out.is_empty() { "nothing\n".to_owned() } else { out }
     }

@@ -201,6 +201,15 @@ fn commands() -> Vec<Command> {
         }),
         Command::StopProcess(change::StopProcess { process, how: Stop::Kill }),
         Command::EvictProcess(change::EvictProcess { process }),
+    ]
+}
+
+/// The rest of those of the first version.
+fn more_commands() -> Vec<Command> {
+    let (process, session) = (StartId(300), SessionNumber(2));
+    let fence = || Fence { cluster: "c1".into(), epoch: ResyncEpoch(17) };
+    let (archive, claim) = (ArchiveId(3), || "uid-claim".into());
+    vec![
         Command::NoteClaimGone(change::NoteClaimGone {
             fence: fence(),
             archive,
@@ -276,6 +285,7 @@ fn samples() -> Vec<(String, Entry)> {
     let roles = [Role::Agent, Role::ResyncLeader, Role::RaftLeader, Role::Person];
     let mut samples: Vec<_> = commands()
         .into_iter()
+        .chain(more_commands())
         .chain(later_commands())
         .zip(roles.into_iter().cycle())
         .zip(1..)

@@ -1,3 +1,5 @@
+//! An operator gave up what only lost servers may have held: kept in the audit trail, once for each epoch.
+
 use super::Change;
 use super::guard::only_a_person;
 use crate::domain::audit::Subject;

@@ -1,3 +1,5 @@
+//! An admin server becomes known, or says something new of itself.
+
 use super::Change;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};

@@ -1,3 +1,5 @@
+//! An operator says that another Kubernetes is the domain's from now on.
+
 use super::Change;
 use super::guard::only_a_person;
 use crate::domain::audit::Subject;

@@ -1,3 +1,5 @@
+//! An agent has acquired the Lease of the resync leader.
+
 use super::Change;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};

@@ -1,3 +1,5 @@
+//! A storage manager, asked after an entry, still ran: the proof that its archive holds everything up to there.
+
 use super::Change;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};

@@ -1,9 +1,11 @@
-use super::Change;
+//! A database that has no archive left, and that nothing wants, is deleted.
+
+use super::{Change, Planned, Work};
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::{Actor, Fence};
 use crate::domain::database::DatabaseState;
-use crate::domain::evidence::Evidence;
+use crate::domain::evidence::{Evidence, Need};
 use crate::domain::ids::DatabaseName;
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::{Applied, Domain};
@@ -28,30 +30,52 @@ impl Change for DeleteDatabase {
     }
 
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
-        let Self { fence, database: name, evidence } = self;
-        domain.fenced(&fence)?;
-        let Some(database) = domain.databases.get(&name) else { return Err(Refusal::NoDatabase(name.clone())) };
-        if database.state == DatabaseState::Tombstone {
+        if self.check(domain)? == Work::Done {
             return Ok(Outcome::Unchanged);
         }
-        if let Some(archive) = domain.archives.values().find(|archive| archive.database == name) {
-            return Err(Refusal::HasArchive { database: name.clone(), archive: archive.id });
-        }
-        if let Some(process) = domain.processes.values().find(|process| process.database == name) {
-            return Err(Refusal::HasProcess { database: name.clone(), process: process.id });
-        }
-        if let Some(other) = domain.other_cluster(&fence.cluster) {
-            return Err(Refusal::AnotherCluster(other.clone()));
-        }
-        domain.anchored(&evidence)?;
-        if !evidence.database_unwanted(&name) {
-            return Err(Refusal::Unproven(format!("nothing wants database {name}")));
-        }
+        let Self { fence: _, database: name, evidence } = self;
         if let Some(database) = domain.databases.get_mut(&name) {
             database.state = DatabaseState::Tombstone;
         }
         let what = format!("database {name} deleted: no archive of it is left, and nothing wants it");
         domain.note(actor, [Subject::Database(name)], what, Some(evidence));
         Ok(Outcome::Changed)
+    }
+}
+
+impl Planned for DeleteDatabase {
+    fn reads(&self, _: &Domain) -> Vec<Need> {
+        vec![Need::WantersOf(self.database.clone()), Need::Anchor]
+    }
+
+    fn check(&self, domain: &Domain) -> Result<Work, Refusal> {
+        let Self { fence, database: name, evidence } = self;
+        domain.fenced(fence)?;
+        let Some(database) = domain.databases.get(name) else { return Err(Refusal::NoDatabase(name.clone())) };
+        if database.state == DatabaseState::Tombstone {
+            return Ok(Work::Done);
+        }
+        if let Some(archive) = domain.archives.values().find(|archive| archive.database == *name) {
+            return Err(Refusal::HasArchive { database: name.clone(), archive: archive.id });
+        }
+        if let Some(process) = domain.processes.values().find(|process| process.database == *name) {
+            return Err(Refusal::HasProcess { database: name.clone(), process: process.id });
+        }
+        if let Some(other) = domain.other_cluster(&fence.cluster) {
+            return Err(Refusal::AnotherCluster(other.clone()));
+        }
+        domain.anchored(evidence)?;
+        if !evidence.database_unwanted(name) {
+            return Err(Refusal::Unproven(format!("nothing wants database {name}")));
+        }
+        Ok(Work::ToDo)
+    }
+
+    fn text(&self, _: &Domain) -> String {
+        format!("delete database {}: no archive of it is left, and nothing wants it", self.database)
+    }
+
+    fn bind(&mut self, fence: Fence, evidence: Evidence) {
+        (self.fence, self.evidence) = (fence, evidence);
     }
 }

@@ -1,3 +1,5 @@
+//! An operator takes a process out of the domain, whether it has ended or not.
+
 use super::Change;
 use super::guard::only_a_person;
 use crate::domain::bounds::{Bounds, Fits};

@@ -1,3 +1,5 @@
+//! An operator purges a removed archive.
+
 use super::Change;
 use super::guard::only_a_person;
 use crate::domain::bounds::{Bounds, Fits, fits};

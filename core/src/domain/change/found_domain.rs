@@ -1,3 +1,5 @@
+//! The first entry of the log.
+
 use super::Change;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};

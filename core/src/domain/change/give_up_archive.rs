@@ -1,3 +1,5 @@
+//! An operator gives up the data of an archive where the domain cannot prove that nothing is lost by it.
+
 use super::Change;
 use super::guard::only_a_person;
 use crate::domain::archive::{Removal, RemovalReason};

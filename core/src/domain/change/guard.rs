@@ -40,6 +40,16 @@ impl Domain {
         archive.claim.as_ref().is_some_and(|claim| evidence.claim_is_lost(&claim.name, taken_by))
     }
 
+    /// Refuses what does not prove that the claim of an archive is gone.
+    pub(super) fn claim_proven_lost(&self, archive: &Archive, evidence: &Evidence) -> Result<(), Refusal> {
+        self.anchored(evidence)?;
+        if self.lost_its_claim(archive, evidence) {
+            return Ok(());
+        }
+        let name = archive.claim.as_ref().map_or("", |claim| &claim.name);
+        Err(Refusal::Unproven(format!("claim {name} of archive {} is gone", archive.id)))
+    }
+
     /// The claim that has taken the name of an archive's: another archive was bound to it later. Only one claim has a name, so
     /// the archive's was deleted; and the volume of the other has said which archive it holds.
     pub fn taken_by(&self, archive: &Archive) -> Option<&Claim> {

@@ -1,7 +1,10 @@
-use super::Change;
+//! Which container a process is.
+
+use super::{Change, Planned, Work};
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
-use crate::domain::command::Actor;
+use crate::domain::command::{Actor, Fence};
+use crate::domain::evidence::{Evidence, Need};
 use crate::domain::ids::{ContainerId, StartId, Uid};
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::{Applied, Domain};
@@ -26,18 +29,45 @@ impl Change for LearnContainer {
     }
 
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
-        let Self { process: id, pod, container } = self;
-        let process = domain.processes.get_mut(&id).ok_or(Refusal::UnknownProcess(id))?;
-        if process.identity.pod_uid != pod {
-            return Err(Refusal::AnotherIdentity(id));
+        if self.check(domain)? == Work::Done {
+            return Ok(Outcome::Unchanged);
         }
-        match &process.container_id {
-            Some(known) if *known == container => return Ok(Outcome::Unchanged),
-            Some(_) => return Err(Refusal::AnotherIdentity(id)),
-            None => {}
+        let Self { process: id, pod: _, container } = self;
+        if let Some(process) = domain.processes.get_mut(&id) {
+            process.container_id = Some(container.clone());
         }
-        process.container_id = Some(container.clone());
         domain.note(actor, [Subject::Process(id)], format!("runs in container {container}"), None);
         Ok(Outcome::Changed)
+    }
+}
+
+impl Planned for LearnContainer {
+    fn reads(&self, _: &Domain) -> Vec<Need> {
+        // What the watches show is enough: a container has one id, and nothing is removed by it.
+        Vec::new()
+    }
+
+    fn check(&self, domain: &Domain) -> Result<Work, Refusal> {
+        let Self { process: id, pod, container } = self;
+        let process = domain.processes.get(id).ok_or(Refusal::UnknownProcess(*id))?;
+        if process.identity.pod_uid != *pod {
+            return Err(Refusal::AnotherIdentity(*id));
+        }
+        match &process.container_id {
+            Some(known) if known == container => return Ok(Work::Done),
+            Some(_) => return Err(Refusal::AnotherIdentity(*id)),
+            None => {}
+        }
+        Ok(Work::ToDo)
+    }
+
+    fn text(&self, _: &Domain) -> String {
+        format!("learn that process {} is container {}", self.process, self.container)
+    }
+
+    fn bind(&mut self, _: Fence, _: Evidence) {}
+
+    fn removes(&self) -> bool {
+        false
     }
 }

@@ -3,12 +3,12 @@
 //! A StatefulSet that is deleted with `--cascade=orphan` and created again adopts its pods: their containers run on, so no
 //! engine registers, and the UID that the archive was registered with is nobody's. The pods say whose they are now.
 
-use super::Change;
+use super::{Change, Planned, Work};
 use crate::domain::archive::Ordinal;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::{Actor, Fence};
-use crate::domain::evidence::Evidence;
+use crate::domain::evidence::{Evidence, Fact, Need};
 use crate::domain::ids::{ArchiveId, StartId, Uid};
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::{Applied, Domain};
@@ -40,29 +40,62 @@ impl Change for LearnOwner {
     }
 
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
-        let Self { fence, archive: id, claim, process, owner, evidence } = self;
-        domain.led_by(&fence)?;
-        let process = domain.processes.get(&process).ok_or(Refusal::UnknownProcess(process))?;
-        let (pod, pod_uid) = (process.identity.pod.clone(), process.identity.pod_uid.clone());
-        let on_it = process.archive == Some(id) && !process.claim_unread;
-        let archive = domain.archives.get(&id).ok_or(Refusal::UnknownArchive(id))?;
-        if archive.cluster != fence.cluster {
-            return Err(Refusal::AnotherCluster(archive.cluster.clone()));
-        }
-        let known = archive.claim.as_ref().filter(|known| on_it && known.uid == claim);
-        let known = known.ok_or(Refusal::AnotherClaim { archive: id })?;
-        if known.owner.as_ref() == Some(&owner) {
+        if self.check(domain)? == Work::Done {
             return Ok(Outcome::Unchanged);
         }
-        domain.anchored(&evidence)?;
-        if pod != owner.to_string() || !evidence.pod_is_owned_by(&pod_uid, &owner) {
-            return Err(Refusal::Unproven(format!("statefulset {} owns pod {pod}", owner.stateful_set)));
-        }
+        let Self { fence: _, archive: id, claim: _, process: _, owner, evidence } = self;
         let what = format!("archive {id} belongs to {owner} of statefulset {} ({}) now", owner.stateful_set, owner.uid);
         if let Some(claim) = domain.archives.get_mut(&id).and_then(|archive| archive.claim.as_mut()) {
             claim.owner = Some(owner);
         }
         domain.note(actor, [Subject::Archive(id)], what, Some(evidence));
         Ok(Outcome::Changed)
+    }
+}
+
+impl Planned for LearnOwner {
+    fn reads(&self, domain: &Domain) -> Vec<Need> {
+        let process = domain.processes.get(&self.process);
+        process.map(|process| Need::Pod(process.identity.pod.clone())).into_iter().chain([Need::Anchor]).collect()
+    }
+
+    fn check(&self, domain: &Domain) -> Result<Work, Refusal> {
+        let Self { fence, archive: id, claim, process, owner, evidence } = self;
+        domain.led_by(fence)?;
+        let process = domain.processes.get(process).ok_or(Refusal::UnknownProcess(*process))?;
+        let (pod, pod_uid) = (&process.identity.pod, &process.identity.pod_uid);
+        let on_it = process.archive == Some(*id) && !process.claim_unread;
+        let archive = domain.archives.get(id).ok_or(Refusal::UnknownArchive(*id))?;
+        if archive.cluster != fence.cluster {
+            return Err(Refusal::AnotherCluster(archive.cluster.clone()));
+        }
+        let known = archive.claim.as_ref().filter(|known| on_it && known.uid == *claim);
+        let known = known.ok_or(Refusal::AnotherClaim { archive: *id })?;
+        if known.owner.as_ref() == Some(owner) {
+            return Ok(Work::Done);
+        }
+        domain.anchored(evidence)?;
+        if *pod != owner.to_string() || !evidence.pod_is_owned_by(pod_uid, owner) {
+            return Err(Refusal::Unproven(format!("statefulset {} owns pod {pod}", owner.stateful_set)));
+        }
+        Ok(Work::ToDo)
+    }
+
+    fn text(&self, _: &Domain) -> String {
+        let Self { archive, owner, .. } = self;
+        let (set, uid) = (&owner.stateful_set, &owner.uid);
+        format!("learn that archive {archive} belongs to {owner} of statefulset {set} ({uid})")
+    }
+
+    fn bind(&mut self, fence: Fence, evidence: Evidence) {
+        (self.fence, self.evidence) = (fence, evidence);
+    }
+
+    fn removes(&self) -> bool {
+        false
+    }
+
+    fn keeps(&self, _: &Fact) -> bool {
+        true
     }
 }

@@ -1,3 +1,5 @@
+//! The session of a process is down: lost is not dead.
+
 use super::Change;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits, cut};

@@ -1,8 +1,10 @@
-use super::Change;
+//! A resync leader has read that the claim of a removed archive is gone: only what is watched counts for the delay of a purge.
+
+use super::{Change, Planned, Work};
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::{Actor, Fence};
-use crate::domain::evidence::Evidence;
+use crate::domain::evidence::{Evidence, Need};
 use crate::domain::ids::{ArchiveId, Uid};
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::{Applied, Domain};
@@ -30,28 +32,48 @@ impl Change for NoteClaimGone {
     }
 
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
-        let Self { fence, archive: id, claim, evidence } = self;
-        domain.fenced(&fence)?;
-        let archive = domain.idle_archive(&fence, id, &claim)?;
-        let removal = archive.removed.as_ref().ok_or(Refusal::NotRemoved(id))?;
-        let known = removal.claim_gone_since().is_some();
-        let lost = domain.lost_its_claim(archive, &evidence);
-        let name = archive.claim.as_ref().map(|claim| claim.name.clone()).unwrap_or_default();
-        domain.anchored(&evidence)?;
-        if !lost {
-            return Err(Refusal::Unproven(format!("claim {name} of archive {id} is gone")));
-        }
+        self.check(domain)?;
+        let Self { fence, archive: id, claim: _, evidence } = self;
         let now = domain.time;
-        let Some(removal) = domain.archives.get_mut(&id).and_then(|archive| archive.removed.as_mut()) else {
-            return Err(Refusal::NotRemoved(id));
-        };
+        let Some(archive) = domain.archives.get_mut(&id) else { return Err(Refusal::UnknownArchive(id)) };
+        let Some(removal) = archive.removed.as_mut() else { return Err(Refusal::NotRemoved(id)) };
         let later = removal.watch(fence.epoch, evidence.read_at);
-        if known {
+        if removal.claim_gone_since().is_some() {
             // The audit trail says it once; that it is still so is no change that anybody has to hear of.
             return Ok(if later { Outcome::Changed } else { Outcome::Unchanged });
         }
         removal.claim_gone = Some(now);
-        domain.note(actor, [Subject::Archive(id)], format!("claim {name} of archive {id} is gone"), Some(evidence));
+        let name = archive.claim.as_ref().map_or("", |claim| &claim.name);
+        let what = format!("claim {name} of archive {id} is gone");
+        domain.note(actor, [Subject::Archive(id)], what, Some(evidence));
         Ok(Outcome::Changed)
+    }
+}
+
+impl Planned for NoteClaimGone {
+    fn reads(&self, domain: &Domain) -> Vec<Need> {
+        let claim = domain.archives.get(&self.archive).and_then(|archive| archive.claim.as_ref());
+        claim.map(|claim| Need::Claim(claim.name.clone())).into_iter().chain([Need::Anchor]).collect()
+    }
+
+    fn check(&self, domain: &Domain) -> Result<Work, Refusal> {
+        let Self { fence, archive: id, claim, evidence } = self;
+        domain.fenced(fence)?;
+        let archive = domain.idle_archive(fence, *id, claim)?;
+        if archive.removed.is_none() {
+            return Err(Refusal::NotRemoved(*id));
+        }
+        domain.claim_proven_lost(archive, evidence)?;
+        // Each read counts for the delay.
+        Ok(Work::ToDo)
+    }
+
+    fn text(&self, domain: &Domain) -> String {
+        let claim = domain.archives.get(&self.archive).and_then(|archive| archive.claim.as_ref());
+        format!("note that claim {} of archive {} is gone", claim.map_or("", |claim| &claim.name), self.archive)
+    }
+
+    fn bind(&mut self, fence: Fence, evidence: Evidence) {
+        (self.fence, self.evidence) = (fence, evidence);
     }
 }

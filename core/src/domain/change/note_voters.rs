@@ -1,3 +1,5 @@
+//! Who votes, for the audit trail.
+
 use super::Change;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits, few};

@@ -1,3 +1,5 @@
+//! An operator has the resync remove nothing for a while.
+
 use super::Change;
 use super::guard::only_a_person;
 use crate::domain::audit::Subject;

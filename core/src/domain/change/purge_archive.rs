@@ -1,7 +1,9 @@
-use super::Change;
+//! A removed archive whose claim is gone is forgotten for ever.
+
+use super::{Change, Planned, Work};
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::{Actor, Fence};
-use crate::domain::evidence::Evidence;
+use crate::domain::evidence::{Evidence, Need};
 use crate::domain::ids::{ArchiveId, Uid};
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::{Applied, Domain};
@@ -28,23 +30,44 @@ impl Change for PurgeArchive {
     }
 
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
-        let Self { fence, archive: id, claim, evidence } = self;
-        domain.fenced(&fence)?;
-        if id <= domain.last_archive && !domain.archives.contains_key(&id) {
+        if self.check(domain)? == Work::Done {
             return Ok(Outcome::Unchanged);
         }
-        let archive = domain.idle_archive(&fence, id, &claim)?;
-        if archive.removed.is_none() {
-            return Err(Refusal::NotRemoved(id));
-        }
-        let known = archive.claim.clone().expect("idle_archive compares the claim");
-        let lost = domain.lost_its_claim(archive, &evidence);
-        domain.anchored(&evidence)?;
-        if !lost {
-            return Err(Refusal::Unproven(format!("claim {} of archive {id} is gone", known.name)));
-        }
-        let what = format!("archive {id} purged: its claim {} ({}) was deleted", known.name, known.uid);
+        let Self { fence: _, archive: id, claim: _, evidence } = self;
+        let claim = domain.archives.get(&id).and_then(|archive| archive.claim.as_ref());
+        let Some(claim) = claim else { return Err(Refusal::UnknownArchive(id)) };
+        let what = format!("archive {id} purged: its claim {} ({}) was deleted", claim.name, claim.uid);
         domain.forget(actor, id, what, evidence);
         Ok(Outcome::Changed)
+    }
+}
+
+impl Planned for PurgeArchive {
+    fn reads(&self, domain: &Domain) -> Vec<Need> {
+        let claim = domain.archives.get(&self.archive).and_then(|archive| archive.claim.as_ref());
+        claim.map(|claim| Need::Claim(claim.name.clone())).into_iter().chain([Need::Anchor]).collect()
+    }
+
+    fn check(&self, domain: &Domain) -> Result<Work, Refusal> {
+        let Self { fence, archive: id, claim, evidence } = self;
+        domain.fenced(fence)?;
+        if *id <= domain.last_archive && !domain.archives.contains_key(id) {
+            return Ok(Work::Done);
+        }
+        let archive = domain.idle_archive(fence, *id, claim)?;
+        if archive.removed.is_none() {
+            return Err(Refusal::NotRemoved(*id));
+        }
+        domain.claim_proven_lost(archive, evidence)?;
+        Ok(Work::ToDo)
+    }
+
+    fn text(&self, domain: &Domain) -> String {
+        let claim = domain.archives.get(&self.archive).and_then(|archive| archive.claim.as_ref());
+        format!("purge archive {}: its claim {} was deleted", self.archive, claim.map_or("", |claim| &claim.name))
+    }
+
+    fn bind(&mut self, fence: Fence, evidence: Evidence) {
+        (self.fence, self.evidence) = (fence, evidence);
     }
 }

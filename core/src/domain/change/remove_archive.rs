@@ -1,9 +1,11 @@
-use super::Change;
+//! An archive is removed: kept, but not counted, and resurrected by the next registration.
+
+use super::{Change, Planned, Work};
 use crate::domain::archive::{Removal, RemovalReason};
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::{Actor, Fence};
-use crate::domain::evidence::Evidence;
+use crate::domain::evidence::{Evidence, Need};
 use crate::domain::ids::{ArchiveId, Uid};
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::{Applied, Domain};
@@ -32,42 +34,72 @@ impl Change for RemoveArchive {
     }
 
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
-        let Self { fence, archive: id, claim, reason, evidence } = self;
-        domain.fenced(&fence)?;
-        let archive = domain.idle_archive(&fence, id, &claim)?;
-        if archive.removed.is_some() {
+        if self.check(domain)? == Work::Done {
             return Ok(Outcome::Unchanged);
         }
-        let known = archive.claim.as_ref().expect("idle_archive compares the claim");
+        let Self { fence, archive: id, claim: _, reason, evidence } = self;
+        let at = domain.time;
+        let Some(archive) = domain.archives.get_mut(&id) else { return Err(Refusal::UnknownArchive(id)) };
+        let mut removal = Removal { at, because: reason, claim_gone: None, watched: None };
+        if reason == RemovalReason::ClaimDeleted {
+            removal.watch(fence.epoch, evidence.read_at);
+        }
+        archive.removed = Some(removal);
+        let subjects = [Subject::Archive(id), Subject::Database(archive.database.clone())];
+        domain.note(actor, subjects, format!("archive {id} removed: {reason}"), Some(evidence));
+        Ok(Outcome::Changed)
+    }
+}
+
+impl Planned for RemoveArchive {
+    fn reads(&self, domain: &Domain) -> Vec<Need> {
+        let claim = domain.archives.get(&self.archive).and_then(|archive| archive.claim.as_ref());
+        let proof = claim.and_then(|claim| match self.reason {
+            RemovalReason::ScaledDown => Some(Need::StatefulSet(claim.owner.as_ref()?.stateful_set.clone())),
+            RemovalReason::ClaimDeleted => Some(Need::Claim(claim.name.clone())),
+            RemovalReason::GivenUp => None,
+        });
+        proof.into_iter().chain([Need::Anchor]).collect()
+    }
+
+    fn check(&self, domain: &Domain) -> Result<Work, Refusal> {
+        let Self { fence, archive: id, claim, reason, evidence } = self;
+        domain.fenced(fence)?;
+        let archive = domain.idle_archive(fence, *id, claim)?;
+        if archive.removed.is_some() {
+            return Ok(Work::Done);
+        }
+        let owner = archive.claim.as_ref().and_then(|claim| claim.owner.as_ref());
         let proven = match reason {
-            RemovalReason::ScaledDown => known.owner.as_ref().is_some_and(|owner| evidence.ordinal_unwanted(owner)),
-            RemovalReason::ClaimDeleted => domain.lost_its_claim(archive, &evidence),
+            RemovalReason::ScaledDown => owner.is_some_and(|owner| evidence.ordinal_unwanted(owner)),
+            RemovalReason::ClaimDeleted => domain.lost_its_claim(archive, evidence),
             RemovalReason::GivenUp => false,
         };
-        domain.anchored(&evidence)?;
+        domain.anchored(evidence)?;
         if !proven {
             return Err(Refusal::Unproven(format!("{reason}, which would remove archive {id}")));
         }
-        if reason == RemovalReason::ScaledDown {
-            let mut others = domain.active_archives(&archive.database).filter(|other| other.id != id).peekable();
+        if *reason == RemovalReason::ScaledDown {
+            let mut others = domain.active_archives(&archive.database).filter(|other| other.id != *id).peekable();
             if others.peek().is_none() {
-                return Err(Refusal::LastArchive(id));
+                return Err(Refusal::LastArchive(*id));
             }
             if !others.any(|other| domain.holds_all_of(other, archive)) {
-                return Err(Refusal::MayBeNewest(id));
+                return Err(Refusal::MayBeNewest(*id));
             }
         }
-        let database = archive.database.clone();
-        let at = domain.time;
-        if let Some(archive) = domain.archives.get_mut(&id) {
-            let mut removal = Removal { at, because: reason, claim_gone: None, watched: None };
-            if reason == RemovalReason::ClaimDeleted {
-                removal.watch(fence.epoch, evidence.read_at);
-            }
-            archive.removed = Some(removal);
-        }
-        let subjects = [Subject::Archive(id), Subject::Database(database)];
-        domain.note(actor, subjects, format!("archive {id} removed: {reason}"), Some(evidence));
-        Ok(Outcome::Changed)
+        Ok(Work::ToDo)
+    }
+
+    fn text(&self, domain: &Domain) -> String {
+        let Self { archive, reason, .. } = self;
+        let claim = domain.archives.get(archive).and_then(|archive| archive.claim.as_ref());
+        let owner = claim.and_then(|claim| claim.owner.as_ref()).filter(|_| *reason == RemovalReason::ScaledDown);
+        let owner = owner.map_or(String::new(), |owner| format!(" of {owner}"));
+        format!("remove archive {archive}{owner} on claim {}: {reason}", claim.map_or("", |claim| &claim.name))
+    }
+
+    fn bind(&mut self, fence: Fence, evidence: Evidence) {
+        (self.fence, self.evidence) = (fence, evidence);
     }
 }

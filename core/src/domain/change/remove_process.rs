@@ -1,7 +1,9 @@
-use super::Change;
+//! A process whose pod or container is proven to be gone becomes a tombstone.
+
+use super::{Change, Planned, Work};
 use crate::domain::bounds::{Bounds, Fits, cut};
 use crate::domain::command::{Actor, Fence};
-use crate::domain::evidence::Evidence;
+use crate::domain::evidence::{Evidence, Need};
 use crate::domain::ids::{SessionNumber, StartId};
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::process::{ExitReason, SessionState};
@@ -34,32 +36,48 @@ impl Change for RemoveProcess {
     }
 
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
-        let Self { fence, process: id, session, reason, evidence } = self;
-        domain.fenced(&fence)?;
-        if domain.tombstones.contains_key(&id) {
+        if self.check(domain)? == Work::Done {
             return Ok(Outcome::Unchanged);
         }
-        let process = domain.in_session(id, session)?.clone();
+        let Self { fence: _, process: id, session: _, reason, evidence } = self;
+        let process = domain.processes.get(&id).ok_or(Refusal::UnknownProcess(id))?;
+        let container = process.container_id.as_ref().filter(|_| reason == ExitReason::ContainerEnded);
+        let ended = container.and_then(|container| evidence.container_ended(&process.identity.pod_uid, container));
+        domain.bury(actor, id, reason, ended.flatten(), Some(evidence));
+        Ok(Outcome::Changed)
+    }
+}
+
+impl Planned for RemoveProcess {
+    fn reads(&self, domain: &Domain) -> Vec<Need> {
+        let process = domain.processes.get(&self.process);
+        process.map(|process| Need::Pod(process.identity.pod.clone())).into_iter().chain([Need::Anchor]).collect()
+    }
+
+    fn check(&self, domain: &Domain) -> Result<Work, Refusal> {
+        let Self { fence, process: id, session, reason, evidence } = self;
+        domain.fenced(fence)?;
+        if domain.tombstones.contains_key(id) {
+            return Ok(Work::Done);
+        }
+        let process = domain.of_session(*id, *session)?;
         if process.cluster != fence.cluster {
-            return Err(Refusal::AnotherCluster(process.cluster));
+            return Err(Refusal::AnotherCluster(process.cluster.clone()));
         }
         if process.session.state == SessionState::Live {
-            return Err(Refusal::SessionLive(id));
+            return Err(Refusal::SessionLive(*id));
         }
-        domain.anchored(&evidence)?;
+        domain.anchored(evidence)?;
         let (pod, identity) = (&process.identity.pod_uid, &process.identity);
-        let mut exit_code = None;
         // It was taken for the container before it, whose start was close to its own.
         let mistaken = process
             .container_id
             .as_ref()
             .is_some_and(|known| evidence.is_in_another(pod, &identity.container, known, identity.started));
-        let proven = match (&reason, &process.container_id) {
+        let proven = match (reason, &process.container_id) {
             (ExitReason::PodGone, _) => evidence.pod_is_gone(&identity.pod, pod),
             (ExitReason::ContainerEnded, Some(container)) => {
-                let ended = evidence.container_ended(pod, container);
-                exit_code = ended.flatten();
-                ended.is_some() && !mistaken
+                evidence.container_ended(pod, container).is_some() && !mistaken
             }
             (ExitReason::ContainerReplaced, Some(container)) => {
                 evidence.container_replaced(pod, &identity.container, container) && !mistaken
@@ -77,7 +95,16 @@ impl Change for RemoveProcess {
         if !proven {
             return Err(Refusal::Unproven(format!("process {id} is gone")));
         }
-        domain.bury(actor, id, reason, exit_code, Some(evidence));
-        Ok(Outcome::Changed)
+        Ok(Work::ToDo)
+    }
+
+    fn text(&self, domain: &Domain) -> String {
+        let Self { process: id, reason, .. } = self;
+        let pod = domain.processes.get(id).map_or("", |process| &process.identity.pod);
+        format!("remove process {id} of pod {pod}: {reason}")
+    }
+
+    fn bind(&mut self, fence: Fence, evidence: Evidence) {
+        (self.fence, self.evidence) = (fence, evidence);
     }
 }

@@ -1,9 +1,11 @@
-use super::Change;
+//! An admin server that is not wanted, and whose volume was deleted, is removed for good.
+
+use super::{Change, Planned, Work};
 use crate::domain::archive::Ordinal;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::{Actor, Fence};
-use crate::domain::evidence::Evidence;
+use crate::domain::evidence::{Evidence, Need};
 use crate::domain::ids::{RaftId, ServerId};
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::process::{Process, SessionState};
@@ -34,31 +36,59 @@ impl Change for RemoveServer {
     }
 
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
+        if self.check(domain)? == Work::Done {
+            return Ok(Outcome::Unchanged);
+        }
+        let Self { fence: _, server: id, raft_id: _, owner: _, evidence } = self;
+        domain.servers.remove(&id);
+        let what = format!("server {id} removed: it is not wanted, and its claim {} was deleted", raft_log_claim(&id));
+        domain.note(actor, [Subject::Server(id)], what, Some(evidence));
+        Ok(Outcome::Changed)
+    }
+}
+
+impl Planned for RemoveServer {
+    fn reads(&self, _: &Domain) -> Vec<Need> {
+        vec![
+            Need::StatefulSet(self.owner.stateful_set.clone()),
+            Need::Pod(self.server.to_string()),
+            Need::Claim(raft_log_claim(&self.server)),
+            Need::Anchor,
+        ]
+    }
+
+    fn check(&self, domain: &Domain) -> Result<Work, Refusal> {
         let Self { fence, server: id, raft_id, owner, evidence } = self;
-        domain.fenced(&fence)?;
-        let server = domain.servers.get(&id).ok_or_else(|| Refusal::UnknownServer(id.clone()))?;
+        domain.fenced(fence)?;
+        let server = domain.servers.get(id).ok_or_else(|| Refusal::UnknownServer(id.clone()))?;
         if server.cluster != fence.cluster {
             return Err(Refusal::AnotherCluster(server.cluster.clone()));
         }
-        if server.raft_id != raft_id {
+        if server.raft_id != *raft_id {
             return Err(Refusal::AnotherLog { server: id.clone(), raft_id: server.raft_id });
         }
-        let speaks = |process: &&Process| process.session.server == id && process.session.state == SessionState::Live;
+        let speaks = |process: &&Process| process.session.server == *id && process.session.state == SessionState::Live;
         if let Some(process) = domain.processes.values().find(speaks) {
             return Err(Refusal::ServerInUse { server: id.clone(), process: process.id });
         }
-        domain.anchored(&evidence)?;
-        let claim = raft_log_claim(&id);
+        domain.anchored(evidence)?;
+        let claim = raft_log_claim(id);
         let is_its_place = format!("{}-{}", owner.stateful_set, owner.ordinal) == id.as_str();
-        let gone = evidence.ordinal_unwanted(&owner) && evidence.no_pod(id.as_str()) && evidence.claim_is_gone(&claim);
+        let gone = evidence.ordinal_unwanted(owner) && evidence.no_pod(id.as_str()) && evidence.claim_is_gone(&claim);
         if !is_its_place || !gone {
             return Err(Refusal::Unproven(format!(
                 "server {id} is not wanted, and its pod and claim {claim} are gone"
             )));
         }
-        domain.servers.remove(&id);
-        let what = format!("server {id} removed: it is not wanted, and its claim {claim} was deleted");
-        domain.note(actor, [Subject::Server(id)], what, Some(evidence));
-        Ok(Outcome::Changed)
+        Ok(Work::ToDo)
+    }
+
+    fn text(&self, _: &Domain) -> String {
+        let Self { server, .. } = self;
+        format!("remove server {server}: it is not wanted, and its claim {} was deleted", raft_log_claim(server))
+    }
+
+    fn bind(&mut self, fence: Fence, evidence: Evidence) {
+        (self.fence, self.evidence) = (fence, evidence);
     }
 }

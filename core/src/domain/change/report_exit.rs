@@ -1,3 +1,5 @@
+//! A wrapper reports the end of its engine.
+
 use super::Change;
 use crate::domain::bounds::{Bounds, Fits, cut};
 use crate::domain::command::Actor;

@@ -1,3 +1,5 @@
+//! A storage manager says how new its data is.
+
 use super::Change;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};

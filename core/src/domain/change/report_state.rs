@@ -1,3 +1,5 @@
+//! An engine says what it does.
+
 use super::Change;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};

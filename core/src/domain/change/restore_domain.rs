@@ -1,3 +1,5 @@
+//! A domain in which nothing has happened yet takes over the databases, archives and values of another one.
+
 use super::Change;
 use super::guard::only_a_person;
 use crate::domain::audit::Subject;

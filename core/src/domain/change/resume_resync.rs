@@ -1,3 +1,5 @@
+//! An operator ends a pause.
+
 use super::Change;
 use super::guard::only_a_person;
 use crate::domain::audit::Subject;

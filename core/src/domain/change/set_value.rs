@@ -1,3 +1,5 @@
+//! A client sets or deletes a value, if it is what the client expects.
+
 use super::Change;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits, fits};

@@ -1,3 +1,5 @@
+//! Somebody asks a process to end.
+
 use super::Change;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};

@@ -180,7 +180,7 @@ impl Step {
     /// Whether it takes something out of the domain that people would miss.
     pub fn takes_away(&self) -> bool {
         match self {
-            Self::Proposed(finding) => finding.proposal.takes_away(),
+            Self::Proposed(finding) => finding.removes(),
             Self::Starts { gets: Gets::New { purged }, .. } => !purged.is_empty(),
             Self::Exits { .. } | Self::Refused { .. } | Self::Starts { .. } => false,
         }
@@ -201,8 +201,8 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exits { pod, .. } => write!(f, "exits with its pod {pod}"),
-            Self::Proposed(finding) => finding.proposal.fmt(f),
-            Self::Refused { finding, refusal } => write!(f, "{}: refused: {refusal}", finding.proposal),
+            Self::Proposed(finding) => f.write_str(&finding.text),
+            Self::Refused { finding, refusal } => write!(f, "{}: refused: {refusal}", finding.text),
             Self::Starts { gets, .. } => gets.fmt(f),
         }
     }

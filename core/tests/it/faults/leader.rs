@@ -236,7 +236,7 @@ impl Run {
         let leader = &mut self.leaders[leader];
         let fence = Fence { cluster: "c1".into(), epoch: leader.epoch };
         for finding in &plan.findings {
-            if let Ok(command) = confirm(finding, &readings, &fence, leader.domain.anchor.as_ref()) {
+            if let Ok(command) = confirm(finding, &readings, &fence, &leader.domain) {
                 leader.outbox.push_back(Sent { command, truth: truth.clone() });
             }
         }

@@ -1,0 +1,118 @@
+//! What a registration does to archives: it makes one, or brings one back, and others give way to it.
+
+use super::Found;
+use crate::domain::archive::{Archive, Claim};
+use crate::domain::command::Actor;
+use crate::domain::ids::ArchiveId;
+use crate::domain::process::Registration;
+use crate::domain::{CLAIMS_PREFIX, Domain, Subject};
+
+impl Domain {
+    pub(super) fn settle_archive(&mut self, actor: &Actor, found: Found, asked: &Registration) -> ArchiveId {
+        let id = match found {
+            Found::Known(id) => {
+                self.resurrect(actor, id, asked);
+                id
+            }
+            Found::New { superseded } => self.create_archive(actor, &superseded, asked),
+        };
+        if let Some(claim) = &asked.claim {
+            self.values.insert(format!("{CLAIMS_PREFIX}{}", claim.name), id.to_string());
+        }
+        id
+    }
+
+    /// The volume says which archive it holds, so no other is on its claim. One that never ran holds nothing and goes; one
+    /// that ran is kept without a claim, and so is never judged: a person has to look where its data is.
+    fn displace(&mut self, actor: &Actor, id: ArchiveId, claim: Option<&Claim>) {
+        for other in self.others_on(id, claim) {
+            let Some(archive) = self.archives.get_mut(&other) else { continue };
+            let fate = if archive.ever_ran { "unbound" } else { "removed and purged, having never run" };
+            if archive.ever_ran {
+                archive.claim = None;
+            } else {
+                self.archives.remove(&other);
+            }
+            let what = format!("archive {other} {fate}: the volume of its claim holds archive {id}");
+            self.note(actor, [Subject::Archive(other), Subject::Archive(id)], what, None);
+        }
+    }
+
+    fn resurrect(&mut self, actor: &Actor, id: ArchiveId, asked: &Registration) {
+        let claim = asked.claim.as_ref();
+        self.displace(actor, id, claim);
+        let Some(archive) = self.archives.get(&id) else { return };
+        if let (None, Some(claim)) = (&archive.claim, claim)
+            && !self.came_along(id)
+        {
+            // Its volume was empty when it was made, only that its claim could not be read then.
+            self.supersede(actor, &self.replaced_by(&archive.cluster, claim), id);
+        }
+        let Some(archive) = self.archives.get_mut(&id) else { return };
+        // The wrapper that registers holds the lock of the archive's directory, so no other engine writes to it.
+        archive.written_to.get_or_insert(self.index);
+        let mut what = Vec::new();
+        if archive.removed.take().is_some() {
+            what.push("resurrected".to_owned());
+        }
+        if let Some(claim) = claim
+            && archive.claim.as_ref() != Some(claim)
+        {
+            if archive.claim.as_ref().is_none_or(|known| known.uid != claim.uid) {
+                // It may have been restored from a backup: what was proven of the volume before says nothing of this one.
+                archive.holds_to = 0;
+                archive.bound = self.index;
+                what.push(format!("bound to claim {} ({})", claim.name, claim.uid));
+            }
+            if archive.claim.as_ref().is_none_or(|known| known.uid != claim.uid) {
+                // Until now it was somewhere else, or nobody knew where. No claim is in two clusters.
+                (archive.cluster, archive.path) = (asked.cluster.clone(), asked.path.clone());
+            }
+            let left = archive.claim.replace(claim.clone()).filter(|left| left.name != claim.name);
+            let key = left.map(|left| format!("{CLAIMS_PREFIX}{}", left.name));
+            if let Some(key) = key.filter(|key| self.values.get(key) == Some(&id.to_string())) {
+                self.values.remove(&key);
+            }
+        }
+        if !what.is_empty() {
+            self.note(actor, [Subject::Archive(id)], format!("archive {id} {}", what.join(", ")), None);
+        }
+    }
+
+    fn supersede(&mut self, actor: &Actor, superseded: &[ArchiveId], id: ArchiveId) {
+        for old in superseded {
+            let before = self.archives.remove(old);
+            let fate = if before.is_some_and(|old| old.removed.is_some()) { "purged" } else { "removed and purged" };
+            let what = format!("archive {old} {fate}: its claim was replaced by an empty one, now archive {id}");
+            self.note(actor, [Subject::Archive(*old), Subject::Archive(id)], what, None);
+        }
+    }
+
+    fn create_archive(&mut self, actor: &Actor, superseded: &[ArchiveId], asked: &Registration) -> ArchiveId {
+        let id = self.last_archive.next();
+        self.last_archive = id;
+        self.supersede(actor, superseded, id);
+        let claim =
+            asked.claim.as_ref().map_or("no known claim".to_owned(), |c| format!("claim {} ({})", c.name, c.uid));
+        self.archives.insert(
+            id,
+            Archive {
+                id,
+                database: asked.database.clone(),
+                cluster: asked.cluster.clone(),
+                claim: asked.claim.clone(),
+                bound: self.index,
+                path: asked.path.clone(),
+                // The volume was an archive before, whose record is purged: its data is back.
+                ever_ran: asked.marker.is_some(),
+                holds_to: 0,
+                written_to: None,
+                removed: None,
+                created: self.time,
+            },
+        );
+        let what = format!("archive {id} created for database {} on {claim}", asked.database);
+        self.note(actor, [Subject::Archive(id), Subject::Database(asked.database.clone())], what, None);
+        id
+    }
+}
