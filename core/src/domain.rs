@@ -10,6 +10,7 @@ pub mod bounds;
 pub mod change;
 pub mod command;
 pub mod database;
+pub mod event;
 pub mod evidence;
 pub mod gate;
 pub mod ids;
@@ -30,6 +31,7 @@ use bounds::Bounds;
 use change::Command;
 use command::{Actor, Entry, Outcome, Refusal, Request};
 use database::{Database, DatabaseState, Incarnation};
+use event::{DatabaseEvent, Event, ProcessEvent};
 use evidence::Evidence;
 use ids::{
     ArchiveId, ClusterName, DatabaseName, DomainId, MembershipEpoch, Millis, ResyncEpoch, ServerId, SessionNumber,
@@ -173,8 +175,8 @@ impl Domain {
         });
         let mut subjects = vec![Subject::Process(id)];
         subjects.extend(process.archive.map(Subject::Archive));
-        let code = exit_code.map_or(String::new(), |code| format!(" ({code})"));
-        self.note(actor, subjects, format!("process {id} exited: {reason}{code}"), evidence);
+        let exited = ProcessEvent::Exited { process: id, reason: reason.clone(), exit_code };
+        self.note(actor, subjects, exited, evidence);
         self.tombstones.insert(id, Tombstone { process, incarnation, at: self.time, reason, exit_code });
         self.drop_old_tombstones(id);
         self.note_stopping(&database, false);
@@ -209,18 +211,18 @@ impl Domain {
         if runs {
             database.incarnation = Incarnation { major: database.incarnation.major + 1, minor: 0 };
         }
-        self.note(actor, [Subject::Database(name.clone())], format!("{state}"), None);
+        self.note(actor, [Subject::Database(name.clone())], DatabaseEvent::Changed { state }, None);
     }
 
     fn note(
         &mut self,
         actor: &Actor,
         subjects: impl IntoIterator<Item = Subject>,
-        what: String,
+        event: impl Into<Event>,
         evidence: Option<Evidence>,
     ) {
         let (index, at, subjects) = (self.index, self.time, subjects.into_iter().collect());
-        let record = Record { index, at, actor: actor.clone(), subjects, what, evidence };
+        let record = Record::new(index, at, actor.clone(), subjects, event.into(), evidence);
         self.audit.push(record, &self.bounds);
     }
 

@@ -58,7 +58,7 @@ impl Change {
             index: record.index,
             at: record.at,
             actor: record.actor.to_string(),
-            what: record.what.clone(),
+            what: record.text(),
             evidence: evidence.iter().flat_map(|e| &e.facts).map(ToString::to_string).collect(),
             read_at: evidence.map(|evidence| evidence.read_at),
         }

@@ -2,6 +2,7 @@
 
 mod admission;
 mod cluster;
+mod events;
 mod founding;
 mod full;
 mod golden;

@@ -2,6 +2,7 @@
 
 use super::bounds::{self, Bounds};
 use super::command::Actor;
+use super::event::Event;
 use super::evidence::Evidence;
 use super::ids::{ArchiveId, ClusterName, DatabaseName, Millis, ServerId, StartId};
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,7 @@ use std::str::FromStr;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "KeptRecord")]
 pub struct Record {
     /// The log entry that made it.
     pub index: u64,
@@ -21,9 +23,43 @@ pub struct Record {
     /// What it touched.
     pub subjects: Vec<Subject>,
     /// What changed, and why.
-    pub what: String,
+    pub event: Event,
     /// What it rests on.
     pub evidence: Option<Evidence>,
+    /// How many facts and subjects more there were than a record keeps.
+    pub omitted: Omitted,
+}
+
+/// What a record does not keep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Omitted {
+    /// So many facts more were read.
+    pub facts: u64,
+    /// So many subjects more it concerns.
+    pub subjects: u64,
+}
+
+/// A record, as this version or an earlier one keeps it.
+#[derive(Deserialize)]
+struct KeptRecord {
+    index: u64,
+    at: Millis,
+    actor: Actor,
+    subjects: Vec<Subject>,
+    event: Option<Event>,
+    /// What a version before the events has: a sentence.
+    what: Option<String>,
+    evidence: Option<Evidence>,
+    #[serde(default)]
+    omitted: Omitted,
+}
+
+impl From<KeptRecord> for Record {
+    fn from(kept: KeptRecord) -> Self {
+        let KeptRecord { index, at, actor, subjects, event, what, evidence, omitted } = kept;
+        let event = event.unwrap_or_else(|| Event::Said(what.unwrap_or_default()));
+        Self { index, at, actor, subjects, event, evidence, omitted }
+    }
 }
 
 /// Something whose history can be asked for.
@@ -112,24 +148,44 @@ impl From<Kept> for Audit {
 }
 
 impl Record {
+    /// A record that omits nothing yet.
+    pub(super) fn new(
+        index: u64,
+        at: Millis,
+        actor: Actor,
+        subjects: Vec<Subject>,
+        event: Event,
+        evidence: Option<Evidence>,
+    ) -> Self {
+        Self { index, at, actor, subjects, event, evidence, omitted: Omitted::default() }
+    }
+
+    /// What changed, and why, in words.
+    pub fn text(&self) -> String {
+        let mut text = self.event.to_string();
+        for (count, what) in [(self.omitted.facts, "facts were read"), (self.omitted.subjects, "subjects it concerns")]
+        {
+            if count > 0 {
+                text.push_str(&format!(" ({count} more {what})"));
+            }
+        }
+        text
+    }
+
     /// What it takes, in bytes, about.
     fn bytes(&self) -> usize {
         let subjects = self.subjects.iter().map(|subject| 32 + subject.to_string().len()).sum::<usize>();
         let evidence = self.evidence.as_ref().map_or(0, bounds::evidence_bytes);
-        128 + self.actor.name.len() + self.what.len() + subjects + evidence
+        128 + self.actor.name.len() + self.event.bytes() + subjects + evidence
     }
 
-    /// Cuts what it says to what is kept of it, and says so.
+    /// Drops what is beyond what a record keeps, and counts it.
     fn cut(&mut self, bounds: &Bounds) {
-        bounds::cut(&mut self.what, bounds.what);
         let read = self.evidence.as_mut().map(|evidence| &mut evidence.facts);
-        let more = read.map_or(0, |facts| facts.drain(bounds.facts.min(facts.len())..).count());
-        let others = self.subjects.drain(bounds.facts.min(self.subjects.len())..).count();
-        for (count, what) in [(more, "facts were read"), (others, "subjects it concerns")] {
-            if count > 0 {
-                self.what.push_str(&format!(" ({count} more {what})"));
-            }
-        }
+        let facts = read.map_or(0, |facts| facts.drain(bounds.facts.min(facts.len())..).count());
+        let subjects = self.subjects.drain(bounds.facts.min(self.subjects.len())..).count();
+        self.omitted.facts += facts as u64;
+        self.omitted.subjects += subjects as u64;
     }
 
     /// The process that it is about before all.

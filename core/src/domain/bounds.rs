@@ -56,8 +56,6 @@ pub struct Bounds {
     pub records_bytes: usize,
     /// How many of them begin with one process: an engine that flips its states does not wipe out the rest.
     pub records_of_process: usize,
-    /// What a record says.
-    pub what: usize,
     /// The facts, and the subjects, that a record keeps.
     pub facts: usize,
     /// Everything together; beyond it nothing new goes in.
@@ -85,7 +83,6 @@ impl Bounds {
         records: 4096,
         records_bytes: 8 << 20,
         records_of_process: 64,
-        what: 4096,
         facts: 64,
         // An agent has 512 MiB: this, a snapshot of it that is being made, and one that is sent.
         bytes: 96 << 20,
@@ -376,6 +373,7 @@ mod tests {
     use crate::domain::audit::{Audit, Record, Subject};
     use crate::domain::change;
     use crate::domain::command::Role;
+    use crate::domain::event::Event;
     use crate::domain::ids::{ArchiveId, Millis, StartId, Uid};
     use crate::domain::process::EngineKind;
 
@@ -481,19 +479,21 @@ mod tests {
 
     #[test]
     fn the_trail_has_a_bound_in_bytes_and_a_record_keeps_so_many_facts() {
-        let bounds = Bounds { records_bytes: 4000, facts: 2, what: 100, ..Bounds::default() };
+        let bounds = Bounds { records_bytes: 4000, facts: 2, ..Bounds::default() };
         let mut audit = Audit::default();
         for index in 0..100 {
             let name = long(50);
             let evidence = Evidence { read_at: Millis(0), facts: vec![Fact::ClaimAbsent { name }; 5] };
             let (actor, subjects) = (Actor { role: Role::Agent, name: "a".to_owned() }, vec![Subject::Domain; 3]);
-            let record = Record { index, at: Millis(0), actor, subjects, what: long(300), evidence: Some(evidence) };
+            let event = Event::Said(long(300));
+            let record = Record::new(index, Millis(0), actor, subjects, event, Some(evidence));
             audit.push(record, &bounds);
             assert!(audit.bytes() <= bounds.records_bytes, "{}", audit.bytes());
         }
         let last = audit.records().last().unwrap();
         assert_eq!((last.index, last.subjects.len()), (99, 2));
-        assert!(last.what.ends_with("x… (3 more facts were read) (1 more subjects it concerns)"), "{}", last.what);
+        let text = last.text();
+        assert!(text.ends_with("x (3 more facts were read) (1 more subjects it concerns)"), "{text}");
         assert_eq!(audit.records().count() as u64 + audit.dropped, 100);
     }
 

@@ -776,7 +776,7 @@ impl World {
         let records = self.domain.audit.of(&subject).map(|record| {
             let evidence = record.evidence.as_ref().filter(|evidence| !evidence.facts.is_empty());
             let evidence = evidence.map_or(String::new(), |evidence| format!(" [{evidence}]"));
-            format!("{} {}: {}{evidence}\n", record.index, record.actor, record.what)
+            format!("{} {}: {}{evidence}\n", record.index, record.actor, record.text())
         });
         records.collect()
     }

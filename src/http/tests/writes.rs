@@ -46,7 +46,7 @@ impl Domain {
         let subject: Subject = subject.parse().unwrap();
         let domain = self.source.domain.lock().unwrap();
         let record = domain.audit.of(&subject).last().unwrap();
-        format!("{}: {}", record.actor, record.what)
+        format!("{}: {}", record.actor, record.text())
     }
 
     fn value(&self, key: &str) -> Option<String> {

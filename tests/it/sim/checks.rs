@@ -109,7 +109,8 @@ impl Checks {
             for (cluster, now) in &after.resync {
                 let leader = if record.index >= now.epoch.0 { Some(now) } else { before.resync.get(cluster) };
                 if leader.is_none_or(|leader| leader.holder.as_str() != record.actor.name) {
-                    let words = format!("entry {}: {} did not lead: {}", record.index, record.actor.name, record.what);
+                    let words =
+                        format!("entry {}: {} did not lead: {}", record.index, record.actor.name, record.text());
                     self.trace.wrong(&words);
                 }
             }

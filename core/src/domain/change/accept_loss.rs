@@ -5,6 +5,7 @@ use super::guard::only_a_person;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits, cut};
 use crate::domain::command::Actor;
+use crate::domain::event::DomainEvent;
 use crate::domain::ids::{MembershipEpoch, Millis, ServerId};
 use crate::domain::outcome::Outcome;
 use crate::domain::{Applied, Domain};
@@ -39,8 +40,8 @@ impl Change for AcceptLoss {
             return Ok(Outcome::Unchanged);
         }
         domain.lossy_epoch = epoch;
-        let what = format!("epoch {epoch} begins with the log of {founder}; given up at {at}: {lost}");
-        domain.note(actor, [Subject::Domain, Subject::Server(founder)], what, None);
+        let accepted = DomainEvent::LossAccepted { epoch, founder: founder.clone(), at, lost };
+        domain.note(actor, [Subject::Domain, Subject::Server(founder)], accepted, None);
         Ok(Outcome::Changed)
     }
 }

@@ -4,6 +4,7 @@ use super::Change;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::Actor;
+use crate::domain::event::ServerEvent;
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::server::Server;
 use crate::domain::version::Version;
@@ -36,15 +37,15 @@ impl Change for AdmitServer {
             domain.may_add("servers", domain.servers.len(), domain.bounds.servers)?;
         }
         server.joined = known.map_or(domain.time, |known| known.joined);
-        let what = match known {
+        let event = match known {
             Some(known) if *known == server => return Ok(Outcome::Unchanged),
             Some(known) if known.raft_id != server.raft_id => {
-                format!("came back with another log ({} instead of {})", server.raft_id, known.raft_id)
+                ServerEvent::LogReplaced { log: server.raft_id, before: known.raft_id }
             }
-            Some(_) => format!("described itself anew ({}, {})", server.address, server.version),
-            None => format!("joined with log {}", server.raft_id),
+            Some(_) => ServerEvent::Described { address: server.address.clone(), version: server.version.clone() },
+            None => ServerEvent::Joined { log: server.raft_id },
         };
-        domain.note(actor, [Subject::Server(server.id.clone())], what, None);
+        domain.note(actor, [Subject::Server(server.id.clone())], event, None);
         domain.servers.insert(server.id.clone(), server);
         Ok(Outcome::Changed)
     }

@@ -5,6 +5,7 @@ use super::guard::only_a_person;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits, fits};
 use crate::domain::command::Actor;
+use crate::domain::event::DomainEvent;
 use crate::domain::evidence::Evidence;
 use crate::domain::ids::Uid;
 use crate::domain::outcome::{Outcome, Refusal};
@@ -45,8 +46,8 @@ impl Change for AdoptAnchor {
         if !evidence.anchored_by(&anchor) {
             return Err(Refusal::Unproven(format!("the anchor lease has uid {anchor}")));
         }
-        let what = format!("adopted by the Kubernetes whose anchor has uid {anchor} instead of {known}: {why}");
-        domain.note(actor, [Subject::Domain], what, Some(evidence));
+        let adopted = DomainEvent::AnchorAdopted { anchor: anchor.clone(), before: known, why };
+        domain.note(actor, [Subject::Domain], adopted, Some(evidence));
         domain.anchor = Some(anchor);
         Ok(Outcome::Changed)
     }

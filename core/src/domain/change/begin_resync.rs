@@ -4,6 +4,7 @@ use super::Change;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::Actor;
+use crate::domain::event::DomainEvent;
 use crate::domain::evidence::Evidence;
 use crate::domain::ids::{ClusterName, ResyncEpoch, ServerId, Uid};
 use crate::domain::outcome::{Outcome, Refusal};
@@ -53,12 +54,9 @@ impl Change for BeginResync {
             domain.may_add("clusters", domain.resync.len(), domain.bounds.clusters)?;
         }
         let epoch = ResyncEpoch(domain.index);
-        domain.note(
-            actor,
-            [Subject::Resync(cluster.clone()), Subject::Server(holder.clone())],
-            format!("{holder} leads the resync of cluster {cluster} from epoch {epoch} on"),
-            Some(evidence),
-        );
+        let subjects = [Subject::Resync(cluster.clone()), Subject::Server(holder.clone())];
+        let begun = DomainEvent::ResyncBegun { holder: holder.clone(), cluster: cluster.clone(), epoch };
+        domain.note(actor, subjects, begun, Some(evidence));
         domain.resync.insert(cluster, ResyncLeader { lease, transitions, holder, epoch });
         Ok(Outcome::ResyncBegun(epoch))
     }

@@ -4,6 +4,7 @@ use super::Change;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::Actor;
+use crate::domain::event::ProcessEvent;
 use crate::domain::ids::{SessionNumber, StartId};
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::process::SessionState;
@@ -42,7 +43,7 @@ impl Change for ConfirmRunning {
         domain.prove(id, entry);
         let archive = domain.processes.get(&id).and_then(|process| process.archive).map(Subject::Archive);
         let subjects = [Subject::Process(id)].into_iter().chain(archive);
-        domain.note(actor, subjects, format!("its engine still ran after entry {entry}"), None);
+        domain.note(actor, subjects, ProcessEvent::RanAfter { entry }, None);
         Ok(Outcome::Changed)
     }
 }

@@ -5,6 +5,7 @@ use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::{Actor, Fence};
 use crate::domain::database::DatabaseState;
+use crate::domain::event::DatabaseEvent;
 use crate::domain::evidence::{Evidence, Need};
 use crate::domain::ids::DatabaseName;
 use crate::domain::outcome::{Outcome, Refusal};
@@ -37,8 +38,8 @@ impl Change for DeleteDatabase {
         if let Some(database) = domain.databases.get_mut(&name) {
             database.state = DatabaseState::Tombstone;
         }
-        let what = format!("database {name} deleted: no archive of it is left, and nothing wants it");
-        domain.note(actor, [Subject::Database(name)], what, Some(evidence));
+        let deleted = DatabaseEvent::Deleted { database: name.clone() };
+        domain.note(actor, [Subject::Database(name)], deleted, Some(evidence));
         Ok(Outcome::Changed)
     }
 }

@@ -4,6 +4,7 @@ use super::Change;
 use super::guard::only_a_person;
 use crate::domain::bounds::{Bounds, Fits, fits};
 use crate::domain::command::Actor;
+use crate::domain::event::ArchiveEvent;
 use crate::domain::evidence::Evidence;
 use crate::domain::ids::ArchiveId;
 use crate::domain::outcome::{Outcome, Refusal};
@@ -45,7 +46,7 @@ impl Change for ForgetArchive {
                 return Err(Refusal::Unproven(format!("claim {} of archive {id} is gone", claim.name)));
             }
         }
-        domain.forget(actor, id, format!("archive {id} purged: {why}"), evidence);
+        domain.forget(actor, id, ArchiveEvent::Forgotten { archive: id, why }, evidence);
         Ok(Outcome::Changed)
     }
 }

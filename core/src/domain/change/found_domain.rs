@@ -4,6 +4,7 @@ use super::Change;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::Actor;
+use crate::domain::event::DomainEvent;
 use crate::domain::ids::{DomainId, Uid};
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::version::Version;
@@ -37,7 +38,8 @@ impl Change for FoundDomain {
             Some(known) => return Err(Refusal::AlreadyFounded(known.clone())),
             None => {}
         }
-        domain.note(actor, [Subject::Domain], format!("domain {name} founded as {id}"), None);
+        let founded = DomainEvent::Founded { name: name.clone(), domain: id.clone() };
+        domain.note(actor, [Subject::Domain], founded, None);
         (domain.id, domain.name, domain.anchor) = (Some(id), name, Some(anchor));
         Ok(Outcome::Changed)
     }

@@ -6,6 +6,7 @@ use crate::domain::archive::{Removal, RemovalReason};
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits, fits};
 use crate::domain::command::Actor;
+use crate::domain::event::ArchiveEvent;
 use crate::domain::ids::ArchiveId;
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::{Applied, Domain};
@@ -46,7 +47,7 @@ impl Change for GiveUpArchive {
             archive.removed = Some(Removal { at: domain.time, because: reason, claim_gone, watched: None });
         }
         let subjects = [Subject::Archive(id), Subject::Database(database)];
-        domain.note(actor, subjects, format!("archive {id} removed: {reason}: {why}"), None);
+        domain.note(actor, subjects, ArchiveEvent::Removed { archive: id, reason, why: Some(why) }, None);
         Ok(Outcome::Changed)
     }
 }

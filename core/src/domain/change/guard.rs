@@ -2,6 +2,7 @@
 
 use crate::domain::archive::{Archive, Claim};
 use crate::domain::command::{Actor, Fence, Role};
+use crate::domain::event::ArchiveEvent;
 use crate::domain::evidence::Evidence;
 use crate::domain::ids::{ArchiveId, ClusterName, ResyncEpoch, Uid};
 use crate::domain::outcome::Refusal;
@@ -23,7 +24,7 @@ impl Domain {
     }
 
     /// Drops all that the domain knows of an archive.
-    pub(super) fn forget(&mut self, actor: &Actor, id: ArchiveId, what: String, evidence: Evidence) {
+    pub(super) fn forget(&mut self, actor: &Actor, id: ArchiveId, event: ArchiveEvent, evidence: Evidence) {
         let Some(archive) = self.archives.remove(&id) else { return };
         if let Some(claim) = &archive.claim {
             let key = format!("{CLAIMS_PREFIX}{}", claim.name);
@@ -31,7 +32,7 @@ impl Domain {
                 self.values.remove(&key);
             }
         }
-        self.note(actor, [Subject::Archive(id), Subject::Database(archive.database)], what, Some(evidence));
+        self.note(actor, [Subject::Archive(id), Subject::Database(archive.database)], event, Some(evidence));
     }
 
     /// Whether the claim of an archive is gone: its name is free, or the claim that has taken it has it still.

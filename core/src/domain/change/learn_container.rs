@@ -4,6 +4,7 @@ use super::{Change, Planned, Work};
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::{Actor, Fence};
+use crate::domain::event::ProcessEvent;
 use crate::domain::evidence::{Evidence, Need};
 use crate::domain::ids::{ContainerId, StartId, Uid};
 use crate::domain::outcome::{Outcome, Refusal};
@@ -36,7 +37,7 @@ impl Change for LearnContainer {
         if let Some(process) = domain.processes.get_mut(&id) {
             process.container_id = Some(container.clone());
         }
-        domain.note(actor, [Subject::Process(id)], format!("runs in container {container}"), None);
+        domain.note(actor, [Subject::Process(id)], ProcessEvent::ContainerLearned { container }, None);
         Ok(Outcome::Changed)
     }
 }

@@ -8,6 +8,7 @@ use crate::domain::archive::Ordinal;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::{Actor, Fence};
+use crate::domain::event::ArchiveEvent;
 use crate::domain::evidence::{Evidence, Fact, Need};
 use crate::domain::ids::{ArchiveId, StartId, Uid};
 use crate::domain::outcome::{Outcome, Refusal};
@@ -44,11 +45,11 @@ impl Change for LearnOwner {
             return Ok(Outcome::Unchanged);
         }
         let Self { fence: _, archive: id, claim: _, process: _, owner, evidence } = self;
-        let what = format!("archive {id} belongs to {owner} of statefulset {} ({}) now", owner.stateful_set, owner.uid);
+        let owned = ArchiveEvent::Owned { archive: id, owner: Some(owner.clone()) };
         if let Some(claim) = domain.archives.get_mut(&id).and_then(|archive| archive.claim.as_mut()) {
             claim.owner = Some(owner);
         }
-        domain.note(actor, [Subject::Archive(id)], what, Some(evidence));
+        domain.note(actor, [Subject::Archive(id)], owned, Some(evidence));
         Ok(Outcome::Changed)
     }
 }

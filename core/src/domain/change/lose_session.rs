@@ -4,6 +4,7 @@ use super::Change;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits, cut};
 use crate::domain::command::Actor;
+use crate::domain::event::ProcessEvent;
 use crate::domain::ids::{SessionNumber, StartId};
 use crate::domain::outcome::Outcome;
 use crate::domain::process::SessionState;
@@ -39,7 +40,7 @@ impl Change for LoseSession {
         process.session.state = SessionState::Lost(now);
         process.interrupted = Some(index);
         let server = process.session.server.clone();
-        domain.note(actor, [Subject::Process(id)], format!("session {session} with {server} lost: {why}"), None);
+        domain.note(actor, [Subject::Process(id)], ProcessEvent::SessionLost { session, server, why }, None);
         Ok(Outcome::Changed)
     }
 }

@@ -4,6 +4,7 @@ use super::{Change, Planned, Work};
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::{Actor, Fence};
+use crate::domain::event::ArchiveEvent;
 use crate::domain::evidence::{Evidence, Need};
 use crate::domain::ids::{ArchiveId, Uid};
 use crate::domain::outcome::{Outcome, Refusal};
@@ -43,9 +44,9 @@ impl Change for NoteClaimGone {
             return Ok(if later { Outcome::Changed } else { Outcome::Unchanged });
         }
         removal.claim_gone = Some(now);
-        let name = archive.claim.as_ref().map_or("", |claim| &claim.name);
-        let what = format!("claim {name} of archive {id} is gone");
-        domain.note(actor, [Subject::Archive(id)], what, Some(evidence));
+        let claim = archive.claim.as_ref().map(|claim| claim.name.clone()).unwrap_or_default();
+        let gone = ArchiveEvent::ClaimGone { archive: id, claim };
+        domain.note(actor, [Subject::Archive(id)], gone, Some(evidence));
         Ok(Outcome::Changed)
     }
 }

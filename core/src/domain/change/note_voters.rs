@@ -4,6 +4,7 @@ use super::Change;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits, few};
 use crate::domain::command::Actor;
+use crate::domain::event::DomainEvent;
 use crate::domain::ids::ServerId;
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::voters::Voters;
@@ -39,31 +40,14 @@ impl Change for NoteVoters {
         }
         let nobody = BTreeSet::new();
         let before = known.map_or(&nobody, |known| &known.servers);
-        let founded = known.filter(|known| known.epoch < voters.epoch);
-        let founded = founded.map(|_| format!("membership epoch {} began", voters.epoch));
-        let left: BTreeSet<&ServerId> = before.difference(&voters.servers).collect();
-        let came: BTreeSet<&ServerId> = voters.servers.difference(before).collect();
-        let verb = |many: usize, one: &str, more: &str| if many == 1 { one.to_owned() } else { more.to_owned() };
-        let said = |servers: &BTreeSet<&ServerId>, does: String| {
-            (!servers.is_empty()).then(|| format!("{} {does}", listed(servers.iter().copied())))
-        };
-        let parts = [
-            founded,
-            said(&left, verb(left.len(), "does not vote any more", "do not vote any more")),
-            said(&came, verb(came.len(), "votes", "vote")),
-            Some(format!("the voters are {}", listed(&voters.servers))),
-            wanted
-                .map(|wanted| format!("the StatefulSet wants {wanted} {}", verb(wanted as usize, "server", "servers"))),
-        ];
-        let what = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
-        let changed = left.into_iter().chain(came).map(|server| Subject::Server(server.clone()));
+        let epoch = known.filter(|known| known.epoch < voters.epoch).map(|_| voters.epoch);
+        let left: BTreeSet<ServerId> = before.difference(&voters.servers).cloned().collect();
+        let came: BTreeSet<ServerId> = voters.servers.difference(before).cloned().collect();
+        let changed = left.iter().chain(&came).cloned().map(Subject::Server);
         let subjects: Vec<Subject> = [Subject::Domain].into_iter().chain(changed).collect();
-        domain.note(actor, subjects, what, None);
+        let event = DomainEvent::VotersChanged { epoch, left, came, voters: voters.servers.clone(), wanted };
+        domain.note(actor, subjects, event, None);
         domain.voters = Some(voters);
         Ok(Outcome::Changed)
     }
-}
-
-fn listed<'a>(servers: impl IntoIterator<Item = &'a ServerId>) -> String {
-    servers.into_iter().map(ServerId::as_str).collect::<Vec<_>>().join(", ")
 }

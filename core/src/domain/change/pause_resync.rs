@@ -5,6 +5,7 @@ use super::guard::only_a_person;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits, fits};
 use crate::domain::command::Actor;
+use crate::domain::event::DomainEvent;
 use crate::domain::outcome::Outcome;
 use crate::domain::pause::Pause;
 use crate::domain::{Applied, Domain};
@@ -30,7 +31,7 @@ impl Change for PauseResync {
         if domain.paused.as_ref().is_some_and(|pause| pause.by == actor.name && pause.why == why) {
             return Ok(Outcome::Unchanged);
         }
-        domain.note(actor, [Subject::Domain], format!("resync paused: {why}"), None);
+        domain.note(actor, [Subject::Domain], DomainEvent::ResyncPaused { why: why.clone() }, None);
         domain.paused = Some(Pause { at: domain.time, by: actor.name.clone(), why });
         Ok(Outcome::Changed)
     }

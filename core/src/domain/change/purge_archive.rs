@@ -3,6 +3,7 @@
 use super::{Change, Planned, Work};
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::{Actor, Fence};
+use crate::domain::event::ArchiveEvent;
 use crate::domain::evidence::{Evidence, Need};
 use crate::domain::ids::{ArchiveId, Uid};
 use crate::domain::outcome::{Outcome, Refusal};
@@ -36,8 +37,8 @@ impl Change for PurgeArchive {
         let Self { fence: _, archive: id, claim: _, evidence } = self;
         let claim = domain.archives.get(&id).and_then(|archive| archive.claim.as_ref());
         let Some(claim) = claim else { return Err(Refusal::UnknownArchive(id)) };
-        let what = format!("archive {id} purged: its claim {} ({}) was deleted", claim.name, claim.uid);
-        domain.forget(actor, id, what, evidence);
+        let purged = ArchiveEvent::Purged { archive: id, claim: claim.into() };
+        domain.forget(actor, id, purged, evidence);
         Ok(Outcome::Changed)
     }
 }

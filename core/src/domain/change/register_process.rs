@@ -10,6 +10,7 @@ use crate::domain::archive::{Archive, Claim};
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::Actor;
 use crate::domain::database::{Database, DatabaseState, Incarnation};
+use crate::domain::event::{ArchiveEvent, DatabaseEvent, ProcessEvent};
 use crate::domain::ids::{ArchiveId, ClusterName, DatabaseName, NodeId, SessionNumber, StartId};
 use crate::domain::outcome::{Outcome, Refusal, Registered};
 use crate::domain::process::{
@@ -102,10 +103,10 @@ impl Domain {
         };
         let mut subjects = vec![Subject::Process(id), Subject::Database(process.database.clone())];
         subjects.extend(archive.map(Subject::Archive));
-        let on = archive.map_or(String::new(), |archive| format!(" on archive {archive}"));
-        let what = format!("{} {} registered as process {id}{on}", process.kind, process.identity.pod);
+        let pod = process.identity.pod.clone();
+        let registered = ProcessEvent::Registered { process: id, kind: process.kind, pod, archive };
         self.processes.insert(id, process);
-        self.note(actor, subjects, what, None);
+        self.note(actor, subjects, registered, None);
         Ok(Outcome::Registered(self.registered(id, node, archive, session)))
     }
 
@@ -211,12 +212,14 @@ impl Domain {
             session.state = SessionState::Live;
             process.interrupted = process.interrupted.or(Some(index));
             let number = session.number;
-            let what = if from == asked.server {
-                format!("session {number} with {from}")
-            } else {
-                format!("session {number} with {}, moved from {from}", asked.server)
-            };
-            self.note(actor, [Subject::Process(id)], what, None);
+            let server = asked.server.clone();
+            let from = (from != server).then_some(from);
+            self.note(
+                actor,
+                [Subject::Process(id)],
+                ProcessEvent::SessionOpened { session: number, server, from },
+                None,
+            );
         }
         let session = self.processes[&id].session.number;
         Ok(Outcome::Registered(self.registered(id, node, archive, session)))
@@ -254,8 +257,8 @@ impl Domain {
         let known = self.archives.get_mut(&id).and_then(|archive| archive.claim.as_mut());
         let Some(known) = known.filter(|known| known.uid == claim.uid && known.owner != claim.owner) else { return };
         known.owner.clone_from(&claim.owner);
-        let owner = claim.owner.as_ref().map_or("no StatefulSet".to_owned(), ToString::to_string);
-        self.note(actor, [Subject::Archive(id)], format!("archive {id} belongs to {owner} now"), None);
+        let owned = ArchiveEvent::Owned { archive: id, owner: claim.owner.clone() };
+        self.note(actor, [Subject::Archive(id)], owned, None);
     }
 
     fn registered(
@@ -379,10 +382,11 @@ impl Domain {
                 && let Some(oldest) = self.oldest_deleted().cloned()
             {
                 self.databases.remove(&oldest);
-                let what = format!("database {oldest}, which was deleted, is forgotten to make room");
-                self.note(actor, [Subject::Database(oldest)], what, None);
+                let forgotten = DatabaseEvent::Forgotten { database: oldest.clone() };
+                self.note(actor, [Subject::Database(oldest)], forgotten, None);
             }
-            self.note(actor, [Subject::Database(name.clone())], format!("database {name} created"), None);
+            let created = DatabaseEvent::Created { database: name.clone(), again: false };
+            self.note(actor, [Subject::Database(name.clone())], created, None);
         }
         let database = self.databases.entry(name.clone()).or_insert(Database {
             name,
@@ -396,8 +400,8 @@ impl Domain {
         database.next_node = node.next();
         if database.state == DatabaseState::Tombstone {
             database.state = DatabaseState::NotRunning;
-            let what = format!("database {} created anew", asked.database);
-            self.note(actor, [Subject::Database(asked.database.clone())], what, None);
+            let created = DatabaseEvent::Created { database: asked.database.clone(), again: true };
+            self.note(actor, [Subject::Database(asked.database.clone())], created, None);
         }
         node
     }

@@ -5,6 +5,7 @@ use crate::domain::archive::{Removal, RemovalReason};
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::{Actor, Fence};
+use crate::domain::event::ArchiveEvent;
 use crate::domain::evidence::{Evidence, Need};
 use crate::domain::ids::{ArchiveId, Uid};
 use crate::domain::outcome::{Outcome, Refusal};
@@ -46,7 +47,7 @@ impl Change for RemoveArchive {
         }
         archive.removed = Some(removal);
         let subjects = [Subject::Archive(id), Subject::Database(archive.database.clone())];
-        domain.note(actor, subjects, format!("archive {id} removed: {reason}"), Some(evidence));
+        domain.note(actor, subjects, ArchiveEvent::Removed { archive: id, reason, why: None }, Some(evidence));
         Ok(Outcome::Changed)
     }
 }

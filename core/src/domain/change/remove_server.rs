@@ -5,6 +5,7 @@ use crate::domain::archive::Ordinal;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::{Actor, Fence};
+use crate::domain::event::ServerEvent;
 use crate::domain::evidence::{Evidence, Need};
 use crate::domain::ids::{RaftId, ServerId};
 use crate::domain::outcome::{Outcome, Refusal};
@@ -41,8 +42,8 @@ impl Change for RemoveServer {
         }
         let Self { fence: _, server: id, raft_id: _, owner: _, evidence } = self;
         domain.servers.remove(&id);
-        let what = format!("server {id} removed: it is not wanted, and its claim {} was deleted", raft_log_claim(&id));
-        domain.note(actor, [Subject::Server(id)], what, Some(evidence));
+        let removed = ServerEvent::Removed { server: id.clone() };
+        domain.note(actor, [Subject::Server(id)], removed, Some(evidence));
         Ok(Outcome::Changed)
     }
 }

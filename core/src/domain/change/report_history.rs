@@ -4,6 +4,7 @@ use super::Change;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::Actor;
+use crate::domain::event::ProcessEvent;
 use crate::domain::ids::{SessionNumber, StartId};
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::process::SessionState;
@@ -43,7 +44,7 @@ impl Change for ReportHistory {
         let process = domain.in_session(id, session)?;
         process.started = None;
         process.history = Some(history);
-        domain.note(actor, [Subject::Process(id)], format!("the history of its archive is {history}"), None);
+        domain.note(actor, [Subject::Process(id)], ProcessEvent::HistoryReported { history }, None);
         Ok(Outcome::Changed)
     }
 }

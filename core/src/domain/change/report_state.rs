@@ -4,6 +4,7 @@ use super::Change;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::Actor;
+use crate::domain::event::ProcessEvent;
 use crate::domain::ids::{SessionNumber, StartId};
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::process::{DurableState, EngineState, SessionState};
@@ -55,7 +56,7 @@ impl Change for ReportState {
             archive.ever_ran = true;
             subjects.push(Subject::Archive(archive.id));
         }
-        domain.note(actor, subjects, format!("{durable}:{engine}"), None);
+        domain.note(actor, subjects, ProcessEvent::StateChanged { durable, engine }, None);
         if let (EngineState::Running, Some(entry)) = (engine, domain.processes.get(&id).and_then(|it| it.started)) {
             domain.prove(id, entry);
         }

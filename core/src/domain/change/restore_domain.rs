@@ -5,11 +5,10 @@ use super::guard::only_a_person;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::Actor;
-use crate::domain::ids::ArchiveId;
+use crate::domain::event::{DomainEvent, RestoredFrom};
 use crate::domain::outcome::Outcome;
 use crate::domain::snapshot::{Restore, Restored, Snapshot};
 use crate::domain::{Applied, Domain};
-use std::collections::BTreeSet;
 
 impl Change for Restore {
     fn fit(&mut self, bounds: &Bounds) -> Fits {
@@ -23,7 +22,17 @@ impl Change for Restore {
         }
         domain.may_restore(&self)?;
         let Restore { checksum, cluster, without, snapshot, .. } = self;
-        let what = told(&snapshot, &checksum, &without);
+        let restored = RestoredFrom {
+            name: snapshot.name.clone(),
+            domain: snapshot.domain.clone(),
+            index: snapshot.index,
+            time: snapshot.time,
+            checksum: checksum.clone(),
+            databases: snapshot.databases.len() as u64,
+            archives: (snapshot.archives.len() - without.len()) as u64,
+            values: snapshot.values.len() as u64,
+            without: without.clone(),
+        };
         let Snapshot { domain: origin, databases, archives, values, last_archive, last_start, mut origins, .. } =
             snapshot;
         let archives = archives.into_iter().filter(|archive| !without.contains(&archive.id));
@@ -38,19 +47,7 @@ impl Change for Restore {
         let databases = domain.databases.keys().cloned().map(Subject::Database);
         let archives = domain.archives.keys().copied().map(Subject::Archive);
         let subjects: Vec<Subject> = [Subject::Domain].into_iter().chain(databases).chain(archives).collect();
-        domain.note(actor, subjects, what, None);
+        domain.note(actor, subjects, DomainEvent::Restored(restored), None);
         Ok(Outcome::Changed)
     }
-}
-
-/// What the audit trail says of it.
-fn told(snapshot: &Snapshot, checksum: &str, without: &BTreeSet<ArchiveId>) -> String {
-    let Snapshot { name, domain, index, time, databases, archives, values, .. } = snapshot;
-    let (databases, archives, values) = (databases.len(), archives.len() - without.len(), values.len());
-    let without: Vec<String> = without.iter().map(ToString::to_string).collect();
-    let without = if without.is_empty() { String::new() } else { format!("; without archive {}", without.join(", ")) };
-    format!(
-        "restored from a snapshot of domain {name} ({domain}) up to entry {index} of {time}, sha256 {checksum}: \
-         databases {databases}, archives {archives}, values {values}{without}"
-    )
 }

@@ -5,6 +5,7 @@ use super::guard::only_a_person;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::Actor;
+use crate::domain::event::DomainEvent;
 use crate::domain::outcome::Outcome;
 use crate::domain::{Applied, Domain};
 
@@ -20,8 +21,8 @@ impl Change for ResumeResync {
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
         only_a_person(actor)?;
         let Some(pause) = domain.paused.take() else { return Ok(Outcome::Unchanged) };
-        let what = format!("resync resumed, which {} had paused: {}", pause.by, pause.why);
-        domain.note(actor, [Subject::Domain], what, None);
+        let resumed = DomainEvent::ResyncResumed { by: pause.by, why: pause.why };
+        domain.note(actor, [Subject::Domain], resumed, None);
         Ok(Outcome::Changed)
     }
 }

@@ -4,6 +4,7 @@ use super::Change;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits, fits};
 use crate::domain::command::{Actor, Expected};
+use crate::domain::event::ValueEvent;
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::{Applied, CLAIMS_PREFIX, Domain};
 use serde::{Deserialize, Serialize};
@@ -51,8 +52,8 @@ impl Change for SetValue {
             let more = (64 + key.len() + value.len()).saturating_sub(current.map_or(0, |it| 64 + key.len() + it.len()));
             domain.may_grow_values(more)?;
         }
-        let what = if value.is_some() { "set" } else { "deleted" };
-        domain.note(actor, [Subject::Value(key.clone())], what.to_owned(), None);
+        let event = if value.is_some() { ValueEvent::Set } else { ValueEvent::Deleted };
+        domain.note(actor, [Subject::Value(key.clone())], event, None);
         match value {
             Some(value) => domain.values.insert(key, value),
             None => domain.values.remove(&key),

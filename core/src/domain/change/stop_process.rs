@@ -4,6 +4,7 @@ use super::Change;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::Actor;
+use crate::domain::event::ProcessEvent;
 use crate::domain::ids::StartId;
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::process::{DurableState, Stop};
@@ -41,11 +42,7 @@ impl Change for StopProcess {
         if process.durable == DurableState::Monitored {
             process.durable = DurableState::RequestedShutdown;
         }
-        let what = match how {
-            Stop::Gracefully => "asked to stop",
-            Stop::Kill => "asked to be killed",
-        };
-        domain.note(actor, [Subject::Process(id)], what.to_owned(), None);
+        domain.note(actor, [Subject::Process(id)], ProcessEvent::StopAsked { how }, None);
         Ok(Outcome::Changed)
     }
 }

@@ -3,6 +3,7 @@
 use super::Found;
 use crate::domain::archive::{Archive, Claim};
 use crate::domain::command::Actor;
+use crate::domain::event::{ArchiveEvent, ClaimName};
 use crate::domain::ids::ArchiveId;
 use crate::domain::process::Registration;
 use crate::domain::{CLAIMS_PREFIX, Domain, Subject};
@@ -27,14 +28,14 @@ impl Domain {
     fn displace(&mut self, actor: &Actor, id: ArchiveId, claim: Option<&Claim>) {
         for other in self.others_on(id, claim) {
             let Some(archive) = self.archives.get_mut(&other) else { continue };
-            let fate = if archive.ever_ran { "unbound" } else { "removed and purged, having never run" };
-            if archive.ever_ran {
+            let kept = archive.ever_ran;
+            if kept {
                 archive.claim = None;
             } else {
                 self.archives.remove(&other);
             }
-            let what = format!("archive {other} {fate}: the volume of its claim holds archive {id}");
-            self.note(actor, [Subject::Archive(other), Subject::Archive(id)], what, None);
+            let displaced = ArchiveEvent::Displaced { archive: other, by: id, kept };
+            self.note(actor, [Subject::Archive(other), Subject::Archive(id)], displaced, None);
         }
     }
 
@@ -51,10 +52,8 @@ impl Domain {
         let Some(archive) = self.archives.get_mut(&id) else { return };
         // The wrapper that registers holds the lock of the archive's directory, so no other engine writes to it.
         archive.written_to.get_or_insert(self.index);
-        let mut what = Vec::new();
-        if archive.removed.take().is_some() {
-            what.push("resurrected".to_owned());
-        }
+        let resurrected = archive.removed.take().is_some();
+        let mut bound = None;
         if let Some(claim) = claim
             && archive.claim.as_ref() != Some(claim)
         {
@@ -62,7 +61,7 @@ impl Domain {
                 // It may have been restored from a backup: what was proven of the volume before says nothing of this one.
                 archive.holds_to = 0;
                 archive.bound = self.index;
-                what.push(format!("bound to claim {} ({})", claim.name, claim.uid));
+                bound = Some(ClaimName::from(claim));
             }
             if archive.claim.as_ref().is_none_or(|known| known.uid != claim.uid) {
                 // Until now it was somewhere else, or nobody knew where. No claim is in two clusters.
@@ -74,17 +73,18 @@ impl Domain {
                 self.values.remove(&key);
             }
         }
-        if !what.is_empty() {
-            self.note(actor, [Subject::Archive(id)], format!("archive {id} {}", what.join(", ")), None);
+        if resurrected || bound.is_some() {
+            let event = ArchiveEvent::Bound { archive: id, resurrected, claim: bound };
+            self.note(actor, [Subject::Archive(id)], event, None);
         }
     }
 
     fn supersede(&mut self, actor: &Actor, superseded: &[ArchiveId], id: ArchiveId) {
         for old in superseded {
             let before = self.archives.remove(old);
-            let fate = if before.is_some_and(|old| old.removed.is_some()) { "purged" } else { "removed and purged" };
-            let what = format!("archive {old} {fate}: its claim was replaced by an empty one, now archive {id}");
-            self.note(actor, [Subject::Archive(*old), Subject::Archive(id)], what, None);
+            let was_removed = before.is_some_and(|old| old.removed.is_some());
+            let superseded = ArchiveEvent::Superseded { archive: *old, by: id, was_removed };
+            self.note(actor, [Subject::Archive(*old), Subject::Archive(id)], superseded, None);
         }
     }
 
@@ -92,8 +92,6 @@ impl Domain {
         let id = self.last_archive.next();
         self.last_archive = id;
         self.supersede(actor, superseded, id);
-        let claim =
-            asked.claim.as_ref().map_or("no known claim".to_owned(), |c| format!("claim {} ({})", c.name, c.uid));
         self.archives.insert(
             id,
             Archive {
@@ -111,8 +109,9 @@ impl Domain {
                 created: self.time,
             },
         );
-        let what = format!("archive {id} created for database {} on {claim}", asked.database);
-        self.note(actor, [Subject::Archive(id), Subject::Database(asked.database.clone())], what, None);
+        let (database, claim) = (asked.database.clone(), asked.claim.as_ref().map(ClaimName::from));
+        let created = ArchiveEvent::Created { archive: id, database: database.clone(), claim };
+        self.note(actor, [Subject::Archive(id), Subject::Database(database)], created, None);
         id
     }
 }

@@ -1,0 +1,136 @@
+//! The audit trail in snapshots: what was kept once must be readable for ever.
+//!
+//! `KAA_REWRITE_GOLDEN=1` writes the file anew, which is right only for lines that are new.
+
+use crate::raft::wire::{decode, encode};
+use kaa_core::domain::archive::{Ordinal, RemovalReason};
+use kaa_core::domain::audit::{Record, Subject};
+use kaa_core::domain::database::DatabaseState;
+use kaa_core::domain::event::{
+    ArchiveEvent, ClaimName, DatabaseEvent, DomainEvent, Event, ProcessEvent, RestoredFrom, ServerEvent, ValueEvent,
+};
+use kaa_core::domain::ids::{ArchiveId, MembershipEpoch, Millis, RaftId, ResyncEpoch, SessionNumber, StartId};
+use kaa_core::domain::process::{DurableState, EngineKind, EngineState, ExitReason, Stop};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+fn of_the_domain() -> Vec<DomainEvent> {
+    let why = || "why".to_owned();
+    let (wanted, epoch) = (Some(3), MembershipEpoch(2));
+    let servers = |ids: &[&str]| ids.iter().map(|id| (*id).into()).collect::<BTreeSet<_>>();
+    vec![
+        DomainEvent::Founded { name: "kaa".to_owned(), domain: "D1".into() },
+        DomainEvent::Restored(RestoredFrom {
+            name: "kaa".to_owned(),
+            domain: "D0".into(),
+            index: 70_000,
+            time: Millis(1_795_278_622_045),
+            checksum: "c0ffee".to_owned(),
+            databases: 1,
+            archives: 2,
+            values: 3,
+            without: BTreeSet::from([ArchiveId(3)]),
+        }),
+        DomainEvent::AnchorAdopted { anchor: "A2".into(), before: "A1".into(), why: why() },
+        DomainEvent::LossAccepted { epoch, founder: "admin-0".into(), at: Millis(5), lost: "entries".to_owned() },
+        DomainEvent::VotersChanged {
+            epoch: Some(epoch),
+            left: servers(&["admin-3"]),
+            came: servers(&["admin-1", "admin-2"]),
+            voters: servers(&["admin-0", "admin-1", "admin-2"]),
+            wanted,
+        },
+        DomainEvent::ResyncBegun { holder: "admin-0".into(), cluster: "c1".into(), epoch: ResyncEpoch(17) },
+        DomainEvent::ResyncPaused { why: why() },
+        DomainEvent::ResyncResumed { by: "user ann".to_owned(), why: why() },
+    ]
+}
+
+fn of_archives() -> Vec<ArchiveEvent> {
+    let (archive, by, why) = (ArchiveId(2), ArchiveId(3), || "why".to_owned());
+    let claim = || ClaimName { name: "archive-volume-sm-0".to_owned(), uid: "C0".into() };
+    let owner = Some(Ordinal { stateful_set: "sm".to_owned(), uid: "S1".into(), ordinal: 2 });
+    vec![
+        ArchiveEvent::Created { archive, database: "demo".into(), claim: Some(claim()) },
+        ArchiveEvent::Bound { archive, resurrected: true, claim: Some(claim()) },
+        ArchiveEvent::Owned { archive, owner },
+        ArchiveEvent::Displaced { archive, by, kept: true },
+        ArchiveEvent::Superseded { archive, by, was_removed: false },
+        ArchiveEvent::Removed { archive, reason: RemovalReason::GivenUp, why: Some(why()) },
+        ArchiveEvent::ClaimGone { archive, claim: claim().name },
+        ArchiveEvent::Purged { archive, claim: claim() },
+        ArchiveEvent::Forgotten { archive, why: why() },
+    ]
+}
+
+fn of_processes() -> Vec<ProcessEvent> {
+    let (process, session, why) = (StartId(300), SessionNumber(2), || "why".to_owned());
+    let server = || "admin-1".into();
+    vec![
+        ProcessEvent::Registered { process, kind: EngineKind::Sm, pod: "sm-0".to_owned(), archive: Some(ArchiveId(2)) },
+        ProcessEvent::SessionOpened { session, server: server(), from: Some("admin-0".into()) },
+        ProcessEvent::SessionLost { session, server: server(), why: why() },
+        ProcessEvent::StateChanged { durable: DurableState::Monitored, engine: EngineState::Running },
+        ProcessEvent::HistoryReported { history: 1 << 40 },
+        ProcessEvent::RanAfter { entry: 70_000 },
+        ProcessEvent::ContainerLearned { container: "cri".into() },
+        ProcessEvent::StopAsked { how: Stop::Kill },
+        ProcessEvent::Exited { process, reason: ExitReason::Exited(why()), exit_code: Some(137) },
+    ]
+}
+
+/// One of each kind.
+fn events() -> Vec<Event> {
+    let database = || "demo".into();
+    let of_servers = [
+        ServerEvent::Joined { log: RaftId(7) },
+        ServerEvent::LogReplaced { log: RaftId(8), before: RaftId(7) },
+        ServerEvent::Described { address: "admin-1:48005".to_owned(), version: "0.1.0".to_owned() },
+        ServerEvent::Removed { server: "admin-1".into() },
+    ];
+    let of_databases = [
+        DatabaseEvent::Created { database: database(), again: true },
+        DatabaseEvent::Changed { state: DatabaseState::Running },
+        DatabaseEvent::Deleted { database: database() },
+        DatabaseEvent::Forgotten { database: database() },
+    ];
+    let domain = of_the_domain().into_iter().map(Event::from);
+    let rest = of_servers.into_iter().map(Event::from).chain(of_databases.into_iter().map(Event::from));
+    let rest =
+        rest.chain(of_archives().into_iter().map(Event::from)).chain(of_processes().into_iter().map(Event::from));
+    domain.chain(rest).chain([ValueEvent::Set.into(), ValueEvent::Deleted.into()]).collect()
+}
+
+#[test]
+fn every_event_ever_kept_can_be_read() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/audit/v1.jsonl");
+    let events = events();
+    assert_eq!(events.iter().map(Event::name).collect::<Vec<_>>(), Event::names(), "an event has no sample");
+    let json = |event: &Event| serde_json::to_string(event).unwrap();
+    if std::env::var_os("KAA_REWRITE_GOLDEN").is_some() {
+        std::fs::write(&path, events.iter().map(|event| json(event) + "\n").collect::<String>()).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(kept.lines().collect::<Vec<_>>(), events.iter().map(json).collect::<Vec<_>>());
+    for (line, event) in kept.lines().zip(&events) {
+        assert_eq!(serde_json::from_str::<Event>(line).unwrap(), *event);
+        assert_eq!(decode::<Event>(&encode(event).unwrap(), "an event").unwrap(), *event);
+    }
+}
+
+#[test]
+fn a_sentence_of_an_earlier_version_is_kept_as_it_is() {
+    let kept = serde_json::json!({
+        "index": 14,
+        "at": 5,
+        "actor": { "role": "ResyncLeader", "name": "admin-0" },
+        "subjects": [{ "Archive": 2 }],
+        "what": "archive 2 removed: its claim was deleted",
+        "evidence": { "read_at": 4, "facts": [{ "ClaimAbsent": { "name": "c-2" } }] },
+    });
+    let record: Record = decode(&encode(&kept).unwrap(), "a record").unwrap();
+    assert_eq!(record.text(), "archive 2 removed: its claim was deleted");
+    assert_eq!((record.index, &record.subjects[..]), (14, &[Subject::Archive(ArchiveId(2))][..]));
+    let again: Record = decode(&encode(&record).unwrap(), "a record").unwrap();
+    assert_eq!(again, record);
+}
