@@ -11,6 +11,8 @@ use kaa_core::domain::ids::ServerId;
 use kaa_core::domain::process::{EngineState, SessionState};
 use kaa_core::membership::{findings, standing};
 use kaa_core::resync::plan::Plan;
+use kaa_core::resync::waiting::WAITS;
+use kaa_core::wait::Wait;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -20,8 +22,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
 use std::time::Duration;
-use waiting::REASONS;
-pub use waiting::{group_waits, reason};
+pub use waiting::group_waits;
 
 /// From a pass that finds nothing to one that waits for a slow API server, in seconds.
 const PASS_BUCKETS: [f64; 11] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0];
@@ -303,7 +304,7 @@ impl Metrics {
         for finding in findings::CODES {
             self.membership_findings.get_or_create(&Finding { finding }).set(times(findings, finding));
         }
-        for reason in group_waits::CODES.into_iter().chain(standing::CODES) {
+        for Wait { code: reason, .. } in group_waits::WAITS.into_iter().chain(standing::WAITS) {
             self.membership_waiting.get_or_create(&Reason { reason }).set(times(waiting, reason));
         }
     }
@@ -314,8 +315,8 @@ impl Metrics {
         self.kubernetes_synced.set(i64::from(synced));
         self.resync_findings.set(plan.findings.len() as i64);
         // Never cleared: a series that was there goes back to 0 and does not vanish from graphs and alerts.
-        for known in REASONS {
-            let held = plan.waiting.iter().filter(|held| reason(&held.reason) == known).count();
+        for Wait { code: known, .. } in WAITS {
+            let held = plan.waiting.iter().filter(|held| held.reason.code() == known).count();
             self.resync_waiting.get_or_create(&Reason { reason: known }).set(held as i64);
         }
     }

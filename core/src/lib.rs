@@ -13,3 +13,4 @@ pub mod domain;
 pub mod membership;
 pub mod observed;
 pub mod resync;
+pub mod wait;

@@ -12,6 +12,7 @@ pub mod leadership;
 pub mod plan;
 mod processes;
 mod servers;
+pub mod waiting;
 pub mod whatif;
 
 use crate::domain::archive::Ordinal;

@@ -67,6 +67,7 @@ pub(super) fn plan(answer: &PlanAnswer) -> String {
     }
     for waiting in &answer.waiting {
         let _ = writeln!(text, "  {}: {}", waiting.subject, waiting.reason);
+        let _ = writeln!(text, "    what ends it: {}", waiting.ends.replace('`', ""));
     }
     text += &membership(&answer.membership);
     if let Some(pass) = &answer.last_pass {

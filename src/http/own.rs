@@ -63,6 +63,8 @@ pub struct WaitingRow {
     pub reason: String,
     /// The same as one word.
     pub code: String,
+    /// What ends it.
+    pub ends: String,
 }
 
 /// What a pass did.
@@ -91,7 +93,8 @@ impl WaitingRow {
         Self {
             subject: waiting.subject.to_string(),
             reason: waiting.reason.to_string(),
-            code: crate::metrics::reason(&waiting.reason).to_owned(),
+            code: waiting.reason.code().to_owned(),
+            ends: waiting.reason.ends().to_owned(),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! What is waited for, as one word each: for metrics, the API and docs/reference.md.
-
-use kaa_core::resync::plan::WaitingReason;
+//! What an agent waits for, for metrics, the API and docs/reference.md.
 
 /// What an agent waits for that is not about one server, as one word each.
 pub mod group_waits {
+    use kaa_core::wait::Wait;
+
     /// Raft does not run: the gate is not passed.
     pub const RAFT_NOT_STARTED: &str = "raft_not_started";
     /// No leader replicates to this server.
@@ -17,101 +17,86 @@ pub mod group_waits {
     /// This agent does not stand for the lead of the resync.
     pub const RESYNC_AWAY: &str = "resync_away";
     /// All of them.
-    pub const CODES: [&str; 6] = [RAFT_NOT_STARTED, NOT_A_MEMBER, NO_LEADER, ANCHOR, EVICTION_HELD, RESYNC_AWAY];
-}
-
-/// Every answer of [`reason`].
-pub(super) const REASONS: [&str; 25] = [
-    "start_held",
-    "ordered_ready",
-    "kind_unknown",
-    "session_live",
-    "session_lost",
-    "container_unknown",
-    "claim_replaced",
-    "claims_vanished",
-    "archive_in_use",
-    "stateful_set_missing",
-    "stateful_set_replaced",
-    "last_archive",
-    "may_be_newest",
-    "unbound",
-    "purge_delayed",
-    "purge_held",
-    "workload_paused",
-    "paused",
-    "database_wanted",
-    "database_in_use",
-    "database_deletion_off",
-    "other_cluster",
-    "ambiguous_domain",
-    "restored_elsewhere",
-    "not_proven",
-];
-
-/// A reason to wait as one word.
-pub fn reason(reason: &WaitingReason) -> &'static str {
-    match reason {
-        WaitingReason::StartHeld(_) => "start_held",
-        WaitingReason::OrderedReady { .. } => "ordered_ready",
-        WaitingReason::KindUnknown { .. } => "kind_unknown",
-        WaitingReason::SessionLive => "session_live",
-        WaitingReason::SessionLost => "session_lost",
-        WaitingReason::ContainerUnknown => "container_unknown",
-        WaitingReason::ClaimReplaced { .. } => "claim_replaced",
-        WaitingReason::ClaimsVanished { .. } => "claims_vanished",
-        WaitingReason::ArchiveInUse(_) => "archive_in_use",
-        WaitingReason::StatefulSetMissing(_) => "stateful_set_missing",
-        WaitingReason::StatefulSetReplaced(_) => "stateful_set_replaced",
-        WaitingReason::LastArchive => "last_archive",
-        WaitingReason::MayBeNewest => "may_be_newest",
-        WaitingReason::StillVotes => "still_votes",
-        WaitingReason::Unbound => "unbound",
-        WaitingReason::PurgeDelayed { .. } => "purge_delayed",
-        WaitingReason::PurgeHeld { .. } => "purge_held",
-        WaitingReason::WorkloadPaused { .. } => "workload_paused",
-        WaitingReason::Paused { .. } => "paused",
-        WaitingReason::DatabaseWanted { .. } => "database_wanted",
-        WaitingReason::DatabaseInUse(_) => "database_in_use",
-        WaitingReason::DatabaseDeletionOff => "database_deletion_off",
-        WaitingReason::OtherCluster(_) => "other_cluster",
-        WaitingReason::AmbiguousDomain(_) => "ambiguous_domain",
-        WaitingReason::RestoredElsewhere => "restored_elsewhere",
-        WaitingReason::Unread { .. } | WaitingReason::NotConfirmed { .. } => "not_proven",
-    }
+    pub const WAITS: [Wait; 6] = [
+        Wait {
+            code: RAFT_NOT_STARTED,
+            means: "the pod has not passed the gate: the sentence says why ([troubleshooting](troubleshooting.md))",
+            ends: "what the sentence names; at the last: `kaa recover --dry-run`",
+        },
+        Wait {
+            code: NOT_A_MEMBER,
+            means: "no leader takes it in yet",
+            ends: "ends by itself once there is a leader; see `no_leader`",
+        },
+        Wait {
+            code: NO_LEADER,
+            means: "nothing is committed: the sentence says which servers would help ([troubleshooting](troubleshooting.md))",
+            ends: "bring them back: `kubectl scale`, `kubectl delete pod NAME`; if they are lost: `kaa recover --dry-run`",
+        },
+        Wait {
+            code: ANCHOR,
+            means: "the anchor Lease is gone, or says what it should not",
+            ends: "`kaa adopt --because WHY`",
+        },
+        Wait {
+            code: EVICTION_HELD,
+            means: "a server seems unwanted and keeps its vote until a fresh read of the StatefulSet proves it",
+            ends: "`kubectl apply -k manifests/base` (`get statefulsets`), or look at the API server",
+        },
+        Wait {
+            code: RESYNC_AWAY,
+            means: "this agent does not stand for the lead of the resync, and another one leads it: the sentence names what it lacks ([troubleshooting](troubleshooting.md#nobody-leads-the-resync))",
+            ends: "what the sentence names; it stands again by itself",
+        },
+    ];
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{REASONS, group_waits};
+    use super::group_waits;
     use kaa_core::membership::standing;
+    use kaa_core::resync::waiting;
+    use kaa_core::wait::Wait;
+    use std::path::Path;
 
-    /// The rows of the tables of docs/reference.md that name what is waited for: the words, and what ends it.
-    fn documented() -> Vec<(String, String)> {
-        let text = include_str!("../../docs/reference.md");
-        let from = text.find("## Waiting reasons").unwrap();
-        let until = text.find("## REST API").unwrap();
-        let rows = text[from..until].lines().filter(|line| line.starts_with("| `"));
-        let cells = rows.map(|row| row.split(" | ").map(str::to_owned).collect::<Vec<_>>());
-        cells.map(|cells| (cells[0].clone(), cells.get(2).cloned().unwrap_or_default())).collect()
+    const HEAD: &str = "| name | what is waited for | what ends it |\n| --- | --- | --- |\n";
+
+    /// The tables, in the order in which docs/reference.md has them.
+    fn tables() -> [Vec<Wait>; 2] {
+        let servers = group_waits::WAITS.into_iter().chain(standing::WAITS);
+        [waiting::WAITS.to_vec(), servers.collect()]
+    }
+
+    /// `UPDATE=1` writes the tables of the reference anew.
+    #[test]
+    fn the_reference_has_every_reason_to_wait() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference.md");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut parts = text.split(HEAD);
+        let mut wanted = parts.next().unwrap().to_owned();
+        for (part, table) in parts.zip(tables()) {
+            let row = |wait: &Wait| format!("| `{}` | {} | {} |\n", wait.code, wait.means, wait.ends);
+            let (_, rest) = part.split_once("\n\n").unwrap();
+            wanted += &format!("{HEAD}{}\n{rest}", table.iter().map(row).collect::<String>());
+        }
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&path, &wanted).unwrap();
+        }
+        assert!(wanted == std::fs::read_to_string(&path).unwrap(), "docs/reference.md: UPDATE=1 writes the tables");
     }
 
     #[test]
-    fn every_reason_to_wait_has_a_way_out_in_the_reference() {
-        let rows = documented();
-        for reason in REASONS.into_iter().chain(group_waits::CODES).chain(standing::CODES) {
-            let of_it: Vec<_> = rows.iter().filter(|(words, _)| words.contains(&format!("`{reason}`"))).collect();
-            let [(_, ends)] = of_it.as_slice() else { panic!("{reason} has {} rows", of_it.len()) };
+    fn every_reason_to_wait_has_a_way_out() {
+        for Wait { code, ends, .. } in tables().concat() {
             let command = ["`kubectl ", "`kaa ", "`--"].iter().any(|begin| ends.contains(begin));
             // Nobody can end these, and each says why it need not be.
-            let by_itself =
-                ["ends by itself", "by itself", "none while", "see `no_leader`"].iter().any(|it| ends.contains(it));
-            assert!(command || by_itself, "{reason}: no command ends it: {ends}");
+            let by_itself = ["by itself", "none while", "see `no_leader`"].iter().any(|it| ends.contains(it));
+            assert!(command || by_itself, "{code}: no command ends it: {ends}");
         }
         let commands =
             ["kaa archive remove", "kaa archive purge", "kaa process evict", "kaa adopt", "kaa resume", "kaa recover"];
         for command in commands {
-            assert!(rows.iter().any(|(_, ends)| ends.contains(command)), "nothing is ended by {command}");
+            assert!(tables().concat().iter().any(|wait| wait.ends.contains(command)), "nothing is ended by {command}");
         }
     }
 }

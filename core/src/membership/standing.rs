@@ -2,7 +2,9 @@
 //! decides by [`super::change`].
 
 use crate::domain::ids::{MembershipEpoch, RaftId};
+use crate::wait::{self, Wait};
 use std::fmt;
+use strum::{IntoStaticStr, VariantNames};
 
 /// What one server knows of another, or of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,9 +37,11 @@ pub struct Wanted {
 }
 
 /// What is waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Awaited {
     /// It is of an earlier epoch.
+    #[strum(serialize = "behind_epoch")]
     Behind {
         /// Its epoch.
         its: MembershipEpoch,
@@ -54,6 +58,7 @@ pub enum Awaited {
     /// It votes, and does not answer.
     VoterSilent,
     /// It votes, and is not wanted any more.
+    #[strum(serialize = "voter_leaves")]
     Leaves {
         /// How many servers are wanted.
         replicas: u32,
@@ -61,6 +66,7 @@ pub enum Awaited {
         led: bool,
     },
     /// It votes, and no server at all is wanted.
+    #[strum(serialize = "last_voters")]
     LastOnes,
     /// It does not vote, since it is not wanted.
     Evicted {
@@ -83,35 +89,61 @@ pub enum Awaited {
     WantedUnknown,
 }
 
-/// Every word of [`Awaited::code`].
-pub const CODES: [&str; 10] = [
-    "behind_epoch",
-    "another_log",
-    "voter_silent",
-    "voter_leaves",
-    "last_voters",
-    "evicted",
-    "learner_silent",
-    "not_caught_up",
-    "will_vote",
-    "wanted_unknown",
+/// What may be waited for, in the order of the variants.
+pub const WAITS: [Wait; 10] = [
+    Wait {
+        code: "behind_epoch",
+        means: "its log is of an earlier epoch: it retires that log and joins with a new one",
+        ends: "ends by itself",
+    },
+    Wait { code: "another_log", means: "it joins with the log that it holds now", ends: "ends by itself" },
+    Wait {
+        code: "voter_silent",
+        means: "a voter does not answer",
+        ends: "look at its pod and node; `kubectl delete pod NAME`",
+    },
+    Wait {
+        code: "voter_leaves",
+        means: "it is being voted out",
+        ends: "ends by itself once there is a leader; see `no_leader`",
+    },
+    Wait {
+        code: "last_voters",
+        means: "the StatefulSet is scaled to 0",
+        ends: "`kubectl scale statefulset NAME --replicas=N`",
+    },
+    Wait {
+        code: "evicted",
+        means: "the StatefulSet wants fewer servers",
+        ends: "nothing has to be done; `kubectl scale` brings it back",
+    },
+    Wait {
+        code: "learner_silent",
+        means: "a server that is wanted does not answer",
+        ends: "look at its pod and node; `kubectl delete pod NAME`",
+    },
+    Wait { code: "not_caught_up", means: "it catches up, and votes then", ends: "ends by itself" },
+    Wait {
+        code: "will_vote",
+        means: "it has caught up, and votes next",
+        ends: "ends by itself once there is a leader; see `no_leader`",
+    },
+    Wait {
+        code: "wanted_unknown",
+        means: "the StatefulSet cannot be seen: a permission is missing, or a first list is under way",
+        ends: "`kubectl apply -k manifests/base`",
+    },
 ];
 
 impl Awaited {
     /// The same as one word.
     pub fn code(&self) -> &'static str {
-        match self {
-            Self::Behind { .. } => "behind_epoch",
-            Self::AnotherLog { .. } => "another_log",
-            Self::VoterSilent => "voter_silent",
-            Self::Leaves { .. } => "voter_leaves",
-            Self::LastOnes => "last_voters",
-            Self::Evicted { .. } => "evicted",
-            Self::LearnerSilent => "learner_silent",
-            Self::NotCaughtUp { .. } => "not_caught_up",
-            Self::WillVote { .. } => "will_vote",
-            Self::WantedUnknown => "wanted_unknown",
-        }
+        self.into()
+    }
+
+    /// What ends it.
+    pub fn ends(&self) -> &'static str {
+        wait::ends(&WAITS, self.code())
     }
 }
 
@@ -179,5 +211,16 @@ impl fmt::Display for Awaited {
                 f.write_str("it does not vote, and it is not known whether the StatefulSet wants it")
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Awaited, WAITS};
+    use strum::VariantNames;
+
+    #[test]
+    fn every_reason_has_its_row() {
+        assert_eq!(WAITS.map(|wait| wait.code).as_slice(), Awaited::VARIANTS);
     }
 }

@@ -1,0 +1,357 @@
+//! Why something is not proposed: in words, and as one table of what it means and what ends it.
+
+use super::plan::Need;
+use crate::domain::evidence::Evidence;
+use crate::domain::gate::Held;
+use crate::domain::ids::{ClusterName, Millis, StartId, Uid};
+use crate::observed::Unknown;
+use crate::wait::{self, Wait};
+use std::fmt;
+use strum::{IntoStaticStr, VariantNames};
+
+/// A kind of object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `v1` Pods.
+    Pods,
+    /// `v1` PersistentVolumeClaims.
+    Claims,
+    /// `apps/v1` StatefulSets.
+    StatefulSets,
+    /// `apps/v1` Deployments.
+    Deployments,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pods => "pods",
+            Self::Claims => "persistentvolumeclaims",
+            Self::StatefulSets => "statefulsets",
+            Self::Deployments => "deployments",
+        })
+    }
+}
+
+/// Why something is not proposed.
+#[derive(Clone, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum WaitingReason {
+    /// An engine is not started yet.
+    StartHeld(Held),
+    /// At a cold start the storage managers of a StatefulSet wait for each other, and it starts them one after the other.
+    OrderedReady {
+        /// The StatefulSet.
+        stateful_set: String,
+    },
+    /// A kind of object is not known.
+    KindUnknown {
+        /// The kind.
+        kind: Kind,
+        /// Why.
+        why: Unknown,
+    },
+    /// The pod of a process seems to be gone, but the process speaks.
+    SessionLive,
+    /// A process is silent, but its container is not known to have ended.
+    SessionLost,
+    /// A process is silent, and it is not known which container it is.
+    ContainerUnknown,
+    /// The claim of an archive has another UID: the engine that comes up on it will tell what it holds.
+    ClaimReplaced {
+        /// The claim's name.
+        claim: String,
+        /// The UID it has now.
+        uid: Uid,
+    },
+    /// All claims of a database are gone, but a StatefulSet still wants them.
+    ClaimsVanished {
+        /// The StatefulSet.
+        stateful_set: String,
+    },
+    /// An archive whose claim or ordinal is gone is in use.
+    ArchiveInUse(StartId),
+    /// The StatefulSet that had the archive is gone, which is not a scale-down.
+    StatefulSetMissing(String),
+    /// The StatefulSet that had the archive is another one of the same name.
+    StatefulSetReplaced(String),
+    /// The StatefulSet does not want the archive any more, but it is the last one of its database.
+    LastArchive,
+    /// The StatefulSet does not want the archive any more, but no other active archive of its database is proven to hold
+    /// all its data.
+    MayBeNewest,
+    /// It is not known which claim the archive is on.
+    Unbound,
+    /// The claim of an archive is gone, and it is purged after the delay that the agents were told.
+    PurgeDelayed {
+        /// When.
+        until: Millis,
+    },
+    /// An annotation on its StatefulSet holds the purge of an archive.
+    PurgeHeld {
+        /// The StatefulSet.
+        stateful_set: String,
+    },
+    /// An annotation on a workload pauses what would be taken away of it.
+    WorkloadPaused {
+        /// The workload, as `kubectl` names it.
+        workload: String,
+    },
+    /// A person has paused the resync.
+    Paused {
+        /// Who.
+        by: String,
+        /// Why.
+        why: String,
+    },
+    /// A database has no archive, but something wants it.
+    DatabaseWanted {
+        /// What, as `kubectl` names it.
+        by: String,
+    },
+    /// A database has no archive, but a process.
+    DatabaseInUse(StartId),
+    /// Nothing wants a database any more, and the agents were told to delete none.
+    DatabaseDeletionOff,
+    /// Nothing here wants a database any more, but nobody sees what other clusters want.
+    OtherCluster(ClusterName),
+    /// A server is not wanted and has no volume any more, but the others have not voted it out yet.
+    StillVotes,
+    /// More than one StatefulSet of admin servers in the namespace.
+    AmbiguousDomain(Vec<String>),
+    /// The anchor is missing or another one: this is not the Kubernetes that the domain was founded in.
+    RestoredElsewhere,
+    /// A fresh read gave no answer that proves anything.
+    Unread {
+        /// What was read.
+        need: Need,
+        /// What came.
+        why: String,
+    },
+    /// A fresh read shows otherwise than the watches.
+    NotConfirmed {
+        /// What it shows.
+        read: Evidence,
+    },
+}
+
+impl fmt::Display for WaitingReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KindUnknown { kind, why: Unknown::Syncing } => write!(f, "{kind} are not listed completely yet"),
+            Self::KindUnknown { kind, why: Unknown::Forbidden(why) } => write!(f, "{kind} may not be listed: {why}"),
+            Self::StartHeld(held) => write!(f, "its engine is not started yet: {held}"),
+            Self::OrderedReady { stateful_set } => write!(
+                f,
+                "statefulset {stateful_set} starts its pods one after the other, so its storage managers would wait for each \
+                 other for ever at a cold start: it needs podManagementPolicy Parallel"
+            ),
+            Self::SessionLive => f.write_str("its pod seems to be gone, but its session is live"),
+            Self::SessionLost => f.write_str("its session is lost, but its container is not known to have ended"),
+            Self::ContainerUnknown => f.write_str("its session is lost, and its container id was never learned"),
+            Self::ClaimReplaced { claim, uid } => {
+                write!(f, "claim {claim} is another one now ({uid}); waiting for the engine on it to register")
+            }
+            Self::ClaimsVanished { stateful_set } => {
+                write!(
+                    f,
+                    "all claims of the database are gone at once, but statefulset {stateful_set} still wants them"
+                )
+            }
+            Self::ArchiveInUse(process) => write!(f, "process {process} is still on it"),
+            Self::StatefulSetMissing(name) => write!(f, "statefulset {name} is gone, which is not a scale-down"),
+            Self::StatefulSetReplaced(name) => {
+                write!(f, "statefulset {name} is another one now; waiting for its engine to register")
+            }
+            Self::LastArchive => f.write_str("it is not wanted any more, but it is the last archive of its database"),
+            Self::MayBeNewest => f.write_str(
+                "it is not wanted any more, but it may hold data that no other active archive of its database has: it stays \
+                 until the storage manager of one has run since, or an operator gives it up (`kaa archive remove`)",
+            ),
+            Self::Unbound => f.write_str("its claim is not known"),
+            Self::PurgeDelayed { until } => write!(f, "its claim is gone; it is kept until {until} (--purge-delay)"),
+            Self::PurgeHeld { stateful_set } => {
+                write!(f, "its claim is gone; an annotation on statefulset {stateful_set} holds its purge")
+            }
+            Self::WorkloadPaused { workload } => write!(f, "an annotation on {workload} pauses the resync of it"),
+            Self::Paused { by, why } => write!(f, "the resync is paused by {by}: {why}"),
+            Self::DatabaseWanted { by } => write!(f, "it has no archive, but {by} wants it"),
+            Self::DatabaseInUse(process) => write!(f, "it has no archive, but process {process} serves it"),
+            Self::DatabaseDeletionOff => f.write_str(
+                "it has no archive and nothing wants it, but databases are never deleted here (--database-deletion)",
+            ),
+            Self::OtherCluster(cluster) => {
+                write!(f, "it has no archive and nothing here wants it, but cluster {cluster} may: nobody sees both")
+            }
+            Self::StillVotes => {
+                f.write_str("it is not wanted and its volume is gone, but it has not been voted out yet")
+            }
+            Self::AmbiguousDomain(names) => {
+                write!(f, "several admin statefulsets share the namespace: {}", names.join(", "))
+            }
+            Self::RestoredElsewhere => {
+                f.write_str("the anchor lease is missing or another one: the domain was founded in another Kubernetes")
+            }
+            Self::Unread { need, why } => write!(f, "{need} could not be read: {why}"),
+            Self::NotConfirmed { read } => write!(f, "a fresh read shows otherwise: {read}"),
+        }
+    }
+}
+
+impl WaitingReason {
+    /// The same as one word.
+    pub fn code(&self) -> &'static str {
+        self.into()
+    }
+
+    /// What ends it.
+    pub fn ends(&self) -> &'static str {
+        wait::ends(&WAITS, self.code())
+    }
+}
+
+/// What may be waited for, in the order of the variants.
+pub const WAITS: [Wait; 27] = [
+    Wait {
+        code: "start_held",
+        means: "the engine is not started yet: archives that may hold newer data have not reported, or a storage manager is silent ([cold start](concepts.md#cold-start))",
+        ends: "start the storage managers that are named: `kubectl scale`. One that never comes back: `kaa process evict ID`, then `kaa archive remove ID --because WHY`",
+    },
+    Wait {
+        code: "ordered_ready",
+        means: "the StatefulSet has several archives and is not `podManagementPolicy: Parallel`: at a cold start its pods would wait for each other",
+        ends: "`kubectl delete statefulset NAME --cascade=orphan`, then `kubectl apply` with that policy",
+    },
+    Wait {
+        code: "kind_unknown",
+        means: "a kind of object is not listed completely, or may not be listed",
+        ends: "`kubectl apply -k manifests/base` (list and watch on the kind); a first list ends by itself",
+    },
+    Wait {
+        code: "session_live",
+        means: "the pod seems gone, and its engine speaks",
+        ends: "look at the node; `kaa process evict ID`",
+    },
+    Wait {
+        code: "session_lost",
+        means: "the process is silent, and its pod is there",
+        ends: "look at the node; `kubectl delete pod NAME`, by force if the node is gone; `kaa process evict ID`",
+    },
+    Wait {
+        code: "container_unknown",
+        means: "the process is silent, and it is not known which container it is",
+        ends: "`kubectl delete pod NAME`; `kaa process evict ID`",
+    },
+    Wait {
+        code: "claim_replaced",
+        means: "another claim has the name of the archive's: the engine on it says what it holds",
+        ends: "start the storage manager of that ordinal: `kubectl scale`; if nothing is to come: `kaa archive remove ID --because WHY`",
+    },
+    Wait {
+        code: "claims_vanished",
+        means: "all known claims of a database are gone at once, and a StatefulSet wants them",
+        ends: "if that was meant: `kubectl scale statefulset NAME --replicas=0`",
+    },
+    Wait {
+        code: "archive_in_use",
+        means: "a process is still on the archive",
+        ends: "`kubectl delete pod NAME`; `kaa process evict ID`",
+    },
+    Wait {
+        code: "stateful_set_missing",
+        means: "the StatefulSet is gone, which is not a scale-down",
+        ends: "`kubectl scale` it up, so that the engine registers; or delete the claim, `kubectl delete pvc NAME`; or `kaa archive remove ID --because WHY`",
+    },
+    Wait {
+        code: "stateful_set_replaced",
+        means: "the StatefulSet was recreated while no engine ran on the archive, which is not a scale-down",
+        ends: "`kubectl scale` it up, so that the engine registers; or delete the claim, `kubectl delete pvc NAME`; or `kaa archive remove ID --because WHY`",
+    },
+    Wait {
+        code: "last_archive",
+        means: "a database keeps its last archive",
+        ends: "delete its claim if the data is to go: `kubectl delete pvc NAME`",
+    },
+    Wait {
+        code: "may_be_newest",
+        means: "the archive is not wanted any more, and no other active archive of its database is proven to hold all its data ([newest data](concepts.md#the-newest-data))",
+        ends: "start a storage manager on it or on one with newer data: `kubectl scale`. If its data is lost, or known to be old: `kaa archive remove ID --because WHY`",
+    },
+    Wait {
+        code: "unbound",
+        means: "it is not known which claim the archive is on: its agent could not read the pod, or the anchor Lease is not the domain's. It is read again every 5 s while the engine runs. Of an archive that came with a snapshot: its volume has not shown here yet ([snapshot](snapshot.md))",
+        ends: "if its volume is lost: `kaa archive remove ID --because WHY`, then `kaa archive purge ID --because WHY`",
+    },
+    Wait {
+        code: "purge_delayed",
+        means: "the claim is gone; the archive is purged when the resync has watched that for `--purge-delay`. The time that is shown is the earliest, by the clock of the agent that is asked",
+        ends: "ends by itself; at once: `kaa archive purge ID --because WHY`",
+    },
+    Wait {
+        code: "purge_held",
+        means: "an annotation on the StatefulSet holds the purge of the archive",
+        ends: "`kubectl annotate statefulset NAME nuodb.com/hold-purge-`",
+    },
+    Wait {
+        code: "workload_paused",
+        means: "an annotation on the workload pauses what is removed of it",
+        ends: "`kubectl annotate statefulset NAME nuodb.com/pause-resync-`, or the same of its Deployment",
+    },
+    Wait { code: "paused", means: "an operator has paused the resync", ends: "`kaa resume`" },
+    Wait {
+        code: "database_wanted",
+        means: "a database has no archive, and something with its label exists",
+        ends: "delete what is named, if the database is to go: `kubectl delete`",
+    },
+    Wait {
+        code: "database_in_use",
+        means: "a database has no archive, and a process serves it",
+        ends: "`kubectl delete pod NAME`; `kaa process evict ID`",
+    },
+    Wait {
+        code: "database_deletion_off",
+        means: "nothing wants the database, and the agents delete none",
+        ends: "`--database-deletion=auto` at the agents",
+    },
+    Wait {
+        code: "other_cluster",
+        means: "a database has no archive, and another cluster may want it",
+        ends: "none while two clusters share the domain: the database stays, without an archive, and costs nothing",
+    },
+    Wait {
+        code: "still_votes",
+        means: "a server is not wanted and its volume is gone, and it still votes",
+        ends: "ends by itself once there is a leader; see `no_leader` below",
+    },
+    Wait {
+        code: "ambiguous_domain",
+        means: "several admin StatefulSets share the namespace",
+        ends: "`kubectl delete statefulset NAME` of the one that does not belong there",
+    },
+    Wait {
+        code: "restored_elsewhere",
+        means: "the anchor Lease is missing or another one: this is not the Kubernetes that the domain was founded in",
+        ends: "`kaa adopt --because WHY`, if the domain belongs here from now on",
+    },
+    Wait {
+        code: "unread",
+        means: "a fresh read gave no answer; it is repeated when the object changes, or after 10 s",
+        ends: "ends by itself; if a permission is missing: `kubectl apply -k manifests/base`",
+    },
+    Wait {
+        code: "not_confirmed",
+        means: "a fresh read shows otherwise than the watches; it is repeated when the object changes, or after 10 s",
+        ends: "ends by itself",
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::{WAITS, WaitingReason};
+    use strum::VariantNames;
+
+    #[test]
+    fn every_reason_has_its_row() {
+        assert_eq!(WAITS.map(|wait| wait.code).as_slice(), WaitingReason::VARIANTS);
+    }
+}

@@ -1,0 +1,17 @@
+//! What may be waited for, as metrics, the API, `kaa plan` and the reference have it: one row for each reason.
+
+/// A reason to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// It as one word.
+    pub code: &'static str,
+    /// What it means.
+    pub means: &'static str,
+    /// What ends it: a command, in backquotes, or that it ends by itself.
+    pub ends: &'static str,
+}
+
+/// What ends a reason of a table.
+pub(crate) fn ends(table: &[Wait], code: &str) -> &'static str {
+    table.iter().find(|wait| wait.code == code).map_or("", |wait| wait.ends)
+}
