@@ -55,6 +55,7 @@ cases! {
     first_light
     given_up
     held_back
+    join_cut_off
     late_registration
     moved_to_another_cluster
     never_ran
