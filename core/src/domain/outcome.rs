@@ -243,8 +243,8 @@ pub enum Refusal {
     /// The evidence does not prove what the command rests on.
     #[error("nothing read proves that {0}")]
     Unproven(String),
-    /// What rests on nothing but a person's word needs a person.
-    #[error("only a person may ask for this")]
+    /// What rests on nothing but an operator's word needs an operator.
+    #[error("only an operator may ask for this")]
     OnlyAPerson,
     /// Something is there already.
     #[error("the domain is not empty, it has {0}: a snapshot is restored into one that was founded and not used yet")]

@@ -53,7 +53,7 @@ impl fmt::Display for ServerEvent {
             Self::Described { address, version } => write!(f, "reports address {address} and version {version}"),
             Self::Removed { server } => {
                 let claim = raft_log_claim(server);
-                write!(f, "server {server} removed: it is not wanted, and its claim {claim} was deleted")
+                write!(f, "server {server} removed: its claim {claim} was deleted")
             }
         }
     }
