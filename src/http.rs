@@ -18,6 +18,7 @@ mod pause;
 mod recover;
 pub mod rows;
 mod serve;
+mod servers;
 mod snapshot;
 pub mod source;
 mod whatif;
@@ -106,7 +107,7 @@ pub fn router(face: Face) -> Router {
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
         .route("/api/1/peers", get(domain::peers))
-        .route("/api/1/peers/{id}", get(domain::peer))
+        .route("/api/1/peers/{id}", get(domain::peer).delete(servers::delete))
         .route("/api/1/processes", get(domain::processes))
         .route("/api/1/processes/exited", get(domain::exited))
         .route("/api/1/processes/{id}", get(domain::process))

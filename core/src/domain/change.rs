@@ -15,6 +15,7 @@ mod confirm_running;
 mod delete_database;
 mod evict_process;
 mod forget_archive;
+mod forget_server;
 mod found_domain;
 mod give_up_archive;
 mod guard;
@@ -45,6 +46,7 @@ pub use confirm_running::ConfirmRunning;
 pub use delete_database::DeleteDatabase;
 pub use evict_process::EvictProcess;
 pub use forget_archive::ForgetArchive;
+pub use forget_server::ForgetServer;
 pub use found_domain::FoundDomain;
 pub use give_up_archive::GiveUpArchive;
 pub use learn_container::LearnContainer;
@@ -179,6 +181,8 @@ pub enum Command {
     GiveUpArchive(GiveUpArchive),
     /// Forgets a removed archive for ever on an operator's word.
     ForgetArchive(ForgetArchive),
+    /// Removes an admin server on an operator's word.
+    ForgetServer(ForgetServer),
     /// Notes which StatefulSet owns the pod that mounts the claim of an archive.
     LearnOwner(LearnOwner),
     /// Takes a process away on a person's word, whether it has ended or not. If it still speaks, it is told to end.
@@ -223,6 +227,7 @@ impl Command {
             Self::StopProcess(_) => StopProcess::SINCE,
             Self::GiveUpArchive(_) => GiveUpArchive::SINCE,
             Self::ForgetArchive(_) => ForgetArchive::SINCE,
+            Self::ForgetServer(_) => ForgetServer::SINCE,
             Self::LearnOwner(_) => LearnOwner::SINCE,
             Self::EvictProcess(_) => EvictProcess::SINCE,
         }
@@ -258,6 +263,7 @@ impl Command {
             | Self::StopProcess(_)
             | Self::GiveUpArchive(_)
             | Self::ForgetArchive(_)
+            | Self::ForgetServer(_)
             | Self::EvictProcess(_) => return None,
         })
     }
@@ -292,6 +298,7 @@ impl Command {
             | Self::StopProcess(_)
             | Self::GiveUpArchive(_)
             | Self::ForgetArchive(_)
+            | Self::ForgetServer(_)
             | Self::EvictProcess(_) => return None,
         })
     }
@@ -325,6 +332,7 @@ impl Command {
             Self::StopProcess(change) => change.fit(bounds),
             Self::GiveUpArchive(change) => change.fit(bounds),
             Self::ForgetArchive(change) => change.fit(bounds),
+            Self::ForgetServer(change) => change.fit(bounds),
             Self::LearnOwner(change) => change.fit(bounds),
             Self::EvictProcess(change) => change.fit(bounds),
         }
@@ -359,6 +367,7 @@ impl Command {
             Self::StopProcess(change) => change.apply(domain, actor),
             Self::GiveUpArchive(change) => change.apply(domain, actor),
             Self::ForgetArchive(change) => change.apply(domain, actor),
+            Self::ForgetServer(change) => change.apply(domain, actor),
             Self::LearnOwner(change) => change.apply(domain, actor),
             Self::EvictProcess(change) => change.apply(domain, actor),
         }

@@ -95,6 +95,21 @@ async fn only_who_may_write_pauses_adopts_or_drains() {
 }
 
 #[tokio::test]
+async fn only_who_may_write_removes_a_server_and_none_that_speaks_with_an_engine() {
+    let domain = Domain::new(fake::source());
+    let ask = |server: &str| Request::delete(format!("/api/1/peers/{server}")).body(Body::empty()).unwrap();
+    let speaks = domain.source.domain.lock().unwrap().processes.values().next().unwrap().session.server.to_string();
+    assert_eq!(domain.send(ELSEWHERE, ask(&speaks)).await.0, StatusCode::FORBIDDEN);
+    let (status, answer) = domain.send(POD, ask(&speaks)).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{answer}");
+    assert_eq!(domain.send(POD, ask("admin-77")).await.0, StatusCode::NOT_FOUND);
+    domain.source.domain.lock().unwrap().processes.clear();
+    assert_eq!(domain.send(POD, ask(&speaks)).await, (StatusCode::OK, Value::Null));
+    let removed = format!("loopback: server {speaks} removed: its claim raftlog-{speaks} was deleted");
+    assert_eq!(domain.last(&format!("server/{speaks}")), removed);
+}
+
+#[tokio::test]
 async fn a_server_without_a_quorum_adopts_nothing_and_creates_no_anchor() {
     let domain = Domain::new(Fake { quorum: false, ..fake::source() });
     let request = Request::post("/api/1/kaa/adopt").header("content-type", "application/json");

@@ -272,6 +272,7 @@ fn later_commands() -> Vec<Command> {
             owner: Ordinal { stateful_set: "sm".to_owned(), uid: "uid-set".into(), ordinal: 1 },
             evidence: Evidence::default(),
         }),
+        Command::ForgetServer(change::ForgetServer { server: "admin-2".into(), evidence: archive_evidence() }),
     ]
 }
 
