@@ -10,7 +10,7 @@ use kaa_core::domain::command::Outcome;
 use kaa_core::domain::ids::ServerId;
 use kaa_core::domain::process::{EngineState, SessionState};
 use kaa_core::membership::{findings, standing};
-use kaa_core::resync::plan::Plan;
+use kaa_core::resync::plan::Waiting;
 use kaa_core::resync::waiting::WAITS;
 use kaa_core::wait::Wait;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -310,13 +310,13 @@ impl Metrics {
     }
 
     /// Sets what mirrors the resync.
-    pub fn mirror_plan(&self, leading: bool, synced: bool, plan: &Plan) {
+    pub fn mirror_resync(&self, leading: bool, synced: bool, findings: usize, waiting: &[Waiting]) {
         self.resync_is_leader.set(i64::from(leading));
         self.kubernetes_synced.set(i64::from(synced));
-        self.resync_findings.set(plan.findings.len() as i64);
+        self.resync_findings.set(findings as i64);
         // Never cleared: a series that was there goes back to 0 and does not vanish from graphs and alerts.
         for Wait { code: known, .. } in WAITS {
-            let held = plan.waiting.iter().filter(|held| held.reason.code() == known).count();
+            let held = waiting.iter().filter(|held| held.reason.code() == known).count();
             self.resync_waiting.get_or_create(&Reason { reason: known }).set(held as i64);
         }
     }

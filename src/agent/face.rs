@@ -6,12 +6,11 @@ use super::{LINEARIZE, Shared, membership};
 use crate::config::{Config, ordinal_of};
 use crate::http::source::{
     Awaits, Check, Health, LastPass, Membership, MembershipReport, NoQuorum, NotWritten, Note, Peer, PlanReport,
-    ReadAnchor, Source, Status, Written,
+    ReadAnchor, ResyncReport, Source, Status, Written,
 };
 use crate::http::{DrainAnswer, RecoverAnswer};
 use crate::kubernetes::anchor;
 use crate::kubernetes::evidence;
-use crate::kubernetes::lease::Leadership;
 use crate::kubernetes::rights::Rights;
 use crate::metrics::group_waits;
 use crate::net::Tls;
@@ -183,6 +182,15 @@ impl Source for Door {
         self.running().map(|shared| plan_report(&shared)).unwrap_or_default()
     }
 
+    fn resync(&self) -> ResyncReport {
+        let Some(shared) = self.running() else { return ResyncReport::default() };
+        let leading = shared.candidacy.leads_now();
+        let synced = shared.observed.read().unwrap_or_else(PoisonError::into_inner).is_synced();
+        let last = shared.last_pass.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let last = last.filter(|_| leading).unwrap_or_default();
+        ResyncReport { leading, synced, findings: last.findings, waiting: last.waiting }
+    }
+
     fn membership(&self) -> MembershipReport {
         match self.running() {
             Some(shared) => standing::report(&shared),
@@ -331,10 +339,7 @@ fn heard(shared: &Shared) -> BTreeMap<StartId, Duration> {
 
 fn plan_report(shared: &Shared) -> PlanReport {
     let leadership = shared.candidacy.leadership.borrow().clone();
-    let leading = match &leadership {
-        Leadership::Leader(term) => shared.candidacy.still_leads(term),
-        Leadership::Follower { .. } | Leadership::Unknown { .. } => false,
-    };
+    let leading = shared.candidacy.leads_now();
     let observed = shared.observed.read().unwrap_or_else(PoisonError::into_inner);
     let moment = shared.moment();
     let (mut plan, epoch) = shared.raft.read(|domain| {

@@ -29,6 +29,8 @@ pub struct LastPass {
     pub at: Millis,
     /// One line for each finding: what became of it.
     pub lines: Vec<String>,
+    /// How much it found to propose.
+    pub findings: usize,
     /// What it waited for, with what the fresh reads added.
     pub waiting: Vec<Waiting>,
 }
@@ -155,15 +157,15 @@ fn now_ms(term: &Term) -> u64 {
 async fn pass(shared: &Shared, term: &Term, held: &mut HeldFindings) -> Result<LastPass, GivenUp> {
     let epoch = epoch(shared, term).await?;
     let fence = Fence { cluster: shared.config.cluster.clone(), epoch };
-    let (mut waiting, due) = {
+    let (mut waiting, findings, due) = {
         let observed = shared.observed.read().map_err(|_| GivenUp::Watches)?;
         let moment = shared.moment();
         let (plan, anchor) =
             shared.raft.read(|domain| (plan(domain, &observed, &shared.policy, &moment), domain.anchor.clone()));
-        let mut waiting = plan.waiting;
+        let (mut waiting, findings) = (plan.waiting, plan.findings.len());
         let Parted { due, waiting: held } = held.part(plan.findings, &observed, anchor.as_ref(), now_ms(term));
         waiting.extend(held);
-        (waiting, due)
+        (waiting, findings, due)
     };
     let mut lines = Vec::new();
     if !due.is_empty() {
@@ -200,7 +202,7 @@ async fn pass(shared: &Shared, term: &Term, held: &mut HeldFindings) -> Result<L
             });
         }
     }
-    Ok(LastPass { at: crate::clock::now(), lines, waiting })
+    Ok(LastPass { at: crate::clock::now(), lines, findings, waiting })
 }
 
 /// The epoch that the domain gave this acquisition of the Lease; asks for one if there is none yet.

@@ -4,7 +4,7 @@ use super::drain::DrainAnswer;
 use super::recover::{RecoverAnswer, RecoverServer, SetAside};
 use super::source::{
     Awaits, Check, Health, LastPass, Membership, MembershipReport, NoQuorum, NotWritten, Peer, PlanReport, ReadAnchor,
-    Source, Status, Written,
+    ResyncReport, Source, Status, Written,
 };
 use crate::raft::recovering::Wish;
 use futures::FutureExt;
@@ -127,6 +127,11 @@ impl Source for Fake {
 
     fn plan(&self) -> PlanReport {
         self.plan.clone()
+    }
+
+    fn resync(&self) -> ResyncReport {
+        let PlanReport { leading, synced, plan, .. } = self.plan.clone();
+        ResyncReport { leading, synced, findings: plan.findings.len(), waiting: plan.waiting }
     }
 
     fn membership(&self) -> MembershipReport {

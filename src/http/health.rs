@@ -2,7 +2,7 @@
 
 use super::Face;
 use super::page::{Parameters, parameter};
-use super::source::{Check, Health, Note};
+use super::source::{Check, Health, Note, ResyncReport};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
@@ -61,8 +61,8 @@ fn mirror(face: &Face) {
     let status = local.as_ref().and_then(|peer| peer.status.clone()).unwrap_or_default();
     let leads = status.role.as_deref() == Some("LEADER");
     face.metrics.mirror_raft(leads, status.term, status.commit_index, status.applied_index);
-    let report = face.source.plan();
-    face.metrics.mirror_plan(report.leading, report.synced, &report.plan);
+    let ResyncReport { leading, synced, findings, waiting } = face.source.resync();
+    face.metrics.mirror_resync(leading, synced, findings, &waiting);
     let membership = face.source.membership();
     let findings: Vec<_> = membership.findings.iter().map(|finding| finding.code()).collect();
     let waiting: Vec<_> = membership.waiting.iter().map(|awaits| awaits.code).collect();

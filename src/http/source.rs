@@ -11,7 +11,7 @@ use kaa_core::domain::command::{Actor, Outcome};
 use kaa_core::domain::evidence::Evidence;
 use kaa_core::domain::ids::{ClusterName, DomainId, MembershipEpoch, Millis, ResyncEpoch, ServerId, StartId, Uid};
 use kaa_core::membership::findings::Finding;
-use kaa_core::resync::plan::Plan;
+use kaa_core::resync::plan::{Plan, Waiting};
 use kaa_core::resync::whatif;
 use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::outcome::WhatIf;
@@ -50,6 +50,8 @@ pub trait Source: Send + Sync + 'static {
     fn drain(&self) -> BoxFuture<'_, DrainAnswer>;
     /// What the next resync pass would propose.
     fn plan(&self) -> PlanReport;
+    /// What the last resync pass came to. Nothing is planned for it.
+    fn resync(&self) -> ResyncReport;
     /// Who votes, and what is waited for.
     fn membership(&self) -> MembershipReport;
     /// What would be taken away if these changes were made in Kubernetes. It takes its time: not for an async thread.
@@ -251,6 +253,19 @@ pub struct PlanReport {
     pub missing_rights: Vec<String>,
     /// The last pass of this agent, as resync leader, that had something to do.
     pub last_pass: Option<LastPass>,
+}
+
+/// What the last resync pass came to.
+#[derive(Clone, Debug, Default)]
+pub struct ResyncReport {
+    /// Whether this agent leads the resync. If it does not, it makes no passes.
+    pub leading: bool,
+    /// Whether everything that may be listed in Kubernetes has been listed completely.
+    pub synced: bool,
+    /// How much the pass found to propose.
+    pub findings: usize,
+    /// What it waited for.
+    pub waiting: Vec<Waiting>,
 }
 
 /// What a resync pass did.

@@ -108,6 +108,16 @@ pub struct Candidacy {
 }
 
 impl Candidacy {
+    /// Whether this agent leads the resync at this moment.
+    pub fn leads_now(&self) -> bool {
+        // Copied first: whoever announces a leadership may hold the elector's lock.
+        let leadership = self.leadership.borrow().clone();
+        match &leadership {
+            Leadership::Leader(term) => self.still_leads(term),
+            Leadership::Follower { .. } | Leadership::Unknown { .. } => false,
+        }
+    }
+
     /// Whether the lead that began with this term still holds at this very moment. To be asked right before a proposal
     /// is made; what was announced may be older.
     pub fn still_leads(&self, term: &Term) -> bool {
