@@ -9,6 +9,9 @@
 //! A removed archive counts like any other: that its StatefulSet no longer wants it does not say that its data is old. Nor
 //! does a storage manager count that is silent: it may run, and it may have ended.
 //!
+//! Where the pod of a storage manager could not be read, its volume may be a copy of the archive's. It may join, but it does not
+//! go first, and what it says of its data says nothing of the archive.
+//!
 //! A history counts until the engine starts beside another one. Then it may die before anybody hears of it, with data newer
 //! than it said.
 
@@ -36,6 +39,8 @@ pub enum Held {
     First(ArchiveId),
     /// Storage managers of these archives stop, are silent and may run, or have not said that they still run.
     Unsure(Vec<ArchiveId>),
+    /// Which claim its pod mounts could not be read yet: its volume may be a copy of this archive's.
+    ClaimUnread(ArchiveId),
     /// A transaction engine waits for a storage manager that runs.
     NoStorageManager,
 }
@@ -59,6 +64,13 @@ impl fmt::Display for Held {
             Self::Unsure(archives) => {
                 write!(f, "waiting for word of the storage managers of {}: each has to be heard,", listed(archives))?;
                 f.write_str(" to be known to have ended, or to be evicted")
+            }
+            Self::ClaimUnread(archive) => {
+                write!(
+                    f,
+                    "which claim its pod mounts could not be read, so its volume may be a copy of that of archive {archive}: "
+                )?;
+                f.write_str("it is read again every 5 s")
             }
             Self::NoStorageManager => f.write_str("waiting for a storage manager that runs"),
         }
@@ -133,6 +145,9 @@ impl Managers<'_> {
         let Some(own) = process.archive.and_then(|archive| self.domain.archives.get(&archive)) else {
             return Err(Held::Unknown);
         };
+        if self.may_be_a_copy(process) {
+            return Err(Held::ClaimUnread(own.id));
+        }
         // It was let start, and is not known to run yet, or not to have been started after all.
         let mut starting = self.others(process);
         let starting = starting.find(|other| other.started.is_some() && other.session.state == SessionState::Live);

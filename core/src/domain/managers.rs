@@ -49,7 +49,14 @@ impl<'a> Managers<'a> {
 
     /// What the storage manager of an archive said of how new its data is.
     pub(super) fn history(&self, archive: ArchiveId) -> Option<u64> {
-        self.process_on(archive).and_then(|process| process.history)
+        self.process_on(archive).filter(|process| !self.may_be_a_copy(process)).and_then(|process| process.history)
+    }
+
+    /// Whether the volume of a storage manager may be a copy of its archive's: which claim its pod mounts is not known, and the
+    /// archive has one.
+    pub(super) fn may_be_a_copy(&self, process: &Process) -> bool {
+        let archive = process.archive.and_then(|archive| self.domain.archives.get(&archive));
+        process.claim_unread && archive.is_some_and(|archive| archive.claim.is_some())
     }
 
     /// Whether one archive provably holds everything that another one holds.

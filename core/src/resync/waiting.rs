@@ -214,8 +214,8 @@ impl WaitingReason {
 pub const WAITS: [Wait; 27] = [
     Wait {
         code: "start_held",
-        means: "the engine is not started yet: archives that may hold newer data have not reported, or a storage manager is silent ([cold start](concepts.md#cold-start))",
-        ends: "start the storage managers that are named: `kubectl scale`. One that never comes back: `kaa process evict ID`, then `kaa archive remove ID --because WHY`",
+        means: "the engine is not started yet: archives that may hold newer data have not reported, a storage manager is silent ([cold start](concepts.md#cold-start)), or its pod could not be read",
+        ends: "start the storage managers that are named: `kubectl scale`. One that never comes back: `kaa process evict ID`, then `kaa archive remove ID --because WHY`. If its pod cannot be read: `kubectl apply -k manifests/base` (`get pods`)",
     },
     Wait {
         code: "ordered_ready",

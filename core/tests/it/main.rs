@@ -41,6 +41,7 @@ cases! {
     claim_replaced_scaled_down
     claim_restored_unread
     claim_taken
+    claim_unread
     claims_vanished_beside_unbound
     claims_vanished_unseen
     clocks

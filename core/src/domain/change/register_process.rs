@@ -74,6 +74,8 @@ impl Domain {
         }
         let node = self.next_node(actor, &asked);
         let archive = found.map(|found| self.settle_archive(actor, found, &asked));
+        let claim_unread =
+            archive.is_some_and(|archive| asked.claim.is_none() && !self.was_read(&asked.identity, archive));
         let session = SessionNumber(1);
         let process = Process {
             id,
@@ -98,7 +100,7 @@ impl Domain {
             stop: None,
             started: None,
             history: None,
-            claim_unread: asked.kind == EngineKind::Sm && asked.claim.is_none(),
+            claim_unread,
             interrupted: None,
         };
         let mut subjects = vec![Subject::Process(id), Subject::Database(process.database.clone())];
@@ -108,6 +110,14 @@ impl Domain {
         self.processes.insert(id, process);
         self.note(actor, subjects, registered, None);
         Ok(Outcome::Registered(self.registered(id, node, archive, session)))
+    }
+
+    /// Whether the claim of this pod was read when an earlier start in it registered on the archive: a pod keeps its claims.
+    fn was_read(&self, identity: &Identity, archive: ArchiveId) -> bool {
+        let living = self.processes.values();
+        let known = living.chain(self.tombstones.values().map(|exited| &exited.process));
+        let mut of_pod = known.filter(|known| known.identity.pod_uid == identity.pod_uid);
+        of_pod.any(|known| known.archive == Some(archive) && !known.claim_unread)
     }
 
     /// Whether a first registration fits.

@@ -53,19 +53,20 @@ impl Domain {
         // The wrapper that registers holds the lock of the archive's directory, so no other engine writes to it.
         archive.written_to.get_or_insert(self.index);
         let resurrected = archive.removed.take().is_some();
-        let mut bound = None;
+        let (mut bound, mut owned) = (None, None);
         if let Some(claim) = claim
             && archive.claim.as_ref() != Some(claim)
         {
-            if archive.claim.as_ref().is_none_or(|known| known.uid != claim.uid) {
+            let is_another = archive.claim.as_ref().is_none_or(|known| known.uid != claim.uid);
+            if is_another {
                 // It may have been restored from a backup: what was proven of the volume before says nothing of this one.
                 archive.holds_to = 0;
                 archive.bound = self.index;
-                bound = Some(ClaimName::from(claim));
-            }
-            if archive.claim.as_ref().is_none_or(|known| known.uid != claim.uid) {
                 // Until now it was somewhere else, or nobody knew where. No claim is in two clusters.
                 (archive.cluster, archive.path) = (asked.cluster.clone(), asked.path.clone());
+                bound = Some(ClaimName::from(claim));
+            } else {
+                owned = Some(ArchiveEvent::Owned { archive: id, owner: claim.owner.clone() });
             }
             let left = archive.claim.replace(claim.clone()).filter(|left| left.name != claim.name);
             let key = left.map(|left| format!("{CLAIMS_PREFIX}{}", left.name));
@@ -76,6 +77,9 @@ impl Domain {
         if resurrected || bound.is_some() {
             let event = ArchiveEvent::Bound { archive: id, resurrected, claim: bound };
             self.note(actor, [Subject::Archive(id)], event, None);
+        }
+        if let Some(owned) = owned {
+            self.note(actor, [Subject::Archive(id)], owned, None);
         }
     }
 
