@@ -103,13 +103,17 @@ impl Domain {
             claim_unread,
             interrupted: None,
         };
+        self.note_registered(actor, &process);
+        self.processes.insert(id, process);
+        Ok(Outcome::Registered(self.registered(id, node, archive, session)))
+    }
+
+    fn note_registered(&mut self, actor: &Actor, process: &Process) {
+        let (id, kind, archive) = (process.id, process.kind, process.archive);
         let mut subjects = vec![Subject::Process(id), Subject::Database(process.database.clone())];
         subjects.extend(archive.map(Subject::Archive));
         let pod = process.identity.pod.clone();
-        let registered = ProcessEvent::Registered { process: id, kind: process.kind, pod, archive };
-        self.processes.insert(id, process);
-        self.note(actor, subjects, registered, None);
-        Ok(Outcome::Registered(self.registered(id, node, archive, session)))
+        self.note(actor, subjects, ProcessEvent::Registered { process: id, kind, pod, archive }, None);
     }
 
     /// Whether the claim of this pod was read when an earlier start in it registered on the archive: a pod keeps its claims.
