@@ -177,8 +177,8 @@ impl Begun {
         let mut news = Vec::new();
         if let Some(epoch) = self.set_aside {
             let message = format!(
-                "a later membership epoch was founded: the log of epoch {epoch} on this volume is set aside (kept, never used \
-                 again), and this server joins anew"
+                "a later membership epoch was founded: this server retires its log of epoch {epoch} (kept, used again only if an \
+                 operator names it) and joins with an empty one"
             );
             news.push((Of::Own, News { warning: true, reason: "LogSetAside", message }));
         }

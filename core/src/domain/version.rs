@@ -3,7 +3,7 @@
 //!
 //! A member that meets an entry it does not know stops, rather than going on with another domain than the others. So a
 //! command waits until every member, voter or not, runs a version that knows it; that is what makes an upgrade one server at a
-//! time possible. A server that was evicted is no member: it has to be upgraded before it joins again.
+//! time possible. An evicted server is one as long as it follows the log.
 
 use super::Domain;
 use super::change::Command;
@@ -35,7 +35,7 @@ impl Version {
 
 /// A command that a member would not understand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("server {server} runs version '{runs}', and this needs {needs} on every server: upgrade it, or evict it")]
+#[error("server {server} runs version '{runs}', and this needs {needs} on every server: upgrade it")]
 pub struct TooNew {
     /// The oldest member.
     pub server: ServerId,
