@@ -15,7 +15,6 @@ pub mod kubernetes;
 pub mod metrics;
 pub mod net;
 mod pace;
-pub mod peers;
 pub mod raft;
 
 /// The version of this build.

@@ -1,6 +1,6 @@
 //! The agents tell each other how they are: every row of `GET peers` comes from here.
 
-use crate::agent::Shared;
+use super::Shared;
 use crate::config::PEER_PERIOD;
 use crate::proto::raft::StatusReply;
 use kaa_core::domain::ids::ServerId;

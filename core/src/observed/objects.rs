@@ -204,10 +204,15 @@ impl Pod {
     /// The ordinal in its name, if a StatefulSet owns it: the integer behind the owner's name and a dash.
     pub fn ordinal(&self) -> Option<u32> {
         let owner = self.owner.as_ref().filter(|owner| owner.kind == "StatefulSet")?;
-        let number = self.name.strip_prefix(&owner.name)?.strip_prefix('-')?;
-        let canonical = number == "0" || (!number.starts_with('0') && number.bytes().all(|b| b.is_ascii_digit()));
-        if canonical { number.parse().ok() } else { None }
+        ordinal_of(&self.name, &owner.name)
     }
+}
+
+/// The ordinal in the name of a pod, if it is one of this StatefulSet's: the integer behind the set's name and a dash.
+pub fn ordinal_of(pod: &str, stateful_set: &str) -> Option<u32> {
+    let number = pod.strip_prefix(stateful_set)?.strip_prefix('-')?;
+    let canonical = number == "0" || (!number.starts_with('0') && number.bytes().all(|byte| byte.is_ascii_digit()));
+    if canonical { number.parse().ok() } else { None }
 }
 
 impl StatefulSet {

@@ -10,7 +10,7 @@ use crate::domain::command::Fence;
 use crate::domain::evidence::{Evidence, wants};
 use crate::domain::process::SessionState;
 use crate::domain::server::raft_log_claim;
-use crate::observed::objects::RAFT_LOG_TEMPLATE;
+use crate::observed::objects::{RAFT_LOG_TEMPLATE, ordinal_of};
 
 pub(super) fn plan(view: &View, plan: &mut Plan) {
     let observed = view.observed;
@@ -20,8 +20,7 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
     let (Some(sets), Some(claims), Some(pods)) = (sets, claims, pods) else { return };
     for set in sets.values().filter(|set| set.templates.iter().any(|template| template == RAFT_LOG_TEMPLATE)) {
         for server in view.domain.servers.values().filter(|server| server.cluster == view.policy.cluster) {
-            let ordinal = server.id.as_str().strip_prefix(set.name.as_str()).and_then(|rest| rest.strip_prefix('-'));
-            let Some(ordinal) = ordinal.and_then(|ordinal| ordinal.parse().ok()) else { continue };
+            let Some(ordinal) = ordinal_of(server.id.as_str(), &set.name) else { continue };
             let claim = raft_log_claim(&server.id);
             // Its processes find another agent first, or are lost.
             let in_use = view
