@@ -199,7 +199,7 @@ fn text(answer: &RestoreAnswer) -> String {
 
 /// Which archives a cold start waits for.
 fn waits_for(answer: &RestoreAnswer) -> Option<String> {
-    let waited = answer.archives.iter().filter(|archive| archive.ever_ran && archive.removed.is_none());
+    let waited = answer.archives.iter().filter(|archive| archive.waited_for);
     let waited: Vec<String> = waited.filter(|archive| !archive.without).map(|archive| archive.id.to_string()).collect();
     let which = if waited.len() == 1 { "volume of archive" } else { "volumes of archives" };
     (!waited.is_empty()).then(|| format!("A cold start waits for the {which} {}.", waited.join(", ")))

@@ -79,6 +79,8 @@ pub struct BroughtArchive {
     pub database: String,
     /// Whether an engine has run on it.
     pub ever_ran: bool,
+    /// Whether a cold start waits for its volume.
+    pub waited_for: bool,
     /// Why it is removed, if it is.
     pub removed: Option<String>,
     /// The claim that it was on: `NAMESPACE/NAME of cluster CLUSTER`.
@@ -187,6 +189,7 @@ impl BroughtArchive {
             id: archive.id.0,
             database: archive.database.to_string(),
             ever_ran: archive.ever_ran,
+            waited_for: archive.is_waited_for(),
             removed: archive.removed.as_ref().map(|removal| removal.because.to_string()),
             was: was.map(|was| format!("{}/{} of cluster {}", was.namespace, was.claim, was.cluster)),
             without: without.contains(&archive.id),

@@ -159,6 +159,18 @@ impl Shelf {
         Ok(Incoming { out, guard: Temporary(Some(path)) })
     }
 
+    /// A complete snapshot that is here, whoever points to it.
+    pub(super) fn any(&self) -> Result<Option<PathBuf>, Error> {
+        let failed = |source| Error::File { path: self.dir.clone(), source };
+        for file in std::fs::read_dir(&self.dir).map_err(failed)? {
+            let path = file.map_err(failed)?.path();
+            if path.extension().is_some_and(|kind| kind == "snapshot") {
+                return Ok(Some(path));
+            }
+        }
+        Ok(None)
+    }
+
     /// Deletes every snapshot but the one that is pointed to.
     pub(super) fn keep_only(&self, keep: Option<&Pointer>) -> Result<(), Error> {
         let failed = |source| Error::File { path: self.dir.clone(), source };

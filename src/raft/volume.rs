@@ -71,6 +71,13 @@ pub enum Error {
     /// A value could not be encoded.
     #[error(transparent)]
     Encode(wire::Error),
+    /// There is a snapshot, and no log that it belongs to.
+    #[error("volume {}: there is a snapshot and no log: the log's file was lost; nothing was deleted. Restore the volume, or take \
+             the directory 'log' away (or delete the volume's claim) and this server comes back as a new member", .snapshot.display())]
+    LogLost {
+        /// The snapshot.
+        snapshot: PathBuf,
+    },
     /// The log has a hole, or does not go on where the snapshot ends.
     #[error("volume {}: log entry {missing} is missing; nothing was changed. Take the directory 'log' away (or delete \
              the volume's claim) and this server comes back as a new member", .path.display())]
@@ -383,6 +390,10 @@ fn open_log(disk: &Arc<dyn Disk>, dir: &Path, opener: &mut Opener) -> Result<Ope
     let identity = match identity {
         Some(identity) => identity,
         None => {
+            // An id is written before anything else is.
+            if let Some(snapshot) = shelf.any()? {
+                return Err(Error::LogLost { snapshot });
+            }
             let raft_id = new_raft_id();
             backend.commit(&[set(names::RAFT_ID, &raft_id)?])?;
             failpoints::pass(Point::Identity);

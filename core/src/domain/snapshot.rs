@@ -314,6 +314,11 @@ impl From<&Archive> for KeptArchive {
 }
 
 impl KeptArchive {
+    /// Whether a cold start of its database waits for its volume: it may hold data that no other archive has.
+    pub fn is_waited_for(&self) -> bool {
+        !self.outdated && self.clone().unbound(ClusterName::default()).has_data()
+    }
+
     /// The archive without a claim. Of a claim that was gone elsewhere nothing is known here.
     pub(super) fn unbound(self, cluster: ClusterName) -> Archive {
         Archive {

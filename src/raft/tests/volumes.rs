@@ -123,6 +123,22 @@ fn a_snapshot_that_is_missing_or_cut_off_is_refused_and_nothing_is_deleted() {
 }
 
 #[test]
+fn a_log_that_is_gone_beside_its_snapshot_is_not_begun_again() {
+    let dir = tempdir().unwrap();
+    let (pointer, _) = with_a_snapshot(dir.path());
+    let shelf = dir.path().join("log/snapshots");
+    let before = files(&shelf);
+    std::fs::remove_file(file(dir.path())).unwrap();
+    for _ in 0..2 {
+        let error = Volume::open(dir.path()).unwrap_err();
+        assert!(matches!(error, Error::LogLost { .. }) && error.to_string().contains(&pointer.file), "{error}");
+        assert_eq!(files(&shelf), before);
+    }
+    std::fs::remove_dir_all(dir.path().join("log")).unwrap();
+    assert_eq!(Volume::open(dir.path()).unwrap().local_log().domain, None, "without the directory it begins anew");
+}
+
+#[test]
 fn a_file_that_is_no_file_is_refused_with_its_name() {
     let dir = tempdir().unwrap();
     std::fs::create_dir_all(file(dir.path())).unwrap();
