@@ -14,7 +14,7 @@ mod cluster;
 #[path = "../tests/it/domain/masks.rs"]
 mod masks;
 
-use cluster::{Cluster, Disturb, PERSON};
+use cluster::{Cluster, Disturb, OPERATOR};
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
@@ -328,7 +328,7 @@ impl Bench {
             let url = format!("{}/api/1/kvstore/bench/{writer}", self.leader);
             for n in 0..COMMITS / WRITERS {
                 let request = self.http.put(&url).json(&json!({"newValue": n.to_string()}));
-                let answer = request.basic_auth(PERSON.0, Some(PERSON.1)).send().await.expect("the agent answers");
+                let answer = request.basic_auth(OPERATOR.0, Some(OPERATOR.1)).send().await.expect("the agent answers");
                 assert!(answer.status().is_success(), "{}", answer.status());
             }
         });

@@ -78,7 +78,7 @@ pub struct Shared {
     anchor_alarm: Mutex<Option<String>>,
     /// Why a server keeps its vote that the watches show as unwanted.
     eviction_held: Mutex<Option<String>>,
-    /// Whether the audit trail has what a person gave up for this epoch, if one did.
+    /// Whether the audit trail has what an operator gave up for this epoch, if one did.
     loss_noted: AtomicBool,
     without_quorum: Mutex<Option<Instant>>,
     begun: Begun,
@@ -237,7 +237,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     // Before anything listens: whatever is wrong with the volume ends the process with a sentence.
     host.set_local_log(storage()?.local_log());
     let guards = Guards::new(tls);
-    let door = Arc::new(Door::new(&config, guards.tls.clone(), kubernetes.rights.clone()));
+    let door = Arc::new(Door::new(&config, guards.tls.clone(), kubernetes.permissions.clone()));
     guards.watch(&config, &kubernetes);
     let mut servers = JoinSet::new();
     let face = guards.face(&config, door.clone()).await?;
@@ -397,7 +397,7 @@ fn storage(config: &Config) -> Storage {
 impl Agent {
     /// Hands over what others can take, within bounds: engines to other agents, the Lease, its vote, Raft's leadership.
     async fn end(self) {
-        info!("ending: engines move on, the lease is released, leadership is handed over");
+        info!("shutting down: moving engines, releasing the lease, transferring leadership");
         self.ending.send_replace(true);
         membership::drain(&self.shared).await;
         self.shared.host.set_leaving();
@@ -410,17 +410,17 @@ impl Agent {
             self.shared.raft.shutdown().await;
         };
         if tokio::time::timeout(SHUTDOWN, handed_over).await.is_err() {
-            error!("not everything was handed over within {SHUTDOWN:?}");
+            error!("the shutdown did not complete within {SHUTDOWN:?}");
         }
     }
 
     /// Ends all that rests on this Raft, which is over, and seals its log if that is why.
     async fn cease(self, surroundings: &Surroundings, over: Over) -> anyhow::Result<()> {
         let Surroundings { host, door, storage, .. } = surroundings;
-        info!("this epoch is over here: engines move on, and Raft stops");
+        info!("this membership epoch is over: moving engines to other servers and stopping Raft");
         door.close(match over {
             Over::Newer => "a later epoch was founded: this server joins it",
-            Over::Seal => "this log is sealed: those that are left go on in a new epoch",
+            Over::Seal => "this log is sealed: the surviving servers continue in a new epoch",
         });
         self.ending.send_replace(true);
         for running in self.loops {

@@ -31,7 +31,7 @@ const LEEWAY_SECONDS: u64 = 30;
 /// How long the keys are not fetched again, whatever comes: anybody can send a token that names an unknown key.
 const FETCH_PAUSE: Duration = Duration::from_secs(10);
 
-/// How long fetched keys are used before they are fetched again, so that a withdrawn key does not vouch for ever.
+/// How long fetched keys are used before they are fetched again, so that a withdrawn key does not vouch forever.
 const KEYS_KEPT: Duration = Duration::from_secs(600);
 
 /// Where a pod finds its own token.

@@ -1,7 +1,7 @@
 //! A CA and certificates made here: for clusters without cert-manager. Nothing renews them.
 //!
-//! An agent's certificate bears the names that it is reached under, and may bear the URI `kaa://DOMAIN/agent`. A person's
-//! bears `kaa://DOMAIN/person/NAME`, an engine's `kaa://DOMAIN/engine/NAMESPACE[/POD]`, and neither has another name.
+//! An agent's certificate bears the names that it is reached under, and may bear the URI `kaa://DOMAIN/agent`. An operator's
+//! bears `kaa://DOMAIN/operator/NAME`, an engine's `kaa://DOMAIN/engine/NAMESPACE[/POD]`, and neither has another name.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
@@ -96,10 +96,10 @@ impl Authority {
         self.sign(agent)
     }
 
-    /// For a person who may change the domain.
-    pub fn person(&self, domain: &str, name: &str, days: u32) -> Result<Pair, Error> {
-        let parts = [(domain, "domain"), (name, "name of a person")];
-        self.client(name, uri(&parts, |parts| format!("kaa://{}/person/{}", parts[0], parts[1]))?, days)
+    /// For an operator who may change the domain.
+    pub fn operator(&self, domain: &str, name: &str, days: u32) -> Result<Pair, Error> {
+        let parts = [(domain, "domain"), (name, "name of an operator")];
+        self.client(name, uri(&parts, |parts| format!("kaa://{}/operator/{}", parts[0], parts[1]))?, days)
     }
 
     /// For the engines of a namespace, or the one of a pod there.
@@ -179,14 +179,14 @@ mod tests {
     fn an_authority_that_was_made_before_vouches_for_people_and_engines() {
         let made = Authority::new(30).unwrap();
         let authority = Authority::of(made.certificate, made.key).unwrap();
-        assert_eq!(uris(&authority.person("kaa", "ann", 30).unwrap().certificate), ["kaa://kaa/person/ann"]);
+        assert_eq!(uris(&authority.operator("kaa", "ann", 30).unwrap().certificate), ["kaa://kaa/operator/ann"]);
         assert_eq!(uris(&authority.engine("kaa", "ns", None, 30).unwrap().certificate), ["kaa://kaa/engine/ns"]);
         let one = authority.engine("kaa", "ns", Some("sm-0"), 30).unwrap();
         assert_eq!(uris(&one.certificate), ["kaa://kaa/engine/ns/sm-0"]);
         let agents = authority.agents(&["localhost".to_owned()], Some("kaa"), 30).unwrap();
         assert_eq!(uris(&agents.certificate), ["kaa://kaa/agent"]);
         for name in ["", "a/b", "a b", "a%2Fb"] {
-            assert!(matches!(authority.person("kaa", name, 30), Err(Error::Part(..))), "{name}");
+            assert!(matches!(authority.operator("kaa", name, 30), Err(Error::Part(..))), "{name}");
         }
     }
 }

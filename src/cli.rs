@@ -132,8 +132,8 @@ impl Asking {
 #[derive(Clone, Debug, Args)]
 struct Reason {
     /// The reason, recorded in the audit trail
-    #[arg(long, value_name = "WHY")]
-    because: String,
+    #[arg(long = "reason", value_name = "WHY")]
+    why: String,
 }
 
 /// How to print an answer.

@@ -26,7 +26,7 @@ pub const PEER_PERIOD: Duration = Duration::from_secs(2);
 /// How often the leader looks at the membership besides on changes.
 pub const MEMBERSHIP_PERIOD: Duration = Duration::from_millis(500);
 /// How often an agent whose Raft runs looks at the anchor though nothing is amiss: for so long may one go on that was cut
-/// off, with others, while a person gave up what they had.
+/// off, with others, while an operator gave up what they had.
 pub const ANCHOR_PERIOD: Duration = Duration::from_secs(10);
 /// Without a quorum for this long, on top of the election timeout after which it is missed, an agent asks why, and whether
 /// an override is called for. Not a matter of safety; shorter, and it would begin before the ordinary way has had its chance.
@@ -50,7 +50,7 @@ pub const SESSION_SWEEP: Duration = Duration::from_secs(5);
 pub const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often the certificate files are looked at. The kubelet itself takes up to a minute to bring a changed Secret.
 pub const CERTIFICATE_PERIOD: Duration = Duration::from_secs(5);
-/// A certificate that ends within this time is complained of: time enough for a person to act.
+/// A certificate that ends within this time is complained of: time enough for an operator to act.
 pub const CERTIFICATE_WARNING: Duration = Duration::from_secs(7 * 86_400);
 /// How long a gRPC connection may be idle: without a call that was admitted, and between two such calls. An engine attaches at
 /// once and its stream stays; agents call each other every two seconds.

@@ -18,7 +18,7 @@ mod signals;
 pub mod stand_in;
 mod supervisor;
 
-pub use config::{AGENT_PORT, Agent, EngineArgs, Kind, Label, RunningWhen};
+pub use config::{AGENT_PORT, Agent, EngineArgs, Kind, Label, ReadyWhen};
 pub use install::InstallArgs;
 pub use stand_in::StandInArgs;
 

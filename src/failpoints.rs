@@ -3,7 +3,7 @@
 //! They are compiled in with the feature `failpoints` only, which tests turn on for themselves; else [`pass`] is empty. An
 //! agent whose environment names a directory in `KAA_FAILPOINTS` has a script in each file of it. It ends itself at the
 //! point that the first line of a script names, and takes that line away, so that its next life goes on to the next one.
-//! A line `~POINT` is taken away without ending. At a line `=POINT` the agent stops itself, until it gets SIGCONT.
+//! A line `~POINT` is removed without ending. At a line `=POINT` the agent stops itself, until it gets SIGCONT.
 //!
 //! It is SIGKILL itself, to the whole process, and not `abort`: that raises SIGABRT, which can be handled, runs the
 //! handler and may write a core, while other threads go on writing. A process that gets SIGKILL does not return from the
@@ -24,8 +24,8 @@ pub enum Point {
     GatePassed,
     /// The seal of a log.
     Sealed,
-    /// The new name of a log that is set aside.
-    SetAside,
+    /// The new name of a retired log.
+    Retired,
     /// The domain and epoch of an empty log.
     Joined,
     /// A vote.
@@ -47,7 +47,7 @@ impl Point {
         Self::Founded,
         Self::GatePassed,
         Self::Sealed,
-        Self::SetAside,
+        Self::Retired,
         Self::Joined,
         Self::Vote,
         Self::Entry,
@@ -64,7 +64,7 @@ impl Point {
             Self::Founded => "founded",
             Self::GatePassed => "gate-passed",
             Self::Sealed => "sealed",
-            Self::SetAside => "set-aside",
+            Self::Retired => "retired",
             Self::Joined => "joined",
             Self::Vote => "vote",
             Self::Entry => "entry",
@@ -119,7 +119,7 @@ mod script {
             let script = script?.path();
             let lines = match std::fs::read_to_string(&script) {
                 Ok(lines) => lines,
-                // It was taken away meanwhile.
+                // It was removed meanwhile.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };

@@ -32,7 +32,7 @@ pub use membership::{MembershipAnswer, SaidRow};
 pub use own::{PlanAnswer, WaitingRow};
 pub use page::{MAX_LIMIT, Page};
 pub use pause::{AdoptAnswer, PauseAnswer};
-pub use recover::{RecoverAnswer, RecoverServer, SetAside};
+pub use recover::{RecoverAnswer, RecoverServer, Retired};
 pub use serve::{CONNECTIONS, serve};
 pub use snapshot::{BroughtArchive, Document, MAX_DOCUMENT_BYTES, RestoreAnswer, TakenFrom, Unreadable};
 pub use whatif::{StepRow, WhatIfAnswer};

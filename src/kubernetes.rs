@@ -11,7 +11,7 @@ pub mod convert;
 pub mod events;
 pub mod evidence;
 pub mod lease;
-pub mod rights;
+pub mod permissions;
 pub mod watch;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -19,7 +19,7 @@ use kaa_core::observed::objects::ANNOTATION_PREFIX;
 use kube::api::GetParams;
 use kube::core::Status;
 use kube::{Api, Client, Resource};
-use rights::Rights;
+use permissions::Permissions;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::future::Future;
@@ -43,8 +43,8 @@ pub struct Kubernetes {
     namespace: String,
     /// How long a single request may take.
     timeout: Duration,
-    /// Which rights are missing, as far as it came out.
-    pub rights: Rights,
+    /// Which permissions are missing, as far as it came out.
+    pub permissions: Permissions,
     /// What stands before the names of the annotations that are looked at.
     annotation_prefix: String,
 }
@@ -77,7 +77,7 @@ pub enum Error {
     #[error("cannot set up the Kubernetes client")]
     Client(#[source] kube::Error),
     /// A right is missing.
-    #[error("no right to {asked}: {message}")]
+    #[error("no permission to {asked}: {message}")]
     Forbidden {
         /// What was asked.
         asked: Asked,
@@ -188,8 +188,8 @@ impl Kubernetes {
     /// Wraps a client, which may as well be a simulated one.
     pub fn new(client: Client, namespace: impl Into<String>) -> Self {
         let annotation_prefix = ANNOTATION_PREFIX.to_owned();
-        let rights = Rights::default();
-        Self { client, namespace: namespace.into(), timeout: REQUEST_TIMEOUT, rights, annotation_prefix }
+        let permissions = Permissions::default();
+        Self { client, namespace: namespace.into(), timeout: REQUEST_TIMEOUT, permissions, annotation_prefix }
     }
 
     /// The same with another limit on how long a single request may take.
@@ -254,7 +254,7 @@ impl Kubernetes {
     async fn within<T>(&self, asked: &Asked, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let silent = |_| Error::Silent { asked: asked.clone(), after: self.timeout };
         let answer = tokio::time::timeout(self.timeout, request).await.map_err(silent)?;
-        self.rights.judge(asked, &answer);
+        self.permissions.judge(asked, &answer);
         answer
     }
 }

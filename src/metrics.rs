@@ -9,7 +9,7 @@ use kaa_core::domain::change::Command;
 use kaa_core::domain::command::Outcome;
 use kaa_core::domain::ids::ServerId;
 use kaa_core::domain::process::{EngineState, SessionState};
-use kaa_core::membership::{findings, standing};
+use kaa_core::membership::{standing, warnings};
 use kaa_core::resync::plan::Waiting;
 use kaa_core::resync::waiting::WAITS;
 use kaa_core::wait::Wait;
@@ -39,10 +39,10 @@ struct Reason {
     reason: &'static str,
 }
 
-/// A label `finding`.
+/// A label `warning`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Finding {
-    finding: &'static str,
+struct Warning {
+    warning: &'static str,
 }
 
 /// A label `result`.
@@ -64,9 +64,9 @@ struct File {
     file: &'static str,
 }
 
-/// A right in Kubernetes.
+/// A permission in Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Right {
+struct Permission {
     verb: String,
     resource: String,
 }
@@ -96,11 +96,11 @@ pub struct Metrics {
     raft_commit_index: Gauge,
     raft_applied_index: Gauge,
     membership_epoch: Gauge,
-    set_aside: SetAside,
+    retired: Retired,
     raft_voters: Gauge,
     raft_learners: Gauge,
     membership_waiting: Family<Reason, Gauge>,
-    membership_findings: Family<Finding, Gauge>,
+    membership_warnings: Family<Warning, Gauge>,
     resync_is_leader: Gauge,
     resync_findings: Gauge,
     resync_waiting: Family<Reason, Gauge>,
@@ -119,7 +119,7 @@ pub struct Metrics {
     certificate_not_after: Family<File, Gauge>,
     certificate_rejected: Gauge,
     certificate_reloads: Counter,
-    rights_missing: Family<Right, Gauge>,
+    permission_missing: Family<Permission, Gauge>,
     resident_memory: Gauge,
 }
 
@@ -135,18 +135,18 @@ fn register<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, 
     metric
 }
 
-/// Of the logs that were set aside on the volume.
+/// Of the retired logs on the volume.
 #[derive(Debug)]
-struct SetAside {
+struct Retired {
     logs: Gauge,
     bytes: Gauge,
 }
 
-impl SetAside {
+impl Retired {
     fn new(r: &mut Registry) -> Self {
         let help = "Logs of earlier epochs that are kept on the volume";
-        let logs = register(r, "set_aside_logs", help, Gauge::default());
-        Self { logs, bytes: register(r, "set_aside_bytes", "What they take on the volume", Gauge::default()) }
+        let logs = register(r, "retired_logs", help, Gauge::default());
+        Self { logs, bytes: register(r, "retired_log_bytes", "What they take on the volume", Gauge::default()) }
     }
 }
 
@@ -168,17 +168,22 @@ impl Metrics {
             membership_epoch: register(
                 r,
                 "membership_epoch",
-                "The membership epoch: one more for each override",
+                "The membership epoch: one more for each override and each kaa recover",
                 Gauge::default(),
             ),
-            set_aside: SetAside::new(r),
+            retired: Retired::new(r),
             raft_voters: register(r, "raft_voters", "How many servers vote", Gauge::default()),
             raft_learners: register(r, "raft_learners", "How many follow and do not vote", Gauge::default()),
             membership_waiting: register(r, "membership_waiting", "What the group waits for", Family::default()),
-            membership_findings: register(r, "membership_findings", "What to know of the voters", Family::default()),
+            membership_warnings: register(r, "membership_warnings", "Warnings about the voters", Family::default()),
             resync_is_leader: register(r, "resync_is_leader", "1 if this agent leads the resync", Gauge::default()),
-            resync_findings: register(r, "resync_findings", "What the next pass would propose", Gauge::default()),
-            resync_waiting: register(r, "resync_waiting", "What is not proposed, by reason", Family::default()),
+            resync_findings: register(r, "resync_findings", "What the last pass would propose", Gauge::default()),
+            resync_waiting: register(
+                r,
+                "resync_waiting",
+                "What the last pass did not propose, by reason",
+                Family::default(),
+            ),
             resync_passes: register(r, "resync_passes", "Resync passes made as leader", Counter::default()),
             resync_pass_duration: pass_duration,
             proposals: register(r, "proposals", "Commands proposed by this agent", Family::default()),
@@ -190,12 +195,7 @@ impl Metrics {
             processes: register(r, "processes", "Processes of the domain, by state", Family::default()),
             kubernetes_synced: register(r, "kubernetes_synced", "1 if all listable kinds are listed", Gauge::default()),
             evidence_reads: register(r, "evidence_reads", "Fresh reads made to prove something", Family::default()),
-            callers_refused: register(
-                r,
-                "callers_refused",
-                "Who was not let in, by port and reason",
-                Family::default(),
-            ),
+            callers_refused: register(r, "callers_refused", "Callers refused, by port and reason", Family::default()),
             certificate_not_after: register(
                 r,
                 "certificate_not_after_seconds",
@@ -209,10 +209,10 @@ impl Metrics {
                 Gauge::default(),
             ),
             certificate_reloads: register(r, "certificate_reloads", "Changed certificates in use", Counter::default()),
-            rights_missing: register(
+            permission_missing: register(
                 r,
-                "kubernetes_right_missing",
-                "1 for each right that is missing",
+                "kubernetes_permission_missing",
+                "1 for each missing permission",
                 Family::default(),
             ),
             resident_memory: register(r, "resident_memory_bytes", "Memory that this agent holds", Gauge::default()),
@@ -270,10 +270,10 @@ impl Metrics {
         self.certificate_rejected.set(i64::from(rejected));
     }
 
-    /// Sets whether a right is missing. One that is there again goes back to 0 and does not vanish.
-    pub fn mirror_right(&self, verb: &str, resource: &str, missing: bool) {
-        let right = Right { verb: verb.to_owned(), resource: resource.to_owned() };
-        self.rights_missing.get_or_create(&right).set(i64::from(missing));
+    /// Sets whether a permission is missing. One that is there again goes back to 0 and does not vanish.
+    pub fn mirror_permission(&self, verb: &str, resource: &str, missing: bool) {
+        let permission = Permission { verb: verb.to_owned(), resource: resource.to_owned() };
+        self.permission_missing.get_or_create(&permission).set(i64::from(missing));
     }
 
     /// Sets what mirrors this process.
@@ -289,20 +289,20 @@ impl Metrics {
         self.raft_applied_index.set(applied_index.cast_signed());
     }
 
-    /// Sets what mirrors the logs that were set aside on the volume: how many, and how many bytes.
-    pub fn mirror_set_aside(&self, logs: usize, bytes: u64) {
-        self.set_aside.logs.set(logs as i64);
-        self.set_aside.bytes.set(bytes.cast_signed());
+    /// Sets what mirrors the retired logs on the volume: how many, and how many bytes.
+    pub fn mirror_retired(&self, logs: usize, bytes: u64) {
+        self.retired.logs.set(logs as i64);
+        self.retired.bytes.set(bytes.cast_signed());
     }
 
     /// Sets what mirrors the group: its epoch, how many vote and how many follow, and the words of what is said of it.
-    pub fn mirror_membership(&self, epoch: u64, voters: usize, learners: usize, findings: &[&str], waiting: &[&str]) {
+    pub fn mirror_membership(&self, epoch: u64, voters: usize, learners: usize, warned: &[&str], waiting: &[&str]) {
         self.membership_epoch.set(epoch.cast_signed());
         self.raft_voters.set(voters as i64);
         self.raft_learners.set(learners as i64);
         let times = |said: &[&str], known: &str| said.iter().filter(|word| **word == known).count() as i64;
-        for finding in findings::CODES {
-            self.membership_findings.get_or_create(&Finding { finding }).set(times(findings, finding));
+        for warning in warnings::CODES {
+            self.membership_warnings.get_or_create(&Warning { warning }).set(times(warned, warning));
         }
         for Wait { code: reason, .. } in group_waits::WAITS.into_iter().chain(standing::WAITS) {
             self.membership_waiting.get_or_create(&Reason { reason }).set(times(waiting, reason));

@@ -30,7 +30,7 @@ use tower::{BoxError, ServiceExt};
 /// How long a connection may take to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A connection is pinged this often and given up when a ping is not answered in the same time: a pod that vanished
-/// without a word is noticed within two seconds, and its name is resolved anew.
+/// without a word is noticed within two seconds, and its name is resolved again.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 
 /// An engine's connection is pinged less often: its node may be busy, and a session that flaps helps nobody. What ends in

@@ -1,7 +1,7 @@
 //! Consensus: one replicated log per domain, held by openraft, and the domain that results from it.
 //!
 //! ```text
-//! Volume ── found | set_aside ──> start() ──> Handle: propose, linearize, read, change who votes
+//! Volume ── found | retired ──> start() ──> Handle: propose, linearize, read, change who votes
 //!   │                               │            │
 //!   └ backend (redb)                │            └ server: what others ask;  transport: what others are asked
 //!                                   └ store (log), snapshot, state_machine (the domain)

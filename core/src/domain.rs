@@ -76,10 +76,10 @@ pub struct Domain {
     pub values: BTreeMap<String, String>,
     /// Each cluster's resync leader.
     pub resync: BTreeMap<ClusterName, ResyncLeader>,
-    /// Set while a person has paused the resync.
+    /// Set while an operator has paused the resync.
     #[serde(default)]
     pub paused: Option<Pause>,
-    /// The last epoch for which it was noted that a person gave up what only others had.
+    /// The last epoch for which it was noted that an operator gave up what only others had.
     #[serde(default)]
     pub lossy_epoch: MembershipEpoch,
     /// Who votes, as it was noted last.
@@ -115,7 +115,7 @@ pub struct ResyncLeader {
     pub epoch: ResyncEpoch,
 }
 
-/// What an arm of `apply` answers: the change, or why not.
+/// What a change answers: what it did, or why not.
 type Applied = Result<Outcome, Refusal>;
 
 impl Domain {

@@ -2,19 +2,19 @@
 //!
 //! [`gate`] says what an agent does before its Raft starts, [`seen`] what one does whose Raft runs, when they look at the
 //! anchor; [`change`] what the Raft leader does about who votes, [`leaving`] what one waits for that ends; [`overrule`] when,
-//! and by whom, a new epoch is begun without a majority of the old one; [`recover`] the same on a person's word, where
-//! something may be lost, and [`set_aside`] where nothing but logs of earlier epochs is left. [`findings`], [`scaling`] and
+//! and by whom, a new epoch is begun without a majority of the old one; [`recover`] the same by an operator's command, where
+//! something may be lost, and [`retired`] where nothing but logs of earlier epochs is left. [`warnings`], [`scaling`] and
 //! [`standing`] say to people what is so. `model/` explores all that can happen with these same functions.
 
 pub mod change;
-pub mod findings;
 pub mod leaving;
 pub mod logs;
 pub mod overrule;
 pub mod recover;
+pub mod retired;
 pub mod scaling;
-pub mod set_aside;
 pub mod standing;
+pub mod warnings;
 
 pub use change::{Change, Member, Membership, next_change, takes_a_vote};
 
@@ -32,7 +32,7 @@ pub struct Anchor {
     pub epoch: MembershipEpoch,
     /// The log that founds this epoch.
     pub founder: RaftId,
-    /// Whether a person gave up what only others had: then the founder waits until their processes are gone.
+    /// Whether an operator gave up what only others had: then the founder waits until their processes are gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lossy: bool,
 }
@@ -61,12 +61,12 @@ pub enum Gate {
     Start,
     /// The log is sealed: go on with the override until the epoch moves.
     Overrule,
-    /// Set the log aside if it holds anything. If the anchor names a log that was set aside here earlier, bring that back
-    /// ([`set_aside::brings_back`]) and pass the gate again; else take a new raft id, and ask to join.
+    /// Retire the log if it holds anything. If the anchor names a retired log here earlier, bring that back
+    /// ([`retired::brings_back`]) and pass the gate again; else take a new raft id, and ask to join.
     Join(Anchor),
     /// Do not start; read again later.
     Wait(Waiting),
-    /// Do not start; a person has to look.
+    /// Do not start; an operator has to look.
     Refuse(Refusal),
 }
 

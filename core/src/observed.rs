@@ -1,7 +1,7 @@
 //! What Kubernetes shows, as an index that list and watch events feed.
 //!
 //! Unknown is not empty: a kind that was not listed completely yet, or may not be listed, says so, and whoever asks has
-//! to handle it. What the index shows may be old; nothing is taken away on its word (see [`crate::resync`]).
+//! to handle it. What the index shows may be old; nothing is removed on its word (see [`crate::resync`]).
 
 pub mod objects;
 

@@ -141,14 +141,14 @@ impl View<'_> {
         }
     }
 
-    /// The StatefulSet of this name, if an annotation on it pauses what would be taken away of it. Another of the same
+    /// The StatefulSet of this name, if an annotation on it pauses what would be removed of it. Another of the same
     /// name counts too: whoever wrote the annotation knows of names only.
     fn paused_set(&self, owner: Option<&Ordinal>) -> Option<WaitingReason> {
         let set = self.observed.stateful_sets.known().ok()?.get(&owner?.stateful_set)?;
         set.paused.then(|| WaitingReason::WorkloadPaused { workload: format!("statefulset {}", set.name) })
     }
 
-    /// What pauses the taking-away of a process: the StatefulSet of its archive. Whose pod another one was is not known
+    /// What pauses the removal of a process: the StatefulSet of its archive. Whose pod another one was is not known
     /// once the pod is gone, so any workload of its database counts.
     fn paused_process(&self, process: &Process) -> Option<WaitingReason> {
         let archive = process.archive.and_then(|archive| self.domain.archives.get(&archive));
@@ -197,8 +197,7 @@ impl From<WaitingReason> for Objection {
 
 /// Turns a finding into a command, if the readings prove it and the domain would take it; else says what stands against it.
 pub fn confirm(finding: &Finding, readings: &Readings, fence: &Fence, domain: &Domain) -> Result<Command, Objection> {
-    let mut command = finding.command.clone();
-    let Some(change) = command.planned_mut() else { return Ok(command) };
+    let Some(change) = finding.command.planned() else { return Ok(finding.command.clone()) };
     let own = change.reads(domain);
     let mut evidence = Evidence { read_at: readings.at, facts: Vec::new() };
     for need in &finding.needs {
@@ -222,11 +221,11 @@ pub fn confirm(finding: &Finding, readings: &Readings, fence: &Fence, domain: &D
     if change.removes() && !domain.anchor.as_ref().is_some_and(|anchor| evidence.anchored_by(anchor)) {
         return Err(WaitingReason::RestoredElsewhere.into());
     }
-    change.bind(fence.clone(), evidence.clone());
-    match change.check(domain) {
-        Ok(_) => Ok(command),
-        Err(Refusal::Unproven(_)) => Err(WaitingReason::NotConfirmed { read: evidence }.into()),
-        Err(refusal) => Err(Objection::Refused(refusal)),
+    let command = change.bound(fence.clone(), evidence.clone());
+    match command.planned().map(|bound| bound.check(domain)) {
+        None | Some(Ok(_)) => Ok(command),
+        Some(Err(Refusal::Unproven(_))) => Err(WaitingReason::NotConfirmed { read: evidence }.into()),
+        Some(Err(refusal)) => Err(Objection::Refused(refusal)),
     }
 }
 

@@ -211,7 +211,7 @@ fn attributes<'a>(target: &'a Target, request: &'a Request, watches: bool) -> At
         (Method::Delete, None) => "deletecollection",
     };
     let resource = target.kind.resource();
-    // As a real one does: the right to one object by name is also the right to list and watch that one.
+    // As a real one does: the permission to one object by name is also the permission to list and watch that one.
     let selected = request.given("fieldSelector").and_then(|selector| selector.strip_prefix("metadata.name="));
     let name = target.name.as_deref().or(selected.filter(|name| !name.contains(','))).unwrap_or_default();
     Attributes {

@@ -1,7 +1,7 @@
 //! What a client asks before it asks for objects: which kinds there are, the version, whether the server lives.
 //!
 //! Here is every path that is not one of an object or of a collection of them, but for the public keys, which the
-//! server itself has. The reviews of one's own rights, which are never stored, are in [`crate::review`].
+//! server itself has. The reviews of one's own permissions, which are never stored, are in [`crate::review`].
 
 use crate::api::{Method, Reply, Request};
 use crate::failure::Failure;

@@ -12,7 +12,7 @@ pub fn admin(server: &str, ca_pem: &str, token: &str) -> String {
     text(server, &ca, &format!("token: {}", quoted(token)), "default")
 }
 
-/// For a pod: the authority and the token are files beside it, and the token is read anew as it is renewed.
+/// For a pod: the authority and the token are files beside it, and the token is read again as it is renewed.
 pub fn pod(server: &str, ca_file: &str, token_file: &str, namespace: &str) -> String {
     let ca = format!("certificate-authority: {}", quoted(ca_file));
     text(server, &ca, &format!("tokenFile: {}", quoted(token_file)), namespace)

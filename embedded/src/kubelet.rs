@@ -175,7 +175,7 @@ impl Kubelet {
         Ok(Self { node, runtime: Handle::current(), stopping, task: Mutex::new(Some(task)) })
     }
 
-    /// SIGKILL to the first process of a container, as by a person on the node. Tells whether it ran.
+    /// SIGKILL to the first process of a container, as by an operator on the node. Tells whether it ran.
     pub fn kill(&self, pod: &Key, container: &str) -> bool {
         let run = self.node.pods().get(pod).and_then(|runs| runs.get(container)?.current.clone());
         let first = run.and_then(|run| session::leader(&session::mark(&self.node.config.dir, &run.id)));

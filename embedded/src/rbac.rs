@@ -1,7 +1,7 @@
 //! Who may do what: Roles and RoleBindings, as a real Kubernetes reads them.
 //!
 //! `system:masters` may do everything. There are no ClusterRoles: what a real Kubernetes grants everybody by them
-//! (discovery, reviews of one's own rights, the public keys) is granted in [`nonresource`] and by the reviews' paths.
+//! (discovery, reviews of one's own permissions, the public keys) is granted in [`nonresource`] and by the reviews' paths.
 
 use crate::api::User;
 use crate::failure::Failure;

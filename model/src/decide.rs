@@ -130,7 +130,7 @@ impl Protocol {
     /// Whether messages between the two are served.
     pub fn can_talk(&self, from: &Node, to: &Node) -> bool {
         let epochs_agree =
-            !self.rules.message_epoch || from.epoch == to.epoch || (!self.rules.set_aside && from.epoch > to.epoch);
+            !self.rules.message_epoch || from.epoch == to.epoch || (!self.rules.retired && from.epoch > to.epoch);
         from.up && to.up && from.domain == to.domain && from.domain != 0 && epochs_agree
     }
 

@@ -74,7 +74,7 @@ pub enum Action {
     Seal(u8),
     /// A server creates the anchor, or swaps it to the next epoch, as the founder.
     Found(u8),
-    /// A person says `kaa recover --accept-data-loss` there.
+    /// An operator says `kaa recover --accept-data-loss` there.
     Recover(u8),
     /// The founder writes the epoch, and the membership of itself alone.
     Adopt(u8),

@@ -63,7 +63,7 @@ fn of_the_gate() -> Vec<Mutation> {
         holds("stale reads, automatic overrides only", cases::pair, stale),
         breaks("boot without the anchor if a quorum agrees", cases::loss, blind),
         holds("same, automatic overrides only", cases::pair, blind),
-        breaks("node behind keeps its log", cases::loss, Rules { set_aside: false, ..CORRECTED }),
+        breaks("node behind keeps its log", cases::loss, Rules { retired: false, ..CORRECTED }),
         breaks("same raft id after a wipe", cases::three, Rules { fresh_id: false, ..CORRECTED }),
     ]
 }

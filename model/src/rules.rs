@@ -58,8 +58,8 @@ pub struct Rules {
     pub by_id: bool,
     /// Only who blocks alone overrides, and nobody else is asked.
     pub alone: bool,
-    /// Whoever is behind sets its log aside; off: it adopts the epoch and keeps the log.
-    pub set_aside: bool,
+    /// Whoever is behind retires its log; off: it adopts the epoch and keeps the log.
+    pub retired: bool,
     /// `kaa recover` looks after the swap whether the old pods are gone; off: before.
     pub gone_after: bool,
     /// It looks at all, and what it sees is true: nothing was force-deleted.
@@ -91,7 +91,7 @@ pub const CORRECTED: Rules = Rules {
     stand: false,
     by_id: true,
     alone: false,
-    set_aside: true,
+    retired: true,
     gone_after: true,
     gone: true,
     quorum_boot: false,

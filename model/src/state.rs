@@ -111,7 +111,7 @@ pub struct Budget {
 /// What an observer writes down who misses nothing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Observer {
-    /// Every entry acknowledged so far, less what a person gave up.
+    /// Every entry acknowledged so far, less what an operator gave up.
     pub committed: Log,
     /// The highest term, epoch and the only domain that committed.
     pub term: u8,

@@ -75,7 +75,7 @@ impl Protocol {
         Some(())
     }
 
-    /// The log is set aside (kept, never used again), or gone with its volume: an empty one, with another id.
+    /// The log is retired (kept, never used again), or gone with its volume: an empty one, with another id.
     fn start_empty(&self, s: &mut State, server: u8, wiped: bool) -> Option<()> {
         let old = *s.node(server);
         if wiped {
@@ -135,7 +135,7 @@ impl Protocol {
         let (anchor, node) = (s.anchor, *s.node(server));
         let founder = anchor.founder == node.id;
         let follows = !self.rules.one_founder && node.sealed && anchor.voters.contains(node.id) && !founder;
-        if !follows && self.rules.set_aside {
+        if !follows && self.rules.retired {
             return self.pass_the_gate(s, server, anchor);
         }
         if !follows && (founder || node.log.is_empty()) {
@@ -189,7 +189,7 @@ impl Protocol {
         (node.log, node.term, node.vote) = (leader.log, leader.term, leader.id);
         node.commit = leader.commit.max(node.commit).min(leader.log.len());
         node.step_down();
-        if !self.rules.set_aside {
+        if !self.rules.retired {
             node.epoch = leader.epoch;
         }
         let id = node.id;
@@ -269,7 +269,7 @@ impl Protocol {
                 return None;
             }
             let kept = s.observer.committed.shared(&node.log);
-            s.observer.committed.truncate(kept); // The person gave up the rest.
+            s.observer.committed.truncate(kept); // The operator gave up the rest.
         }
         if node.epoch == 0 && s.observer.epoch > 0 {
             s.observer.saw(Broken::OneDomain);

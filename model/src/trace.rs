@@ -42,7 +42,7 @@ fn words(old: &State, new: &State, action: Action) -> String {
             let (was, is) = (old.node(server), new.node(server));
             let stale = if stale { " on a stale read of the anchor" } else { "" };
             if was.id != is.id && !was.log.is_empty() {
-                format!("admin-{server} starts{stale}: behind, sets its log aside, now id {}", is.id)
+                format!("admin-{server} starts{stale}: behind, retires its log, now id {}", is.id)
             } else {
                 format!("admin-{server} starts{stale}")
             }
@@ -69,11 +69,11 @@ fn words(old: &State, new: &State, action: Action) -> String {
         Action::Seal(server) => format!("admin-{server} seals epoch {}", old.node(server).epoch),
         Action::Found(server) => format!("admin-{server} swaps the anchor to epoch {}", new.anchor.epoch),
         Action::Recover(server) if new.anchor == old.anchor => {
-            format!("a person on admin-{server}: recover, finds the other pods gone")
+            format!("an operator on admin-{server}: recover, finds the other pods gone")
         }
         Action::Recover(server) => {
             let epoch = new.anchor.epoch;
-            format!("a person on admin-{server}: recover --accept-data-loss, anchor to epoch {epoch}")
+            format!("an operator on admin-{server}: recover --accept-data-loss, anchor to epoch {epoch}")
         }
         Action::Adopt(server) => {
             let is = new.node(server);

@@ -157,38 +157,38 @@ fn changed(before: &BTreeSet<ServerId>, now: &BTreeSet<ServerId>) -> Vec<(Of, Ne
 pub struct Begun {
     /// The epoch that this log founded, and whose log it is.
     founded: Option<(MembershipEpoch, ServerId)>,
-    /// The epoch of the log that was set aside.
-    set_aside: Option<MembershipEpoch>,
+    /// The epoch of the retired log.
+    retired: Option<MembershipEpoch>,
 }
 
 impl Begun {
     /// Compares the volume's log before and after the gate. A log keeps its id for life; one that founds an epoch votes by
-    /// what is in it then (`votes`), also one that was set aside and is back; one that joins is empty.
+    /// what is in it then (`votes`), also one that was retired and is back; one that joins is empty.
     pub fn new(before: &LocalLog, after: &LocalLog, votes: bool, server: &ServerId) -> Self {
         let (same, moved) = (before.raft_id == after.raft_id, before.epoch != after.epoch);
         let founds = moved && votes;
         Self {
             founded: founds.then(|| (after.epoch, server.clone())),
-            set_aside: (!same && !founds && before.domain.is_some()).then_some(before.epoch),
+            retired: (!same && !founds && before.domain.is_some()).then_some(before.epoch),
         }
     }
 
     fn news(&self) -> Vec<(Of, News)> {
         let mut news = Vec::new();
-        if let Some(epoch) = self.set_aside {
+        if let Some(epoch) = self.retired {
             let message = format!(
                 "a later membership epoch was founded: this server retires its log of epoch {epoch} (kept, used again only if an \
                  operator names it) and joins with an empty one"
             );
-            news.push((Of::Own, News { warning: true, reason: "LogSetAside", message }));
+            news.push((Of::Own, News { warning: true, reason: "LogRetired", message }));
         }
         if let Some((epoch, founder)) = &self.founded {
             let (warning, reason, message) = match epoch.0 {
                 1 => (false, "DomainFounded", format!("{founder} founded the domain")),
                 _ => {
                     let message = format!(
-                        "{founder} founded membership epoch {epoch}: the voters of the epoch before could not go on by \
-                         themselves. The other servers join it with empty logs"
+                        "{founder} founded membership epoch {epoch}: the epoch before had lost its quorum. The other servers \
+                         join with empty logs"
                     );
                     (true, "MembershipOverridden", message)
                 }
@@ -215,7 +215,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_thing_is_told_once() {
         let (mut told, now) = (Told::default(), Instant::now());
-        let begun = Begun { founded: Some((MembershipEpoch(2), "admin-0".into())), set_aside: None };
+        let begun = Begun { founded: Some((MembershipEpoch(2), "admin-0".into())), retired: None };
         let seen = Seen { voters: servers(&[0]), leads: true, ..Seen::default() };
         let news = told.news(&begun, &seen, now);
         assert_eq!(reasons(&news), ["MembershipOverridden"], "who voted before this agent looked is no news");
@@ -256,10 +256,10 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_was_set_aside_and_a_new_domain_are_told() {
-        let aside = Begun { founded: None, set_aside: Some(MembershipEpoch(1)) };
-        assert_eq!(reasons(&aside.news()), ["LogSetAside"]);
-        let founded = Begun { founded: Some((MembershipEpoch(1), "admin-0".into())), set_aside: None };
+    fn a_log_that_was_retired_and_a_new_domain_are_told() {
+        let retired = Begun { founded: None, retired: Some(MembershipEpoch(1)) };
+        assert_eq!(reasons(&retired.news()), ["LogRetired"]);
+        let founded = Begun { founded: Some((MembershipEpoch(1), "admin-0".into())), retired: None };
         assert_eq!(reasons(&founded.news()), ["DomainFounded"]);
         assert!(Begun::default().news().is_empty());
         let log = |domain: Option<&str>, epoch, id| LocalLog {
@@ -276,13 +276,13 @@ mod tests {
             Begun::default(),
             "an empty log keeps its id, and joins"
         );
-        assert_eq!(begun(log(Some("d"), 1, 7), log(Some("d"), 2, 8), false), aside);
-        let back = Begun { founded: Some((MembershipEpoch(3), "admin-0".into())), set_aside: None };
-        assert_eq!(begun(log(Some("d"), 2, 8), log(Some("d"), 3, 7), true), back, "one that was set aside founds");
+        assert_eq!(begun(log(Some("d"), 1, 7), log(Some("d"), 2, 8), false), retired);
+        let back = Begun { founded: Some((MembershipEpoch(3), "admin-0".into())), retired: None };
+        assert_eq!(begun(log(Some("d"), 2, 8), log(Some("d"), 3, 7), true), back, "one that was retired founds");
         assert_eq!(
             begun(log(None, 0, 7), log(Some("d"), 2, 8), false),
             Begun::default(),
-            "there was nothing to set aside"
+            "there was nothing to retire"
         );
     }
 }

@@ -18,7 +18,7 @@ pub async fn watch(tls: Tls, metrics: Arc<Metrics>) {
         if note != said {
             match &note {
                 Some(why) => warn!("certificates: {why}"),
-                None => info!("certificates: all is well again"),
+                None => info!("certificates: valid again"),
             }
             said = note;
         }
@@ -26,18 +26,18 @@ pub async fn watch(tls: Tls, metrics: Arc<Metrics>) {
     }
 }
 
-/// Takes up what changed. Returns what a person should know.
+/// Takes up what changed. Returns what an operator should know.
 fn look(tls: &Tls, metrics: &Metrics) -> Option<String> {
     if let Ok(true) = tls.reload() {
         metrics.certificate_reloaded();
-        info!("certificates: changed files are in use; the certificate ends at {}", at(tls.current().not_after));
+        info!("certificates: reloaded; the certificate expires at {}", at(tls.current().not_after));
     }
     let (current, note) = (tls.current(), note(tls));
     metrics.mirror_certificates(current.not_after, current.ca_not_after, tls.trouble().is_some());
     note
 }
 
-/// What a person should know of the certificates, if anything.
+/// What an operator should know of the certificates, if anything.
 pub fn note(tls: &Tls) -> Option<String> {
     let current = tls.current();
     if let Some(trouble) = tls.trouble() {
@@ -46,7 +46,7 @@ pub fn note(tls: &Tls) -> Option<String> {
     let now = crate::clock::now().0 / 1000;
     for (file, not_after) in [("tls.crt", current.not_after), ("ca.crt", current.ca_not_after)] {
         if not_after <= now {
-            return Some(format!("{file} has expired at {}: nobody trusts it any more", at(not_after)));
+            return Some(format!("{file} expired at {} and is not trusted any more", at(not_after)));
         }
         if not_after <= now + CERTIFICATE_WARNING.as_secs() {
             return Some(format!("{file} expires at {}", at(not_after)));
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn an_end_that_is_near_is_said() {
         let dir = tempfile::tempdir().unwrap();
-        for (days, words) in [(3, "tls.crt expires at"), (0, "tls.crt has expired at")] {
+        for (days, words) in [(3, "tls.crt expires at"), (0, "tls.crt expired at")] {
             write(dir.path(), days);
             let said = note(&Tls::load(dir.path()).unwrap()).unwrap();
             assert!(said.starts_with(words), "{said}");

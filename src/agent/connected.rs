@@ -1,6 +1,6 @@
 //! The engines' streams that are up here, and what their engines are told to do.
 //!
-//! What a person asks of a process is in the domain, not in a message: any agent takes the request, and the agent that has
+//! What an operator asks of a process is in the domain, not in a message: any agent takes the request, and the agent that has
 //! the stream compares what its engines were told with what the domain asks. So a stream that broke in between, a session
 //! that moved and an agent that restarted are all the same case.
 
@@ -120,6 +120,14 @@ impl Connected {
         }
     }
 
+    /// Tells an engine to end that must not start. One whose queue is full reads nothing at the moment: it is told the next time.
+    pub fn end(&self, connection: u64) {
+        let streams = self.streams();
+        if let Some(line) = streams.get(&connection).and_then(|stream| stream.line.as_ref()) {
+            let _ = line.answers.try_send(Ok(exit(Stop::Gracefully)));
+        }
+    }
+
     /// Notes that a stream is down.
     pub fn remove(&self, connection: u64) {
         self.streams().remove(&connection);
@@ -175,7 +183,7 @@ impl Line {
                 let reason = held.to_string();
                 let message = wire::ToEngine { message: Some(wire::to_engine::Message::Held(wire::Held { reason })) };
                 if self.answers.try_send(Ok(message)).is_ok() {
-                    info!("process {}: held: {held}", self.process);
+                    info!("process {}: blocked: {held}", self.process);
                     self.held = Some(held);
                 }
             }
@@ -200,7 +208,7 @@ fn wanted(domain: &Domain, process: StartId) -> Option<Stop> {
     }
 }
 
-/// Ends the wrapper as well, so that the container starts anew.
+/// Ends the wrapper as well, so that the container restarts.
 fn exit(how: Stop) -> wire::ToEngine {
     let (id, deadline_ms) = match how {
         Stop::Gracefully => (2, 0),
@@ -236,7 +244,7 @@ mod tests {
     use tokio::sync::mpsc::Receiver;
 
     fn apply(domain: &mut Domain, command: Command) {
-        let request = Request { actor: Actor { role: Role::Person, name: "loopback".to_owned() }, command };
+        let request = Request { actor: Actor { role: Role::Operator, name: "loopback".to_owned() }, command };
         let outcome = domain.apply(Entry { index: domain.index + 1, time: Millis(0), request });
         assert_eq!(outcome, Outcome::Changed);
     }

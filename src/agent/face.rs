@@ -11,7 +11,7 @@ use crate::http::source::{
 use crate::http::{DrainAnswer, RecoverAnswer};
 use crate::kubernetes::anchor;
 use crate::kubernetes::evidence;
-use crate::kubernetes::rights::Rights;
+use crate::kubernetes::permissions::Permissions;
 use crate::metrics::group_waits;
 use crate::net::Tls;
 use crate::raft::ProposeError;
@@ -39,8 +39,9 @@ pub struct Door {
     server: ServerId,
     domain: String,
     cluster: ClusterName,
+    annotation_prefix: String,
     tls: Tls,
-    rights: Rights,
+    permissions: Permissions,
     waits: Mutex<String>,
     shared: RwLock<Option<Arc<Shared>>>,
     questions: OnceLock<Questions>,
@@ -48,11 +49,12 @@ pub struct Door {
 
 impl Door {
     /// Makes it, closed.
-    pub fn new(config: &Config, tls: Tls, rights: Rights) -> Self {
+    pub fn new(config: &Config, tls: Tls, permissions: Permissions) -> Self {
         let waits = Mutex::new("starting".to_owned());
         let (server, domain) = (config.server.clone(), config.domain.clone());
-        let cluster = config.cluster.clone();
-        Self { server, domain, cluster, tls, rights, waits, shared: RwLock::default(), questions: OnceLock::new() }
+        let (cluster, annotation_prefix) = (config.cluster.clone(), config.annotation_prefix.clone());
+        let (shared, questions) = (RwLock::default(), OnceLock::new());
+        Self { server, domain, cluster, annotation_prefix, tls, permissions, waits, shared, questions }
     }
 
     /// Notes why Raft does not run yet.
@@ -157,6 +159,10 @@ impl Source for Door {
         self.cluster.clone()
     }
 
+    fn annotation_prefix(&self) -> String {
+        self.annotation_prefix.clone()
+    }
+
     fn recover(&self, wish: Wish) -> BoxFuture<'_, Result<RecoverAnswer, String>> {
         async move {
             let questions = self.questions.get().ok_or("this agent starts")?;
@@ -170,10 +176,13 @@ impl Source for Door {
         async {
             let server = self.server.to_string();
             let Some(shared) = self.running() else {
-                return DrainAnswer { server, drained: format!("leads nothing: {}", self.why_not()), leader: None };
+                let message = format!("{server} leads nothing: {}", self.why_not());
+                return DrainAnswer { server, outcome: "not_running".to_owned(), message, leader: None };
             };
-            let drained = membership::hand_over(&shared).await.to_string();
-            DrainAnswer { server, drained, leader: shared.raft.status().leader.map(|leader| leader.to_string()) }
+            let drained = membership::hand_over(&shared).await;
+            let (outcome, message) = (drained.code().to_owned(), format!("{server} {drained}"));
+            let leader = shared.raft.status().leader.map(|leader| leader.to_string());
+            DrainAnswer { server, outcome, message, leader }
         }
         .boxed()
     }
@@ -187,7 +196,9 @@ impl Source for Door {
         let leading = shared.candidacy.leads_now();
         let synced = shared.observed.read().unwrap_or_else(PoisonError::into_inner).is_synced();
         let last = shared.last_pass.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let last = last.filter(|_| leading).unwrap_or_default();
+        // One of an earlier term says nothing of this one.
+        let current = shared.raft.read(|domain| domain.resync.get(&shared.config.cluster).map(|leader| leader.epoch));
+        let last = last.filter(|last| leading && Some(last.epoch) == current).unwrap_or_default();
         ResyncReport { leading, synced, findings: last.findings, waiting: last.waiting }
     }
 
@@ -214,10 +225,10 @@ impl Source for Door {
     fn health(&self) -> Health {
         match self.running() {
             Some(shared) => health(&shared),
-            // Waiting for the anchor, for a right or for the first server is no reason to be restarted.
+            // Waiting for the anchor, for a permission or for the first server is no reason to be restarted.
             None => {
                 let ready = vec![Check { name: "raft", failure: Some(self.why_not()) }];
-                Health { live: Vec::new(), ready, notes: notes(&self.tls, &self.rights) }
+                Health { live: Vec::new(), ready, notes: notes(&self.tls, &self.permissions) }
             }
         }
     }
@@ -360,16 +371,17 @@ fn plan_report(shared: &Shared) -> PlanReport {
         epoch,
         plan,
         synced: observed.is_synced(),
-        missing_rights: shared.kubernetes.rights.missing().iter().map(ToString::to_string).collect(),
+        missing_permissions: shared.kubernetes.permissions.missing().iter().map(ToString::to_string).collect(),
         last_pass: last.filter(|it| !it.lines.is_empty()).map(|it| LastPass { at: it.at, lines: it.lines }),
     }
 }
 
-/// What a person should see to although the agent serves.
-fn notes(tls: &Tls, rights: &Rights) -> Vec<Note> {
+/// What an operator should see to although the agent serves.
+fn notes(tls: &Tls, permissions: &Permissions) -> Vec<Note> {
     let certificates = super::certificates::note(tls).map(|words| Note { name: "certificates", words });
-    let missing = rights.missing().into_iter();
-    let missing = missing.map(|right| Note { name: "rights", words: format!("the right to {right} is missing") });
+    let missing = permissions.missing().into_iter();
+    let missing = missing
+        .map(|permission| Note { name: "permissions", words: format!("the permission to {permission} is missing") });
     certificates.into_iter().chain(missing).collect()
 }
 
@@ -386,7 +398,7 @@ fn health(shared: &Shared) -> Health {
     let founded = shared.raft.read(|domain| domain.id.is_some());
     let domain = (!founded).then(|| "the domain is not founded yet".to_owned());
     let observed = shared.observed.read().unwrap_or_else(PoisonError::into_inner);
-    // A right that is missing does not make an agent unready: it does less, and says so here.
+    // A permission that is missing does not make an agent unready: it does less, and says so here.
     let syncing = [
         ("pods", observed.pods.known().err()),
         ("persistentvolumeclaims", observed.claims.known().err()),
@@ -415,7 +427,11 @@ fn notes_of(shared: &Shared) -> Vec<Note> {
     let anchor = standing::said(&shared.anchor_alarm).map(|words| Note { name: "anchor", words });
     let eviction = standing::said(&shared.eviction_held).map(|words| Note { name: "voters", words });
     let away = standing::resync_away(shared).map(|words| Note { name: "resync", words });
-    [anchor, eviction, away].into_iter().flatten().chain(notes(&shared.guards.tls, &shared.kubernetes.rights)).collect()
+    [anchor, eviction, away]
+        .into_iter()
+        .flatten()
+        .chain(notes(&shared.guards.tls, &shared.kubernetes.permissions))
+        .collect()
 }
 
 /// How many entries an agent may lag and still be ready: what a busy group commits between two heartbeats.

@@ -7,7 +7,7 @@ use crate::auth::pod_token::PodToken;
 use crate::auth::throttle::Throttle;
 use crate::config::Config;
 use crate::http::{Face, OwnPod, People};
-use crate::kubernetes::{Kubernetes, rights};
+use crate::kubernetes::{Kubernetes, permissions};
 use crate::metrics::Metrics;
 use crate::net::refusals::{Port, Refusals};
 use crate::net::{Entrance, Tls};
@@ -31,11 +31,11 @@ impl Guards {
         Self { metrics, tls, refusals, throttle: Arc::default() }
     }
 
-    /// Looks after the certificate's files, and after the rights that the agent has in Kubernetes.
+    /// Looks after the certificate's files, and after the permissions that the agent has in Kubernetes.
     pub(super) fn watch(&self, config: &Config, kubernetes: &Kubernetes) {
         tokio::spawn(certificates::watch(self.tls.clone(), self.metrics.clone()));
         let (anchor, resync) = (config.anchor_name(), config.resync_name());
-        tokio::spawn(rights::watch(kubernetes.clone(), anchor, resync, self.metrics.clone()));
+        tokio::spawn(permissions::watch(kubernetes.clone(), anchor, resync, self.metrics.clone()));
     }
 
     /// What stands before a port.
@@ -67,7 +67,7 @@ impl Guards {
     }
 }
 
-/// Who may write from outside the pod. A mistake in the file ends the agent now, rather than a person's attempt later.
+/// Who may write from outside the pod. A mistake in the file ends the agent now, rather than an operator's attempt later.
 async fn credentials(config: &Config) -> anyhow::Result<Option<Arc<Credentials>>> {
     let Some(path) = &config.credentials_file else { return Ok(None) };
     Ok(Some(Arc::new(Credentials::new(path.clone()).await?)))

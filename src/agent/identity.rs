@@ -56,13 +56,13 @@ pub async fn caller(shared: &Shared, metadata: &MetadataMap, extensions: &Extens
         return Err(refuse("nothing_shown", "neither a bearer token nor a certificate was shown"));
     };
     if !shared.guards.tls.still_trusts(shown) {
-        return Err(refuse("certificate", "the certificate has expired, or nobody vouches for it any more"));
+        return Err(refuse("certificate", "the certificate has expired or is not trusted any more"));
     }
     match named(&shown.names.uris, &shared.config.domain) {
         Some((namespace, pod)) => Ok(Engine { address, proof: Proof::Certificate { namespace, pod } }),
         None => {
             let wanted = format!("kaa://{}/engine/NAMESPACE[/POD]", shared.config.domain);
-            Err(refuse("name", &format!("the certificate bears no URI {wanted}, but {}", shown.names.to_line())))
+            Err(refuse("name", &format!("the certificate has no URI {wanted}, but {}", shown.names.to_line())))
         }
     }
 }

@@ -2,7 +2,7 @@
 //! be; one that leaves stays until it does not vote any more.
 //!
 //! `gate`: before Raft starts. `follow`: what ends it. `drain`: leaving. `overrule`: going on without a majority.
-//! `recover`: the same on a person's word; `set_aside`: from a log that was set aside; `gone`: what such a founder waits for.
+//! `recover`: the same by an operator's command; `retired`: from a retired log; `gone`: what such a founder waits for.
 
 mod drain;
 mod follow;
@@ -10,7 +10,7 @@ mod gate;
 mod gone;
 mod overrule;
 mod recover;
-mod set_aside;
+mod retired;
 
 pub use drain::{drain, hand_over};
 pub use follow::follow;
@@ -164,8 +164,7 @@ async fn decide(shared: &Shared, membership: &Membership) -> Result<Change, Stri
         return Ok(shown);
     }
     let read = overrule::wanted(&shared.kubernetes, &shared.config).await;
-    let ordinals =
-        read.map_err(|why| format!("nobody is voted out until it is read which servers are wanted: {why}"))?;
+    let ordinals = read.map_err(|why| format!("no server is evicted until the wanted servers can be read: {why}"))?;
     Ok(next(Some(&among(shared, &ordinals))))
 }
 
@@ -237,7 +236,7 @@ async fn note_loss(shared: &Shared) -> Result<(), String> {
     let noted = shared.raft.read(|domain| domain.lossy_epoch);
     if let Some((of, loss)) = read.filter(|(of, _)| *of == epoch && noted < epoch) {
         let anchor::Loss { by, at, founder, lost } = loss;
-        let actor = Actor { role: Role::Person, name: by };
+        let actor = Actor { role: Role::Operator, name: by };
         let noted =
             shared.propose_as(actor, Command::AcceptLoss(change::AcceptLoss { epoch: of, founder, at, lost })).await;
         if let (_, Outcome::Refused(why)) = noted.map_err(|error| error.to_string())? {

@@ -39,7 +39,9 @@ fn engines() -> Limits {
     let limits = within(allowed);
     if limits.calls < ENGINE_CONNECTIONS.calls {
         let engines = limits.calls;
-        warn!("only {allowed} files may be open, so that {engines} engines are served: {wanted} would do for all");
+        warn!(
+            "the limit of open files is {allowed}: this agent serves at most {engines} engines, and needs {wanted} to serve all"
+        );
     }
     limits
 }

@@ -29,9 +29,11 @@ pub struct LastPass {
     pub at: Millis,
     /// One line for each finding: what became of it.
     pub lines: Vec<String>,
+    /// Under which resync epoch the last pass planned.
+    pub epoch: ResyncEpoch,
     /// How much it found to propose.
     pub findings: usize,
-    /// What it waited for, with what the fresh reads added.
+    /// What it waited for; if the pass was not given up, with what the fresh reads added.
     pub waiting: Vec<Waiting>,
 }
 
@@ -61,7 +63,7 @@ pub async fn run(shared: Arc<Shared>) {
                     report(&mut reported, last, &shared);
                 }
                 Err(why) => {
-                    warn!("resync pass given up: {why}");
+                    warn!("resync pass aborted: {why}");
                     if why.is_of_this_agent() {
                         shared.candidacy.pass_ended(false);
                     }
@@ -167,6 +169,12 @@ async fn pass(shared: &Shared, term: &Term, held: &mut HeldFindings) -> Result<L
         waiting.extend(held);
         (waiting, findings, due)
     };
+    {
+        // Also a pass that is given up has planned: what it waits for is shown.
+        let mut shown = shared.last_pass.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = shown.take().unwrap_or_default();
+        *shown = Some(LastPass { epoch, findings, waiting: waiting.clone(), ..before });
+    }
     let mut lines = Vec::new();
     if !due.is_empty() {
         let needs: BTreeSet<_> = due.iter().flat_map(|due| due.finding.needs.iter().cloned()).collect();
@@ -195,14 +203,14 @@ async fn pass(shared: &Shared, term: &Term, held: &mut HeldFindings) -> Result<L
                 }
                 Err(Objection::Waits(reason)) => {
                     held.note(due, Some(reason.clone()), now_ms(term));
-                    let line = format!("{text}: held, {reason}");
+                    let line = format!("{text}: blocked, {reason}");
                     waiting.push(Waiting { subject, reason });
                     line
                 }
             });
         }
     }
-    Ok(LastPass { at: crate::clock::now(), lines, findings, waiting })
+    Ok(LastPass { at: crate::clock::now(), lines, epoch, findings, waiting })
 }
 
 /// The epoch that the domain gave this acquisition of the Lease; asks for one if there is none yet.

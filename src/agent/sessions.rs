@@ -92,27 +92,9 @@ fn orphans(shared: &Shared) -> Vec<(StartId, SessionNumber)> {
 /// the agent ends.
 pub async fn bind(shared: Arc<Shared>) {
     loop {
-        for mut known in unbound(&shared) {
-            let kubernetes = shared.kubernetes.clone().with_timeout(IDENTIFY_TIMEOUT);
-            let identity = &known.identity;
-            let wrapper = Wrapper { pod: &identity.pod, uid: &identity.pod_uid, container: &identity.container };
-            let anchor = shared.config.anchor_name();
-            let Ok(read) = evidence::identify(&kubernetes, wrapper, &anchor).await else { continue };
-            // In another Kubernetes the domain would leave it unbound.
-            let ours = |domain: &Domain| domain.anchor.as_ref().is_some_and(|uid| read.evidence.anchored_by(uid));
-            if !shared.raft.read(ours) {
-                continue;
-            }
-            (known.claim, known.evidence) = (read.claim, Some(read.evidence));
-            // An engine that went to another agent meanwhile must not be taken for one that is here.
-            if known.claim.is_some() && shared.connected.is_up(known.connection) && !shared.vouches_for_nobody() {
-                let pod = known.identity.pod.clone();
-                match shared.propose(Role::Agent, Command::RegisterProcess(Box::new(known))).await {
-                    Ok(Outcome::Registered(_)) => info!("{pod}: its pod was read, so its archive's claim is known now"),
-                    Ok(other) => warn!("{pod}: the claim of its archive is not taken: {other:?}"),
-                    Err(why) => warn!("{pod}: could not report the claim of its archive: {why}"),
-                }
-            }
+        let unbound = shared.raft.read(|domain| domain.unbound(&shared.config.server));
+        for known in unbound.into_iter().filter(|known| shared.connected.is_up(known.connection)) {
+            learn_claim(&shared, known).await;
         }
         tokio::select! {
             () = tokio::time::sleep(SESSION_SWEEP) => {}
@@ -121,35 +103,38 @@ pub async fn bind(shared: Arc<Shared>) {
     }
 }
 
-/// How the engines here would register again, unchanged, whose archive has no known claim or whose pod no agent has read.
-fn unbound(shared: &Shared) -> Vec<Registration> {
-    let server = &shared.config.server;
-    shared.raft.read(|domain| {
-        let here = domain.processes.values().filter(|process| {
-            let session = &process.session;
-            let is_here = session.server == *server && session.state == SessionState::Live;
-            is_here && shared.connected.is_up(session.connection)
-        });
-        let unbound = here.filter_map(|process| {
-            let archive = domain.archives.get(&process.archive?)?;
-            (archive.claim.is_none() || process.claim_unread).then(|| Registration {
-                database: process.database.clone(),
-                kind: process.kind,
-                cluster: process.cluster.clone(),
-                identity: process.identity.clone(),
-                known_as: Some(process.id),
-                claim: None,
-                marker: None,
-                path: archive.path.clone(),
-                server: server.clone(),
-                connection: process.session.connection,
-                about: process.about.clone(),
-                evidence: None,
-                as_of: Some(domain.index),
-            })
-        });
-        unbound.collect()
-    })
+/// Reads the pod of an engine that is connected here, and registers it again with the claim that the pod mounts.
+async fn learn_claim(shared: &Arc<Shared>, mut known: Registration) {
+    let kubernetes = shared.kubernetes.clone().with_timeout(IDENTIFY_TIMEOUT);
+    let identity = &known.identity;
+    let wrapper = Wrapper { pod: &identity.pod, uid: &identity.pod_uid, container: &identity.container };
+    let Ok(read) = evidence::identify(&kubernetes, wrapper, &shared.config.anchor_name()).await else { return };
+    // In another Kubernetes the domain would leave it unbound.
+    let ours = |domain: &Domain| domain.anchor.as_ref().is_some_and(|uid| read.evidence.anchored_by(uid));
+    if !shared.raft.read(ours) {
+        return;
+    }
+    (known.claim, known.evidence) = (read.claim, Some(read.evidence));
+    let decided = read_doubted(shared, &kubernetes, &mut known).await;
+    let learns = shared.raft.read(|domain| domain.learns(&known));
+    // An engine that went to another agent meanwhile must not be taken for one that is here.
+    if !decided || !shared.connected.is_up(known.connection) || shared.vouches_for_nobody() {
+        return;
+    }
+    let pod = known.identity.pod.clone();
+    match learns {
+        Ok(false) => {}
+        Ok(true) => match shared.propose(Role::Agent, Command::RegisterProcess(Box::new(known))).await {
+            Ok(Outcome::Registered(_)) => info!("{pod}: its pod was read, so its archive's claim is known now"),
+            Ok(other) => warn!("{pod}: the claim of its archive was not accepted: {other:?}"),
+            Err(why) => warn!("{pod}: could not report the claim of its archive: {why}"),
+        },
+        Err(copy) => {
+            // The wrapper reports its end. The next one in the container is refused as it registers, and says why.
+            info!("{pod}: its pod was read, and it has to end: {copy}");
+            shared.connected.end(known.connection);
+        }
+    }
 }
 
 /// The gRPC service on port 48004.
@@ -260,7 +245,7 @@ async fn serve(
                 }
             }
             From::Result(result) if result.ok => {}
-            From::Result(result) => warn!("process {}: could not do it: {}", registered.process, result.message),
+            From::Result(result) => warn!("process {}: directive failed: {}", registered.process, result.message),
             From::Exit(exit) => {
                 shared.connected.ended(entry.connection);
                 if let Some(state) = unsaid {
@@ -394,18 +379,23 @@ async fn registration(shared: &Shared, register: wire::Register) -> Result<Regis
     Ok(registration)
 }
 
-/// Reads the claim of the archive that a registration may have copied, if there is such a doubt.
-async fn read_doubted(shared: &Shared, kubernetes: &Kubernetes, registration: &mut Registration) {
+/// Reads the claim of the archive that a registration may have copied, if there is such a doubt. Says whether none is left.
+async fn read_doubted(shared: &Shared, kubernetes: &Kubernetes, registration: &mut Registration) -> bool {
     let doubted = shared.raft.read(|domain| domain.claim_in_doubt(registration).map(|claim| claim.name.clone()));
-    let (Some(claim), Some(evidence)) = (doubted, &mut registration.evidence) else { return };
+    let (Some(claim), Some(evidence)) = (doubted, &mut registration.evidence) else { return true };
     let need = BTreeSet::from([Need::Claim(claim)]);
+    let mut decided = true;
     for (_, read) in evidence::gather(kubernetes, &shared.config.anchor_name(), &need).await.answers {
         match read {
             Ok(facts) => evidence.facts.extend(facts),
             // What cannot be read is not known: the domain then refuses, and the wrapper asks again.
-            Err(why) => warn!("{}: {why}", registration.identity.pod),
+            Err(why) => {
+                decided = false;
+                warn!("{}: {why}", registration.identity.pod);
+            }
         }
     }
+    decided
 }
 
 /// Whether the domain has given the session up, or has a later one, while its stream is up here: another agent may have

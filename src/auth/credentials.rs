@@ -1,5 +1,5 @@
 //! Names and passwords of people who may change the domain: a file, from a mounted Secret, with a line `USER:PASSWORD` for
-//! each. It is read anew for every attempt, so that a Secret that changes counts at once and nothing is kept.
+//! each. It is read again for every attempt, so that a Secret that changes counts at once and nothing is kept.
 //!
 //! A password is compared in constant time and never logged. Two lines of one user are two passwords: that is how one is
 //! changed without anybody being locked out.

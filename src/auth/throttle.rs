@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How many attempts may fail one after another: a person who mistypes, a script that is mended.
+/// How many attempts may fail one after another: an operator who mistypes, a script that is mended.
 const BURST: u32 = 10;
 
 /// How long it takes until one attempt is back: 43,200 guesses a day are few against a password worth the name.

@@ -1,4 +1,4 @@
-//! `kaa adopt`: a person's word that the domain belongs to this Kubernetes from now on.
+//! `kaa adopt`: an operator states that the domain belongs to this Kubernetes from now on.
 
 use super::api::Error;
 use super::{Asking, Reason};
@@ -20,7 +20,7 @@ impl Adopt {
     pub(super) async fn run(self) -> Result<String, Error> {
         let api = self.asking.api()?;
         let answer: AdoptAnswer =
-            api.change(Method::POST, &["kaa", "adopt"], Some(json!({"why": self.reason.because}))).await?;
+            api.change(Method::POST, &["kaa", "adopt"], Some(json!({"why": self.reason.why}))).await?;
         Ok(self.asking.agent.print(&answer, text))
     }
 }

@@ -61,7 +61,7 @@ impl Archive {
         };
         let id = change.archive.to_string();
         let api = change.asking.api()?;
-        let query = [("purge", purge), ("why", change.reason.because.as_str())];
+        let query = [("purge", purge), ("why", change.reason.why.as_str())];
         let answer: Value = api.delete(&["archives", &id], &query).await?;
         Ok(change.asking.agent.print(&answer, |_| format!("Archive {id} is {done}.\n")))
     }

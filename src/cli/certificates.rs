@@ -14,7 +14,7 @@ pub(super) enum Certificates {
     /// Creates a CA and one certificate for all agents, and prints the next commands
     Init(Init),
     /// Creates a client certificate for an operator, for commands that change the domain (port 8888)
-    Person(Person),
+    Operator(Operator),
     /// Creates a client certificate for engines without a ServiceAccount token
     Engine(Engine),
 }
@@ -42,7 +42,7 @@ pub(super) struct Init {
     days: u32,
 }
 
-/// What `person` and `engine` have in common.
+/// What `operator` and `engine` have in common.
 #[derive(Debug, Args)]
 pub(super) struct Issue {
     /// Where `init` wrote ca.crt and ca.key, and where to write NAME.crt and NAME.key
@@ -56,9 +56,9 @@ pub(super) struct Issue {
     days: u32,
 }
 
-/// `kaa certificates person`.
+/// `kaa certificates operator`.
 #[derive(Debug, Args)]
-pub(super) struct Person {
+pub(super) struct Operator {
     #[command(flatten)]
     issue: Issue,
     /// The operator's name in the audit trail
@@ -100,7 +100,7 @@ impl Certificates {
     pub(super) fn run(self) -> Result<String, Error> {
         match self {
             Self::Init(init) => init.run(),
-            Self::Person(person) => person.run(),
+            Self::Operator(operator) => operator.run(),
             Self::Engine(engine) => engine.run(),
         }
     }
@@ -142,11 +142,11 @@ impl Issue {
     }
 }
 
-impl Person {
+impl Operator {
     fn run(self) -> Result<String, Error> {
         let Self { issue, name } = self;
-        let made = issue.authority()?.person(&issue.domain, &name, issue.days)?;
-        let (certificate, key) = issue.write(&format!("person-{name}"), &made)?;
+        let made = issue.authority()?.operator(&issue.domain, &name, issue.days)?;
+        let (certificate, key) = issue.write(&format!("operator-{name}"), &made)?;
         let ca = quoted(&issue.directory.join("ca.crt").display().to_string());
         Ok(format!(
             "Made {certificate} and {key}. Whoever has both may change the domain, as 'certificate {name}':\n\n\
@@ -196,8 +196,8 @@ fn what_to_do(directory: &Path, namespace: &str, names: &[String]) -> String {
          kubectl -n {namespace} create secret generic kaa-admin-tls --type=kubernetes.io/tls \\\n  \
          --from-file=ca.crt={ca} --from-file=tls.crt={certificate} --from-file=tls.key={key}\n\
          kubectl -n {namespace} create configmap kaa-ca --from-file=ca.crt={ca}\n\n\
-         A certificate for a person who may change the domain from outside the agents' pods:\n\n\
-         kaa certificates person {directory} NAME\n\n\
+         A certificate for an operator who may change the domain from outside the agents' pods:\n\n\
+         kaa certificates operator {directory} NAME\n\n\
          All agents share one certificate: whoever has {key} can pose as any of them.\n\
          Keep {ca_key} away from the cluster: whoever has it can pose as anybody.\n"
     )
@@ -283,15 +283,15 @@ mod tests {
     fn people_and_engines_get_theirs_from_the_same_authority() {
         let directory = tempfile::tempdir().unwrap();
         let issue = || Issue { directory: directory.path().to_owned(), domain: "kaa".to_owned(), days: 30 };
-        let person = || Certificates::Person(Person { issue: issue(), name: "ann".to_owned() });
-        let error = person().run().unwrap_err().to_string();
+        let operator = || Certificates::Operator(Operator { issue: issue(), name: "ann".to_owned() });
+        let error = operator().run().unwrap_err().to_string();
         assert!(error.contains("ca.crt could not be read") && error.contains("certificates init"), "{error}");
         asked(directory.path(), &[]).run().unwrap();
-        assert!(person().run().unwrap().contains("certificate ann"));
-        assert!(matches!(person().run(), Err(Error::Exists(_))), "hers is not overwritten");
+        assert!(operator().run().unwrap().contains("certificate ann"));
+        assert!(matches!(operator().run(), Err(Error::Exists(_))), "hers is not overwritten");
         let engine = Engine { issue: issue(), namespace: "ns".to_owned(), pod: Some("sm-0".to_owned()) };
         Certificates::Engine(engine).run().unwrap();
-        for key in ["person-ann.key", "engine-ns-sm-0.key"] {
+        for key in ["operator-ann.key", "engine-ns-sm-0.key"] {
             assert_eq!(directory.path().join(key).metadata().unwrap().permissions().mode() & 0o777, 0o600, "{key}");
         }
     }

@@ -40,9 +40,9 @@ pub(super) struct Tls {
     ca: Option<PathBuf>,
     /// For https: the expected name in the agent's certificate, if it is not the host in --api-server, for example with a
     /// forwarded port
-    #[arg(long, env = "KAA_SERVER_NAME", value_name = "NAME")]
+    #[arg(long, env = "KAA_TLS_SERVER_NAME", value_name = "NAME")]
     server_name: Option<String>,
-    /// For https: a client certificate as a PEM file, for commands that change the domain (`kaa certificates person` creates one)
+    /// For https: a client certificate as a PEM file, for commands that change the domain (`kaa certificates operator` creates one)
     #[arg(long, env = "KAA_CERT", value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
     /// The key of --cert, as a PEM file
@@ -65,7 +65,7 @@ pub enum Error {
         why: String,
     },
     /// No certificate could bear it.
-    #[error("'{0}' is no name that a certificate bears")]
+    #[error("'{0}' is not a name of a certificate")]
     Name(String),
     /// No connection.
     #[error("{}", plain(.0))]

@@ -195,7 +195,7 @@ fn invitation(dir: &Path, executable: &Path, address: &str) -> String {
     )
 }
 
-/// Prints lines for a person.
+/// Prints lines for an operator.
 fn say(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}")?;

@@ -68,7 +68,7 @@ pub(super) enum Error {
     Api(#[from] api::Error),
     #[error(transparent)]
     File(#[from] file::Error),
-    #[error("standard input is the file, so there is nobody to ask: say --yes or --dry-run")]
+    #[error("standard input is the file and cannot confirm: give --yes or --dry-run")]
     NobodyToAsk,
     #[error(transparent)]
     Prompt(#[from] prompt::Error),
@@ -119,7 +119,7 @@ impl Restore {
         self.asking(prompt::line).await
     }
 
-    /// The same; `typed` is what the person types who is asked.
+    /// The same; `typed` is what the operator types who is asked.
     pub(super) async fn asking(self, typed: impl FnOnce() -> std::io::Result<String>) -> Result<String, Error> {
         let standard = self.file.as_os_str() == "-";
         if standard && !self.yes && !self.dry_run {

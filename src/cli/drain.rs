@@ -22,7 +22,7 @@ impl Drain {
 }
 
 fn text(answer: &DrainAnswer) -> String {
-    let DrainAnswer { server, drained, leader } = answer;
-    let leads = leader.as_ref().map_or_else(|| "no leader is known".to_owned(), |leader| format!("{leader} leads"));
-    format!("{server} {drained}; {leads}.\n")
+    let leads =
+        answer.leader.as_ref().map_or_else(|| "no leader is known".to_owned(), |leader| format!("{leader} leads"));
+    format!("{}; {leads}.\n", answer.message)
 }

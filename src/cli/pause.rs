@@ -11,8 +11,8 @@ use serde_json::json;
 #[derive(Debug, Args)]
 pub(super) struct Pause {
     /// The reason, recorded in the audit trail and shown by `kaa plan`
-    #[arg(long, value_name = "WHY")]
-    because: String,
+    #[arg(long = "reason", value_name = "WHY")]
+    why: String,
     #[command(flatten)]
     asking: Asking,
 }
@@ -27,8 +27,7 @@ pub(super) struct Resume {
 impl Pause {
     pub(super) async fn run(self) -> Result<String, Error> {
         let api = self.asking.api()?;
-        let answer: PauseAnswer =
-            api.change(Method::PUT, &["kaa", "pause"], Some(json!({"why": self.because}))).await?;
+        let answer: PauseAnswer = api.change(Method::PUT, &["kaa", "pause"], Some(json!({"why": self.why}))).await?;
         Ok(self.asking.agent.print(&answer, text))
     }
 }

@@ -43,8 +43,8 @@ pub(super) fn plan(answer: &PlanAnswer) -> String {
     if !answer.synced {
         text += "It has not listed Kubernetes completely yet, so the plan is not complete either.\n";
     }
-    for right in &answer.missing_rights {
-        let _ = writeln!(text, "It has no right to {right}: nothing is taken away for want of it.");
+    for permission in &answer.missing_permissions {
+        let _ = writeln!(text, "Missing permission: {permission}. Removals that need it wait.");
     }
     text += "\n";
     if answer.findings.is_empty() {
@@ -81,14 +81,17 @@ pub(super) fn plan(answer: &PlanAnswer) -> String {
 
 /// Nothing where there is nothing to know.
 fn membership(answer: &MembershipAnswer) -> String {
-    if answer.findings.is_empty() && answer.waiting.is_empty() {
+    if answer.warnings.is_empty() && answer.waiting.is_empty() {
         return String::new();
     }
-    let voters = if answer.voters.is_empty() { "nobody".to_owned() } else { answer.voters.join(", ") };
-    let mut text = format!("\nOf the servers (epoch {}, voters: {voters}):\n", answer.epoch);
-    for said in answer.waiting.iter().chain(&answer.findings) {
+    let voters = if answer.voters.is_empty() { "unknown".to_owned() } else { answer.voters.join(", ") };
+    let mut text = format!("\nAdmin servers (membership epoch {}, voters: {voters}):\n", answer.epoch);
+    for said in answer.waiting.iter().chain(&answer.warnings) {
         let subject = said.subject.as_ref().map_or(String::new(), |subject| format!("{subject}: "));
         let _ = writeln!(text, "  {subject}{}", said.reason);
+        if let Some(ends) = &said.ends {
+            let _ = writeln!(text, "    what ends it: {}", ends.replace('`', ""));
+        }
     }
     text
 }
@@ -101,6 +104,6 @@ fn who_leads(answer: &PlanAnswer) -> String {
         (Some(leader), false) => {
             format!("{server} does not lead the resync; {leader} does{epoch}. What follows is what {server} sees.")
         }
-        (None, false) => format!("{server} does not lead the resync, and it knows of nobody who does."),
+        (None, false) => format!("{server} does not lead the resync and knows of no server that does."),
     }
 }

@@ -1,4 +1,4 @@
-//! What a person is asked before something that cannot be undone. It stands on stderr, where it does not mix with the answer.
+//! What an operator is asked before something that cannot be undone. It stands on stderr, where it does not mix with the answer.
 
 use std::io::{BufRead, Write};
 

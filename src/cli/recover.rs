@@ -1,11 +1,11 @@
-//! `kaa recover`: a person's word that the group may go on without what only others hold.
+//! `kaa recover`: an operator states that the group may go on without what only others hold.
 
 use super::api::Error;
 use super::{Asking, Format, prompt};
-use crate::http::{RecoverAnswer, RecoverServer, SetAside};
+use crate::http::{RecoverAnswer, RecoverServer, Retired};
 use axum::http::Method;
 use clap::Args;
-use kaa_core::membership::set_aside::{NoPlace, Place};
+use kaa_core::membership::retired::{NoPlace, Place};
 use serde_json::json;
 use std::fmt::Write as _;
 
@@ -23,7 +23,7 @@ pub(super) struct Recover {
     /// Founds the next epoch from a retired log of an earlier epoch, named as --dry-run lists it, if no server has a log of the
     /// current epoch
     #[arg(long, value_name = "SERVER/NAME", value_parser = place)]
-    from_set_aside: Option<String>,
+    from_retired_log: Option<String>,
     /// Skips the confirmation
     #[arg(long, requires = "accept_data_loss")]
     yes: bool,
@@ -41,11 +41,11 @@ impl Recover {
         self.asking(prompt::line).await
     }
 
-    /// The same; `typed` is what the person types who is asked.
+    /// The same; `typed` is what the operator types who is asked.
     pub(super) async fn asking(self, typed: impl FnOnce() -> std::io::Result<String>) -> Result<String, Error> {
         let api = self.asking.api()?.patient();
-        let from = self.from_set_aside.as_deref();
-        let named: Vec<_> = from.map(|place| ("fromSetAside", place)).into_iter().collect();
+        let from = self.from_retired_log.as_deref();
+        let named: Vec<_> = from.map(|place| ("fromRetiredLog", place)).into_iter().collect();
         let shown: RecoverAnswer = api.get(&["kaa", "recover"], &named).await?;
         if self.dry_run {
             return Ok(self.asking.agent.print(&shown, text));
@@ -54,13 +54,13 @@ impl Recover {
             return Err(Error::Refused(why.clone()));
         }
         if !self.yes {
-            prompt::confirm(&text(&shown), "To give that up for ever", &shown.name, typed)?;
+            prompt::confirm(&text(&shown), "To give that up permanently", &shown.name, typed)?;
         } else if self.asking.agent.output == Format::Text {
             prompt::tell(&text(&shown))?;
         }
         let mut word = json!({"acceptDataLoss": true, "domain": shown.name});
         if let Some(place) = from {
-            word["fromSetAside"] = json!(place);
+            word["fromRetiredLog"] = json!(place);
         }
         let done: RecoverAnswer = api.change(Method::POST, &["kaa", "recover"], Some(word)).await?;
         Ok(self.asking.agent.print(&done, begun))
@@ -85,22 +85,22 @@ pub(super) fn text(answer: &RecoverAnswer) -> String {
         line(&mut text, &format!("Would be refused: {why}"));
     }
     if let (Some(founder), Some(lost)) = (&answer.founder, &answer.lost) {
-        let log = answer.from_set_aside.as_deref().map_or("its log".to_owned(), |place| format!("the log {place}"));
-        line(&mut text, &format!("Would go on: {founder}, with {log} up to entry {}", answer.last_index));
+        let log = answer.from_retired_log.as_deref().map_or("its log".to_owned(), |place| format!("the log {place}"));
+        line(&mut text, &format!("Would continue: {founder}, with {log} up to entry {}", answer.last_index));
         line(&mut text, &format!("May be lost: {lost}"));
         if !answer.outside.is_empty() {
             let outside = answer.outside.join(", ");
             line(&mut text, &format!("Have to be gone first, or follow the new epoch: the pods of {outside}"));
         }
     }
-    if !answer.set_aside.is_empty() {
-        line(&mut text, "Logs that were set aside:");
-        answer.set_aside.iter().for_each(|log| line(&mut text, &format!("  {}", aside(log, domain))));
+    if !answer.retired.is_empty() {
+        line(&mut text, "Retired logs:");
+        answer.retired.iter().for_each(|log| line(&mut text, &format!("  {}", retired(log, domain))));
     }
     answer
         .unlisted
         .iter()
-        .for_each(|why| line(&mut text, &format!("Logs that were set aside are not listed of {why}")));
+        .for_each(|why| line(&mut text, &format!("The retired logs of some servers are unknown: {why}")));
     text
 }
 
@@ -124,8 +124,8 @@ fn log(server: &RecoverServer) -> String {
     format!("{place}; {role}, log {raft_id} of epoch {epoch} up to entry {last_index} of term {last_term}")
 }
 
-fn aside(log: &SetAside, domain: &str) -> String {
-    let SetAside { server, name, epoch, raft_id, .. } = log;
+fn retired(log: &Retired, domain: &str) -> String {
+    let Retired { server, name, epoch, raft_id, .. } = log;
     let extent = match (log.last_index, &log.unreadable) {
         (Some(0), _) => "nothing is in it".to_owned(),
         (Some(last), _) => format!("up to entry {last} of term {}", log.last_term.unwrap_or_default()),
@@ -145,7 +145,7 @@ fn begun(answer: &RecoverAnswer) -> String {
     };
     let (founder, lost) = (answer.founder.as_deref().unwrap_or(&answer.server), answer.lost.as_deref());
     let log =
-        answer.from_set_aside.as_ref().map_or(format!("the log of {founder}"), |place| format!("the log {place}"));
+        answer.from_retired_log.as_ref().map_or(format!("the log of {founder}"), |place| format!("the log {place}"));
     let mut text = format!("Epoch {epoch} begins with {log}, up to entry {}.\n", answer.last_index);
     line(&mut text, &format!("Lost: {}", lost.unwrap_or("it is not known what")));
     if !answer.outside.is_empty() {

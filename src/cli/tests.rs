@@ -77,24 +77,23 @@ async fn recover() {
     needless.recover.as_mut().unwrap().refusal = Some("a majority answers".to_owned());
     let refused = run_on(needless, "recover --accept-data-loss --yes").await.unwrap_err();
     assert_eq!(refused.to_string(), "a majority answers");
-    check("recover-set-aside-dry-run", fake::source(), "recover --dry-run --from-set-aside admin-1/set-aside-2-77")
-        .await;
-    let line = "recover --accept-data-loss --yes --from-set-aside admin-1/set-aside-2-77";
-    check("recover-set-aside-done", fake::source(), line).await;
+    check("recover-retired-dry-run", fake::source(), "recover --dry-run --from-retired-log admin-1/retired-2-77").await;
+    let line = "recover --accept-data-loss --yes --from-retired-log admin-1/retired-2-77";
+    check("recover-retired-done", fake::source(), line).await;
     for wrong in [
         "recover",
         "recover --yes",
         "recover --dry-run --accept-data-loss",
         "recover --dry-run --yes",
-        "recover --from-set-aside admin-1/set-aside-2-77",
-        "recover --dry-run --from-set-aside set-aside-2-77",
+        "recover --from-retired-log admin-1/retired-2-77",
+        "recover --dry-run --from-retired-log retired-2-77",
     ] {
         let words = ["kaa"].into_iter().chain(wrong.split(' '));
         assert!(Cli::try_parse_from(words).is_err(), "{wrong}");
     }
 }
 
-/// What a person types decides, and a word that is wrong, or none, leaves everything as it is.
+/// What an operator types decides, and a word that is wrong, or none, leaves everything as it is.
 #[tokio::test]
 async fn a_loss_is_accepted_by_the_domains_name_alone() {
     let asked = async |typed: &str| {
@@ -243,19 +242,19 @@ async fn a_pause_says_who_and_why_wherever_it_is_looked_at() {
     let face = Face::new(Arc::new(fake::source()), Arc::new(Metrics::new()));
     let server = tokio::spawn(serve(listener, router(face), None, std::future::pending()));
     let mut text = String::new();
-    for line in ["resume", "pause --because moving-the-storage", "show domain", "explain domain", "resume"] {
+    for line in ["resume", "pause --reason moving-the-storage", "show domain", "explain domain", "resume"] {
         text += &format!("$ kaa {line}\n{}", run(line, &address).await.unwrap());
     }
     let ready = reqwest::get(format!("http://{address}/readyz?verbose")).await.unwrap();
     assert!(!ready.text().await.unwrap().contains("paused"));
-    run("pause --because again", &address).await.unwrap();
+    run("pause --reason again", &address).await.unwrap();
     let ready = reqwest::get(format!("http://{address}/readyz?verbose")).await.unwrap();
     assert_eq!(ready.status(), 200, "a pause does not make an agent unready");
     text += &ready.text().await.unwrap();
     server.abort();
     golden("pause", &text);
     let error = Cli::try_parse_from(["kaa", "pause"]).unwrap_err().to_string();
-    assert!(error.contains("--because <WHY>"), "{error}");
+    assert!(error.contains("--reason <WHY>"), "{error}");
 }
 
 /// As `kubectl exec` has it, with the variable KAA_POD_TOKEN_FILE of the pod, where a loopback address alone proves nothing.
@@ -269,9 +268,9 @@ async fn in_the_agents_own_pod_its_token_is_shown() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let server = tokio::spawn(serve(listener, router(face), None, std::future::pending()));
-    let error = run("pause --because moving", &address).await.unwrap_err().to_string();
+    let error = run("pause --reason moving", &address).await.unwrap_err().to_string();
     assert!(error.contains("kubectl exec POD -- kaa"), "{error}");
-    let with_file = format!("pause --because moving --pod-token-file {}", path.display());
+    let with_file = format!("pause --reason moving --pod-token-file {}", path.display());
     assert!(run(&with_file, &address).await.unwrap().contains("by loopback: moving"));
     // Over a forwarded port, with what `kaa pod-token` prints there.
     let printed = crate::auth::pod_token::read(&path).unwrap();
@@ -297,7 +296,7 @@ fn the_token_of_the_pod_is_shown_to_loopback_only() {
 
 #[tokio::test]
 async fn adopt_tells_from_which_kubernetes_to_which() {
-    let line = "adopt --because restored";
+    let line = "adopt --reason restored";
     let text = run_on(fake::source(), line).await.unwrap();
     assert_eq!(text, "The domain belongs to this Kubernetes now (anchor anchor-2 instead of anchor-1).\n");
     let fake = fake::source();
@@ -309,8 +308,8 @@ async fn adopt_tells_from_which_kubernetes_to_which() {
     let error = run_on(fake, line).await.unwrap_err();
     assert_eq!(error.to_string(), "lease nuodb-main-anchor names domain d-2, and this is domain d-1");
     let mut fake = fake::source();
-    fake.anchor = Err("no right to get leases".to_owned());
-    assert_eq!(run_on(fake, line).await.unwrap_err().to_string(), "no right to get leases");
+    fake.anchor = Err("no permission to get leases".to_owned());
+    assert_eq!(run_on(fake, line).await.unwrap_err().to_string(), "no permission to get leases");
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a container that ended waits before it starts anew for the second time. A real kubelet waits ten seconds,
+/// How long a container that ended waits before it restarts for the second time. A real kubelet waits ten seconds,
 /// which nobody who watches wants to.
 const BACKOFF: Duration = Duration::from_secs(1);
 
@@ -79,7 +79,7 @@ impl Stage {
         Self::open_restarting(dir, kaa, BACKOFF).await
     }
 
-    /// The same, where a container waits so long before it starts anew for the second time.
+    /// The same, where a container waits so long before it restarts for the second time.
     pub async fn open_restarting(dir: &Path, kaa: &Path, backoff: Duration) -> Result<Self, Error> {
         std::fs::create_dir_all(dir).map_err(|source| Error::Directory { path: dir.to_owned(), source })?;
         let store = Store::new(crate::clock::random_u64(), Timestamp::now());
@@ -99,7 +99,7 @@ impl Stage {
         &self.instance
     }
 
-    /// A client with all rights.
+    /// A client with all permissions.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -120,7 +120,7 @@ impl Stage {
         self.server.url()
     }
 
-    /// SIGKILL to the first process of a container, as by a person on the node. Tells whether it ran.
+    /// SIGKILL to the first process of a container, as by an operator on the node. Tells whether it ran.
     pub fn kill(&self, namespace: &str, pod: &str, container: &str) -> bool {
         self.kubelet.kill(&Key::new(Kind::Pod, namespace, pod), container)
     }

@@ -29,7 +29,7 @@ pub(super) struct Child {
 pub(super) struct Ended {
     /// Its exit code, or 128 + n if signal n ended it.
     pub code: i32,
-    /// The same, for a person.
+    /// The same, for an operator.
     pub how: String,
 }
 

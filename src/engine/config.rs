@@ -45,7 +45,7 @@ impl fmt::Display for Kind {
 ///
 /// The exit code is the command's own, or 128 + n if signal n ended it. Before the command runs: 64 invalid arguments, 69 the
 /// archive's directory is unusable, 70 internal error, 75 another wrapper uses the archive's directory, 76 the domain did not
-/// allow the start within --start-within, 77 the domain refuses the engine until an operator acts, 126 the command cannot be
+/// allow the start within --start-timeout, 77 the domain refuses the engine until an operator acts, 126 the command cannot be
 /// executed, 127 the command was not found.
 #[derive(Clone, Debug, clap::Args)]
 pub struct EngineArgs {
@@ -87,13 +87,13 @@ pub struct EngineArgs {
     #[arg(long = "label", value_name = "KEY=VALUE", env = "KAA_LABEL", value_delimiter = ',')]
     pub labels: Vec<Label>,
     /// The engine's version, as `kaa show domain` displays it.
-    #[arg(long, value_name = "VERSION", env = "KAA_VERSION_OF_ENGINE", default_value = "")]
-    pub version_of_engine: String,
+    #[arg(long, value_name = "VERSION", env = "KAA_ENGINE_VERSION", default_value = "")]
+    pub engine_version: String,
     /// The CA certificate of the agents, as a PEM file. Read again for each connection.
     #[arg(long, value_name = "FILE", env = "KAA_CA")]
     pub ca: Option<PathBuf>,
     /// The expected name in an agent's certificate, if it is not the host in --agents.
-    #[arg(long, value_name = "NAME", env = "KAA_SERVER_NAME")]
+    #[arg(long, value_name = "NAME", env = "KAA_TLS_SERVER_NAME")]
     pub server_name: Option<String>,
     /// The file of a projected ServiceAccount token, which authenticates the pod. Read again for each connection.
     #[arg(long, value_name = "FILE", env = "KAA_TOKEN_FILE")]
@@ -109,15 +109,15 @@ pub struct EngineArgs {
     pub plaintext: bool,
     /// When the engine counts as RUNNING: once its process is started, once a local TCP port accepts connections, or once a file
     /// exists that is not older than the process.
-    #[arg(long, value_name = "started|tcp:PORT|file:PATH", env = "KAA_RUNNING_WHEN", default_value = "started")]
-    pub running_when: RunningWhen,
+    #[arg(long, value_name = "started|tcp:PORT|file:PATH", env = "KAA_READY_WHEN", default_value = "started")]
+    pub ready_when: ReadyWhen,
     /// The time between SIGTERM and SIGKILL.
     #[arg(long, value_name = "SECONDS", env = "KAA_GRACE", default_value_t = 20)]
     pub grace: u64,
     /// How long the wrapper waits for the domain to allow the start, counted from the first reason to wait that it heard. Then
     /// it exits, and the kubelet restarts its container. A start is never allowed by a timeout.
-    #[arg(long, value_name = "SECONDS", env = "KAA_START_WITHIN", default_value_t = 900)]
-    pub start_within: u64,
+    #[arg(long, value_name = "SECONDS", env = "KAA_START_TIMEOUT", default_value_t = 900)]
+    pub start_timeout: u64,
     /// The engine's command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
@@ -183,7 +183,7 @@ impl FromStr for Label {
 
 /// What must be seen before an engine is shown as RUNNING.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RunningWhen {
+pub enum ReadyWhen {
     /// Its process is started.
     Started,
     /// This port accepts a connection.
@@ -192,7 +192,7 @@ pub enum RunningWhen {
     File(PathBuf),
 }
 
-impl FromStr for RunningWhen {
+impl FromStr for ReadyWhen {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -220,10 +220,10 @@ pub(super) struct Config {
     pub address: String,
     pub labels: BTreeMap<String, String>,
     pub version: String,
-    pub running_when: RunningWhen,
+    pub ready_when: ReadyWhen,
     pub grace: Duration,
     /// How long it waits to be let start.
-    pub start_within: Duration,
+    pub start_timeout: Duration,
     pub command: Vec<OsString>,
     pub dial: Dial,
 }
@@ -276,10 +276,10 @@ impl TryFrom<EngineArgs> for Config {
             port: args.port,
             address: args.address,
             labels: args.labels.into_iter().map(|label| (label.key, label.value)).collect(),
-            version: args.version_of_engine,
-            running_when: args.running_when,
+            version: args.engine_version,
+            ready_when: args.ready_when,
             grace: Duration::from_secs(args.grace),
-            start_within: Duration::from_secs(args.start_within),
+            start_timeout: Duration::from_secs(args.start_timeout),
             command: args.command,
             dial: Dial {
                 agents: args.agents,
@@ -327,7 +327,7 @@ mod tests {
             ("te --agents a", "--ca"),
             ("te --agents a --ca f --plaintext", "--plaintext"),
             ("te --agents 127.0.0.1,10.0.0.1 --plaintext", "10.0.0.1:48004"),
-            ("te --agents a --ca f --running-when soon", "tcp:PORT"),
+            ("te --agents a --ca f --ready-when soon", "tcp:PORT"),
             ("te --agents a --ca f --label x", "KEY=VALUE"),
         ];
         for (flags, named) in cases {
@@ -339,10 +339,10 @@ mod tests {
     #[test]
     fn a_whole_line_means_what_it_says() {
         let config =
-            typed("sm --agents a,b:1 --ca f --archive d --label x=1 --label y=2=3 --running-when tcp:5").unwrap();
+            typed("sm --agents a,b:1 --ca f --archive d --label x=1 --label y=2=3 --ready-when tcp:5").unwrap();
         assert_eq!(vec!["a:48004", "b:1"], config.dial.agents.iter().map(Agent::to_string).collect::<Vec<_>>());
         assert_eq!(Some(&"2=3".to_owned()), config.labels.get("y"));
-        assert_eq!(RunningWhen::Tcp(5), config.running_when);
+        assert_eq!(ReadyWhen::Tcp(5), config.ready_when);
         assert_eq!(vec!["run", "--it"], config.command);
         assert_eq!(Duration::from_secs(20), config.grace);
     }

@@ -90,7 +90,7 @@ impl Dial {
         (targets, failed)
     }
 
-    /// Opens a connection. Certificates and token are read anew, since both are replaced while we run.
+    /// Opens a connection. Certificates and token are read again, since both are replaced while we run.
     pub async fn connect(&self, target: &Target) -> Result<EngineClient<Channel>, Error> {
         let scheme = if self.ca.is_some() { "https" } else { "http" };
         let endpoint = Endpoint::from_shared(format!("{scheme}://{}", target.address)).map_err(Error::Connect)?;

@@ -1,6 +1,6 @@
 //! Whether an engine serves yet.
 
-use super::config::RunningWhen;
+use super::config::ReadyWhen;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 use tokio::net::TcpStream;
@@ -13,11 +13,11 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 const TIME_STAMP_SLACK: Duration = Duration::from_secs(2);
 
 /// Looks once whether an engine that was started at `since` serves.
-pub(super) async fn serves(when: &RunningWhen, since: SystemTime) -> bool {
+pub(super) async fn serves(when: &ReadyWhen, since: SystemTime) -> bool {
     match when {
-        RunningWhen::Started => true,
-        RunningWhen::Tcp(port) => accepts(*port).await,
-        RunningWhen::File(path) => is_recent(path, since),
+        ReadyWhen::Started => true,
+        ReadyWhen::Tcp(port) => accepts(*port).await,
+        ReadyWhen::File(path) => is_recent(path, since),
     }
 }
 
@@ -50,8 +50,8 @@ mod tests {
     async fn a_port_counts_once_it_accepts() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert!(serves(&RunningWhen::Tcp(port), crate::clock::system_time()).await);
+        assert!(serves(&ReadyWhen::Tcp(port), crate::clock::system_time()).await);
         drop(listener);
-        assert!(!serves(&RunningWhen::Tcp(port), crate::clock::system_time()).await);
+        assert!(!serves(&ReadyWhen::Tcp(port), crate::clock::system_time()).await);
     }
 }

@@ -162,7 +162,7 @@ impl Session {
         if self.complaints.get(&agent) == Some(&why) {
             return;
         }
-        tracing::warn!(agent, why, "no session with this agent, trying on");
+        tracing::warn!(agent, why, "no session with this agent, trying the next one");
         if self.complaints.len() >= COMPLAINTS_MAX {
             self.complaints.clear();
         }

@@ -110,7 +110,7 @@ impl Supervisor {
         let serves = async {
             let Some((at, since)) = look else { return std::future::pending().await };
             sleep_until(at).await;
-            while !running::serves(&self.config.running_when, since).await {
+            while !running::serves(&self.config.ready_when, since).await {
                 tokio::time::sleep(running::LOOK_PERIOD).await;
             }
         };
@@ -182,7 +182,7 @@ impl Supervisor {
     /// Notes why Start does not come. The time counts from the first word of it, whatever the reasons become.
     fn held(&mut self, why: String) {
         tracing::info!(why, "the engine is not started yet");
-        let until = self.held.take().map_or_else(|| Instant::now() + self.config.start_within, |(_, until)| until);
+        let until = self.held.take().map_or_else(|| Instant::now() + self.config.start_timeout, |(_, until)| until);
         self.held = Some((why, until));
     }
 
@@ -217,7 +217,10 @@ impl Supervisor {
         match self.phase {
             Phase::Waiting if gone || refused.lasting => Err(Error::Refused { reason: refused.reason }),
             Phase::Running { .. } if gone && self.member.is_some() => {
-                tracing::error!(reason = refused.reason, "the domain holds this process for gone: stopping the engine");
+                tracing::error!(
+                    reason = refused.reason,
+                    "the domain has recorded this process as exited: stopping the engine"
+                );
                 self.stop(self.config.grace);
                 Ok(None)
             }
@@ -332,9 +335,9 @@ impl Supervisor {
             }
             Phase::Waiting => {
                 let (why, within) =
-                    (self.held.take().map(|(why, _)| why).unwrap_or_default(), self.config.start_within);
+                    (self.held.take().map(|(why, _)| why).unwrap_or_default(), self.config.start_timeout);
                 let reason = format!("Not started within {} s: {why}", within.as_secs());
-                tracing::error!(reason, "the wrapper ends, to be started anew");
+                tracing::error!(reason, "the wrapper ends, so that its container restarts");
                 self.end(HELD_TOO_LONG, Exit { code: None, graceful: false, reason });
                 None
             }

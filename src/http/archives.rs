@@ -32,7 +32,7 @@ pub(super) async fn delete(
             Some(claim) => face.source.read_claim(&claim).await,
             None => Evidence::default(),
         };
-        Command::ForgetArchive(change::ForgetArchive { archive, why, evidence })
+        Command::ForgetArchive(change::ForgetArchive { archive, why, cluster: Some(face.source.cluster()), evidence })
     } else {
         Command::GiveUpArchive(change::GiveUpArchive { archive, why })
     };

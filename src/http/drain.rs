@@ -12,15 +12,17 @@ use serde::{Deserialize, Serialize};
 pub struct DrainAnswer {
     /// The server that was asked.
     pub server: String,
-    /// What it does now: the rest of a sentence about it.
-    pub drained: String,
+    /// What came of it: `evicted`, `keeps_vote`, `no_voter`, `still_votes`, `no_majority`, `epoch_over`, `not_running`, `unknown`.
+    pub outcome: String,
+    /// The same for people.
+    pub message: String,
     /// Who leads Raft, as far as it knows.
     pub leader: Option<String>,
 }
 
-/// Nothing of the domain changes by it; but what an agent leads is not for everybody to take away.
+/// Nothing of the domain changes by it; but what an agent leads is not for everybody to remove.
 pub(super) async fn drain(State(face): State<Face>, Writer(actor): Writer) -> Result<Answer<DrainAnswer>, Error> {
-    tracing::info!("{actor} has this server drained");
+    tracing::info!("drain requested by {actor}");
     let body = face.source.drain().await;
     Ok(Answer { index: face.source.read(|domain| domain.index), body })
 }

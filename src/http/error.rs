@@ -69,11 +69,9 @@ pub enum Error {
     /// Their certificate was good once.
     #[error("the client certificate has expired, or nobody vouches for it any more")]
     StaleCertificate,
-    /// Their certificate is no person's.
-    #[error(
-        "the client certificate bears no URI kaa://{0}/person/NAME, so that it is nobody's who may change the domain"
-    )]
-    NoPerson(String),
+    /// Their certificate is no operator's.
+    #[error("the client certificate has no URI kaa://{0}/operator/NAME: it does not allow changes of the domain")]
+    NoOperator(String),
     /// The credentials cannot be read.
     #[error("names and passwords cannot be compared at the moment")]
     Credentials(#[from] credentials::Error),
@@ -112,7 +110,7 @@ impl Error {
             Self::NotWritten(NotWritten::Perhaps(_) | NotWritten::NotHere(_)) => StatusCode::GATEWAY_TIMEOUT,
             Self::TimedOut(_) => StatusCode::REQUEST_TIMEOUT,
             Self::NoCredentials | Self::WrongCredentials => StatusCode::UNAUTHORIZED,
-            Self::NotFromPod(_) | Self::StaleCertificate | Self::NoPerson(_) => StatusCode::FORBIDDEN,
+            Self::NotFromPod(_) | Self::StaleCertificate | Self::NoOperator(_) => StatusCode::FORBIDDEN,
             Self::Throttled(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Credentials(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Conflict(_) => StatusCode::CONFLICT,

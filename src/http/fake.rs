@@ -1,7 +1,7 @@
 //! A source for tests: a domain made by real commands, and peers made up.
 
 use super::drain::DrainAnswer;
-use super::recover::{RecoverAnswer, RecoverServer, SetAside};
+use super::recover::{RecoverAnswer, RecoverServer, Retired};
 use super::source::{
     Awaits, Check, Health, LastPass, Membership, MembershipReport, NoQuorum, NotWritten, Peer, PlanReport, ReadAnchor,
     ResyncReport, Source, Status, Written,
@@ -20,8 +20,8 @@ use kaa_core::domain::ids::{
 };
 use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration};
 use kaa_core::domain::server::Server;
-use kaa_core::membership::findings;
 use kaa_core::membership::standing::Awaited;
+use kaa_core::membership::warnings;
 use kaa_core::observed::Observed;
 use kaa_core::observed::objects::{self, Owner, Pod, StatefulSet};
 use kaa_core::resync::plan::{Finding, Need, Plan, Waiting, WaitingReason};
@@ -98,21 +98,26 @@ impl Source for Fake {
         "nuodb".to_owned()
     }
 
+    fn annotation_prefix(&self) -> String {
+        "db.example/".to_owned()
+    }
+
     fn cluster(&self) -> ClusterName {
         "main".into()
     }
 
     fn drain(&self) -> BoxFuture<'_, DrainAnswer> {
-        let (server, drained) = ("admin-0".to_owned(), "is not scaled away, and keeps its vote".to_owned());
-        async { DrainAnswer { server, drained, leader: Some("admin-1".to_owned()) } }.boxed()
+        let [server, outcome, message, leader] =
+            ["admin-0", "keeps_vote", "admin-0 is not scaled away, and keeps its vote", "admin-1"].map(str::to_owned);
+        async { DrainAnswer { server, outcome, message, leader: Some(leader) } }.boxed()
     }
 
     fn recover(&self, wish: Wish) -> BoxFuture<'_, Result<RecoverAnswer, String>> {
-        let Wish { accepted_by, from_set_aside } = wish;
+        let Wish { accepted_by, from_retired_log } = wish;
         self.asked.lock().unwrap().push(accepted_by.clone());
         let mut answer = self.recover.clone();
-        if let (Some(place), Ok(answer)) = (&from_set_aside, &mut answer) {
-            answer.from_set_aside = Some(place.clone());
+        if let (Some(place), Ok(answer)) = (&from_retired_log, &mut answer) {
+            answer.from_retired_log = Some(place.clone());
             (answer.founder, answer.last_index) = (Some("admin-1".to_owned()), 15);
             answer.lost = Some("whatever was committed after entry 15 of epoch 2, also in epoch 3".to_owned());
             answer.outside = vec!["admin-0".to_owned(), "admin-2".to_owned()];
@@ -230,7 +235,7 @@ impl Log {
 }
 
 /// A domain that was founded elsewhere and not used yet.
-pub(crate) fn founded_anew() -> Fake {
+pub(crate) fn founded_again() -> Fake {
     let mut log = Log::default();
     let founding = Command::FoundDomain(change::FoundDomain {
         domain: "d-2".into(),
@@ -293,7 +298,7 @@ pub(crate) fn domain() -> Domain {
     log.register("sm-demo-2", EngineKind::Sm, "admin-1");
     let (key, value) = ("nuodb/nuosm/readiness".to_owned(), Some("yes".to_owned()));
     log.apply(
-        Role::Person,
+        Role::Operator,
         "user ann",
         Command::SetValue(change::SetValue { key, value, expected: Expected::Anything }),
     );
@@ -368,7 +373,7 @@ fn plan() -> PlanReport {
         resync_leader: Some("admin-0".into()),
         epoch: Some(ResyncEpoch(5)),
         plan: Plan { findings: vec![finding], waiting: vec![lost] },
-        missing_rights: Vec::new(),
+        missing_permissions: Vec::new(),
         synced: true,
         last_pass: Some(LastPass {
             at: Millis(START + 15_000),
@@ -429,7 +434,7 @@ fn membership() -> MembershipReport {
         epoch: MembershipEpoch(1),
         voters: vec!["admin-0".into(), "admin-1".into()],
         learners: vec!["admin-2".into()],
-        findings: vec![findings::Finding::Even { voters: 2 }],
+        warnings: vec![warnings::Warning::Even { voters: 2 }],
         waiting: vec![Awaits { code: evicted.code(), server: Some("admin-2".into()), words: evicted.to_string() }],
     }
 }
@@ -479,19 +484,19 @@ fn recover() -> RecoverAnswer {
         silent: Some(format!("no answer from {id}.nuodb.default.svc.cluster.local:48005")),
         ..RecoverServer::default()
     };
-    let readable = SetAside {
+    let readable = Retired {
         server: "admin-1".to_owned(),
         domain: Some("d-1".to_owned()),
-        name: "set-aside-2-77".to_owned(),
+        name: "retired-2-77".to_owned(),
         epoch: 2,
         raft_id: "77".to_owned(),
         last_term: Some(2),
         last_index: Some(15),
         unreadable: None,
     };
-    let (name, unreadable) = ("set-aside-1-76".to_owned(), Some("it is damaged".to_owned()));
+    let (name, unreadable) = ("retired-1-76".to_owned(), Some("it is damaged".to_owned()));
     let server = "admin-0".to_owned();
-    let damaged = SetAside { server, name, epoch: 1, raft_id: "76".to_owned(), unreadable, ..SetAside::default() };
+    let damaged = Retired { server, name, epoch: 1, raft_id: "76".to_owned(), unreadable, ..Retired::default() };
     RecoverAnswer {
         name: "nuodb".to_owned(),
         domain: "d-1".to_owned(),
@@ -503,7 +508,7 @@ fn recover() -> RecoverAnswer {
         last_index: 17,
         lost: Some("entries after 17 that only admin-1, admin-2 may hold".to_owned()),
         outside: vec!["admin-1".to_owned(), "admin-2".to_owned()],
-        set_aside: vec![readable, damaged],
+        retired: vec![readable, damaged],
         unlisted: vec!["admin-2: no answer".to_owned()],
         ..RecoverAnswer::default()
     }

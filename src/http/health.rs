@@ -64,9 +64,9 @@ fn mirror(face: &Face) {
     let ResyncReport { leading, synced, findings, waiting } = face.source.resync();
     face.metrics.mirror_resync(leading, synced, findings, &waiting);
     let membership = face.source.membership();
-    let findings: Vec<_> = membership.findings.iter().map(|finding| finding.code()).collect();
+    let warnings: Vec<_> = membership.warnings.iter().map(|warning| warning.code()).collect();
     let waiting: Vec<_> = membership.waiting.iter().map(|awaits| awaits.code).collect();
     let (voters, learners) = (membership.voters.len(), membership.learners.len());
-    face.metrics.mirror_membership(membership.epoch.0, voters, learners, &findings, &waiting);
+    face.metrics.mirror_membership(membership.epoch.0, voters, learners, &warnings, &waiting);
     face.source.read(|domain| face.metrics.mirror_domain(domain, local.as_ref().map(|peer| &peer.id)));
 }

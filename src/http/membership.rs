@@ -3,7 +3,9 @@
 use super::error::Error;
 use super::source::MembershipReport;
 use super::{Answer, Face};
+use crate::metrics::group_waits;
 use axum::extract::State;
+use kaa_core::membership::standing;
 use serde::{Deserialize, Serialize};
 
 /// Who votes, and what is waited for.
@@ -16,8 +18,8 @@ pub struct MembershipAnswer {
     pub voters: Vec<String>,
     /// Who is replicated to and does not vote.
     pub learners: Vec<String>,
-    /// What a person should know of the voters. Nothing is done about it.
-    pub findings: Vec<SaidRow>,
+    /// What an operator should know of the voters. Nothing is done about it.
+    pub warnings: Vec<SaidRow>,
     /// What is waited for.
     pub waiting: Vec<SaidRow>,
 }
@@ -32,27 +34,37 @@ pub struct SaidRow {
     pub reason: String,
     /// The same as one word.
     pub code: String,
+    /// What ends it, if something is waited for.
+    pub ends: Option<String>,
+}
+
+/// What ends a wait of the group or of a server.
+fn ends(code: &str) -> Option<String> {
+    let mut waits = group_waits::WAITS.iter().chain(&standing::WAITS);
+    waits.find(|wait| wait.code == code).map(|wait| wait.ends.to_owned())
 }
 
 impl MembershipAnswer {
     /// The report of one server.
     pub fn new(report: &MembershipReport) -> Self {
         let names = |servers: &[kaa_core::domain::ids::ServerId]| servers.iter().map(ToString::to_string).collect();
-        let findings = report.findings.iter().map(|finding| SaidRow {
+        let warnings = report.warnings.iter().map(|warning| SaidRow {
             subject: None,
-            reason: finding.to_string(),
-            code: finding.code().to_owned(),
+            reason: warning.to_string(),
+            code: warning.code().to_owned(),
+            ends: None,
         });
         let waiting = report.waiting.iter().map(|waits| SaidRow {
             subject: waits.server.as_ref().map(|server| format!("server/{server}")),
             reason: waits.words.clone(),
             code: waits.code.to_owned(),
+            ends: ends(waits.code),
         });
         Self {
             epoch: report.epoch.0,
             voters: names(&report.voters),
             learners: names(&report.learners),
-            findings: findings.collect(),
+            warnings: warnings.collect(),
             waiting: waiting.collect(),
         }
     }

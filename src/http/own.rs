@@ -10,6 +10,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use kaa_core::domain::ids::Millis;
+use kaa_core::observed::objects::ANNOTATION_PREFIX;
 use kaa_core::resync::plan::{Finding, Waiting};
 use serde::{Deserialize, Serialize};
 
@@ -27,8 +28,8 @@ pub struct PlanAnswer {
     pub epoch: Option<u64>,
     /// Whether Kubernetes has been listed completely.
     pub synced: bool,
-    /// The rights in Kubernetes that are missing, such as `get pods`.
-    pub missing_rights: Vec<String>,
+    /// The permissions in Kubernetes that are missing, such as `get pods`.
+    pub missing_permissions: Vec<String>,
     /// What would be proposed, in this order.
     pub findings: Vec<FindingRow>,
     /// What would not, and why.
@@ -48,7 +49,7 @@ pub struct FindingRow {
     /// What would be proposed.
     pub proposal: String,
     /// Whether it takes something away.
-    pub takes_away: bool,
+    pub removes: bool,
     /// What is read afresh before.
     pub reads: Vec<String>,
 }
@@ -82,35 +83,36 @@ impl FindingRow {
         Self {
             subject: finding.subject.to_string(),
             proposal: finding.text.clone(),
-            takes_away: finding.removes(),
+            removes: finding.removes(),
             reads: finding.needs.iter().map(ToString::to_string).collect(),
         }
     }
 }
 
 impl WaitingRow {
-    pub(super) fn new(waiting: &Waiting) -> Self {
+    /// `prefix` is that of the annotations, as the agent was told.
+    pub(super) fn new(waiting: &Waiting, prefix: &str) -> Self {
         Self {
             subject: waiting.subject.to_string(),
             reason: waiting.reason.to_string(),
             code: waiting.reason.code().to_owned(),
-            ends: waiting.reason.ends().to_owned(),
+            ends: waiting.reason.ends().replace(ANNOTATION_PREFIX, prefix),
         }
     }
 }
 
 impl PlanAnswer {
     /// The report of one server.
-    pub fn new(server: Option<String>, report: &PlanReport, membership: &MembershipReport) -> Self {
+    pub fn new(server: Option<String>, report: &PlanReport, membership: &MembershipReport, prefix: &str) -> Self {
         Self {
             server,
             leading: report.leading,
             resync_leader: report.resync_leader.as_ref().map(ToString::to_string),
             epoch: report.epoch.map(|epoch| epoch.0),
             synced: report.synced,
-            missing_rights: report.missing_rights.clone(),
+            missing_permissions: report.missing_permissions.clone(),
             findings: report.plan.findings.iter().map(FindingRow::new).collect(),
-            waiting: report.plan.waiting.iter().map(WaitingRow::new).collect(),
+            waiting: report.plan.waiting.iter().map(|waiting| WaitingRow::new(waiting, prefix)).collect(),
             last_pass: report.last_pass.as_ref().map(|pass| PassRow { at: pass.at, lines: pass.lines.clone() }),
             membership: MembershipAnswer::new(membership),
         }
@@ -139,6 +141,7 @@ pub(super) async fn plan(
         let body = whatif::answer(&face.source, server, changes).await?;
         return Ok(Answer { index, body }.into_response());
     }
-    let body = PlanAnswer::new(server, &face.source.plan(), &face.source.membership());
+    let (plan, membership, prefix) = (face.source.plan(), face.source.membership(), face.source.annotation_prefix());
+    let body = PlanAnswer::new(server, &plan, &membership, &prefix);
     Ok(Answer { index, body }.into_response())
 }

@@ -1,4 +1,4 @@
-//! What a person says of the resync as a whole: pause it, resume it, take this Kubernetes for the domain's.
+//! What an operator says of the resync as a whole: pause it, resume it, take this Kubernetes for the domain's.
 
 use super::domain::{linearize, parameters};
 use super::error::Error;
@@ -65,7 +65,7 @@ pub(super) struct Reason {
 fn why(body: Result<Json<Reason>, JsonRejection>) -> Result<String, Error> {
     let Json(Reason { why }) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
     if why.trim().is_empty() {
-        return Err(Error::bad("why", "has to say why, for whoever reads it later"));
+        return Err(Error::bad("why", "needs a reason: it is recorded in the audit trail"));
     }
     if why.len() > MAX_WHY_BYTES {
         return Err(Error::bad("why", format!("has more than {MAX_WHY_BYTES} bytes")));

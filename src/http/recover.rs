@@ -1,4 +1,4 @@
-//! Going on without what only others may hold: what would be done, and a person's word for it. Both work while there is no
+//! Going on without what only others may hold: what would be done, and an operator's word for it. Both work while there is no
 //! leader and while Raft does not run; both ask the other agents and read this one's volume, so both ask who calls.
 
 use super::error::Error;
@@ -8,10 +8,10 @@ use crate::raft::recovering::Wish;
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Query, State};
-use kaa_core::membership::set_aside::Place;
+use kaa_core::membership::retired::Place;
 use serde::{Deserialize, Serialize};
 
-/// What a person is told who asks for it.
+/// What an operator is told who asks for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RecoverAnswer {
@@ -41,10 +41,10 @@ pub struct RecoverAnswer {
     pub waits: Option<String>,
     /// The epoch that this request has begun.
     pub begun: Option<u64>,
-    /// The log that was set aside and would be founded from, or is, as `SERVER/NAME`.
-    pub from_set_aside: Option<String>,
-    /// The logs that were set aside, on the volumes of all agents that say so.
-    pub set_aside: Vec<SetAside>,
+    /// The retired log and would be founded from, or is, as `SERVER/NAME`.
+    pub from_retired_log: Option<String>,
+    /// The retired logs, on the volumes of all agents that say so.
+    pub retired: Vec<Retired>,
     /// Whose volumes are not listed, and why.
     pub unlisted: Vec<String>,
 }
@@ -78,7 +78,7 @@ pub struct RecoverServer {
 /// A log of an earlier epoch, kept on a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct SetAside {
+pub struct Retired {
     /// Whose volume it is on.
     pub server: String,
     /// The directory on the volume.
@@ -97,33 +97,33 @@ pub struct SetAside {
     pub unreadable: Option<String>,
 }
 
-/// A person's word.
+/// An operator's word.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Word {
     accept_data_loss: bool,
     /// The domain's name: a request that went to another domain than was meant gives nothing up.
     domain: String,
-    /// The log that was set aside and is to be founded from, as `SERVER/NAME`.
-    from_set_aside: Option<String>,
+    /// The retired log and is to be founded from, as `SERVER/NAME`.
+    from_retired_log: Option<String>,
 }
 
-/// What a person asks to be shown.
+/// What an operator asks to be shown.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Shown {
-    from_set_aside: Option<String>,
+    from_retired_log: Option<String>,
 }
 
 async fn ask(
     face: &Face,
     accepted_by: Option<String>,
-    from_set_aside: Option<String>,
+    from_retired_log: Option<String>,
 ) -> Result<Answer<RecoverAnswer>, Error> {
-    if let Some(text) = &from_set_aside {
-        text.parse::<Place>().map_err(|error| Error::bad("fromSetAside", error))?;
+    if let Some(text) = &from_retired_log {
+        text.parse::<Place>().map_err(|error| Error::bad("fromRetiredLog", error))?;
     }
-    let wish = Wish { accepted_by, from_set_aside };
+    let wish = Wish { accepted_by, from_retired_log };
     let body = face.source.recover(wish).await.map_err(Error::CannotTell)?;
     Ok(Answer { index: face.source.read(|domain| domain.index), body })
 }
@@ -133,8 +133,8 @@ pub(super) async fn shown(
     query: Result<Query<Shown>, QueryRejection>,
     _: Writer,
 ) -> Result<Answer<RecoverAnswer>, Error> {
-    let Query(Shown { from_set_aside }) = query.map_err(|rejection| Error::bad("query", rejection.body_text()))?;
-    ask(&face, None, from_set_aside).await
+    let Query(Shown { from_retired_log }) = query.map_err(|rejection| Error::bad("query", rejection.body_text()))?;
+    ask(&face, None, from_retired_log).await
 }
 
 pub(super) async fn recover(
@@ -142,7 +142,7 @@ pub(super) async fn recover(
     Writer(actor): Writer,
     body: Result<Json<Word>, JsonRejection>,
 ) -> Result<Answer<RecoverAnswer>, Error> {
-    let Json(Word { accept_data_loss, domain, from_set_aside }) =
+    let Json(Word { accept_data_loss, domain, from_retired_log }) =
         body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
     if !accept_data_loss {
         return Err(Error::bad("acceptDataLoss", "has to be true: to see only what would be done, GET this"));
@@ -151,7 +151,7 @@ pub(super) async fn recover(
     if domain != name {
         return Err(Error::bad("domain", format!("names '{domain}', and this is domain '{name}'")));
     }
-    let answer = ask(&face, Some(actor.to_string()), from_set_aside).await?;
+    let answer = ask(&face, Some(actor.to_string()), from_retired_log).await?;
     match (&answer.body.begun, &answer.body.refusal) {
         (None, Some(why)) => Err(Error::Conflict(why.clone())),
         _ => Ok(answer),

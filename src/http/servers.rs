@@ -17,8 +17,12 @@ pub(super) async fn delete(
     named: Named,
 ) -> Result<Answer<Option<()>>, Error> {
     let server = ServerId::from(name(named, "server id")?);
+    // Nothing is read of a name that is no server's.
+    let known = face.source.read(|domain| domain.servers.get(&server).map(|server| server.raft_id));
+    let Some(raft_id) = known else { return Err(Error::NotFound(Refusal::UnknownServer(server).to_string())) };
     let evidence = face.source.read_claim(&raft_log_claim(&server)).await;
-    let command = Command::ForgetServer(ForgetServer { server, evidence });
+    let (raft_id, cluster) = (Some(raft_id), Some(face.source.cluster()));
+    let command = Command::ForgetServer(ForgetServer { server, raft_id, cluster, evidence });
     match face.source.write(actor, command).await?.outcome {
         Outcome::Refused(refusal @ Refusal::UnknownServer(_)) => Err(Error::NotFound(refusal.to_string())),
         Outcome::Refused(refusal) => Err(Error::Conflict(refusal.to_string())),

@@ -1,4 +1,4 @@
-//! The domain as a document, and a domain founded anew from one. Both ask who calls: the document holds every value.
+//! The domain as a document, and a domain founded again from one. Both ask who calls: the document holds every value.
 
 mod document;
 
@@ -25,7 +25,7 @@ pub const MAX_DOCUMENT_BYTES: usize = crate::raft::MAX_PROPOSAL_BYTES - 64 * 102
 /// The greatest body of a request: a document that was laid out for people, and what is said beside it.
 pub(super) const MAX_BODY_BYTES: usize = 4 * MAX_DOCUMENT_BYTES;
 
-/// What a person is told who restores a snapshot.
+/// What an operator is told who restores a snapshot.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RestoreAnswer {
@@ -89,7 +89,7 @@ pub struct BroughtArchive {
     pub without: bool,
 }
 
-/// A person's word.
+/// An operator's word.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Word {

@@ -10,7 +10,7 @@ use kaa_core::domain::change::Command;
 use kaa_core::domain::command::{Actor, Outcome};
 use kaa_core::domain::evidence::Evidence;
 use kaa_core::domain::ids::{ClusterName, DomainId, MembershipEpoch, Millis, ResyncEpoch, ServerId, StartId, Uid};
-use kaa_core::membership::findings::Finding;
+use kaa_core::membership::warnings::Warning;
 use kaa_core::resync::plan::{Plan, Waiting};
 use kaa_core::resync::whatif;
 use kaa_core::resync::whatif::change::Change;
@@ -42,7 +42,9 @@ pub trait Source: Send + Sync + 'static {
     fn name(&self) -> String;
     /// The cluster that this agent lives in.
     fn cluster(&self) -> ClusterName;
-    /// What may be lost if the group goes on without those that are away, or from a log that was set aside; done, if
+    /// The prefix of the annotations that this agent follows.
+    fn annotation_prefix(&self) -> String;
+    /// What may be lost if the group goes on without those that are away, or from a retired log; done, if
     /// somebody accepts it. A failure is a sentence.
     fn recover(&self, wish: Wish) -> BoxFuture<'_, Result<RecoverAnswer, String>>;
     /// Stays until it is voted out if it is scaled away, else hands over what it leads; within its bounds, and it goes on as a
@@ -54,7 +56,7 @@ pub trait Source: Send + Sync + 'static {
     fn resync(&self) -> ResyncReport;
     /// Who votes, and what is waited for.
     fn membership(&self) -> MembershipReport;
-    /// What would be taken away if these changes were made in Kubernetes. It takes its time: not for an async thread.
+    /// What would be removed if these changes were made in Kubernetes. It takes its time: not for an async thread.
     fn what_if(&self, changes: &[Change]) -> Result<WhatIf, whatif::Error>;
     /// Whether the agent lives and is ready.
     fn health(&self) -> Health;
@@ -161,8 +163,8 @@ pub struct MembershipReport {
     pub voters: Vec<ServerId>,
     /// Who is replicated to and does not vote.
     pub learners: Vec<ServerId>,
-    /// What there is to know of how the voters are placed.
-    pub findings: Vec<Finding>,
+    /// What an operator should know of the voters.
+    pub warnings: Vec<Warning>,
     /// What is waited for: first what concerns this agent or all of them, then each server.
     pub waiting: Vec<Awaits>,
 }
@@ -249,8 +251,8 @@ pub struct PlanReport {
     pub plan: Plan,
     /// Whether everything that may be listed in Kubernetes has been listed completely.
     pub synced: bool,
-    /// The rights in Kubernetes that are missing, such as `get pods`.
-    pub missing_rights: Vec<String>,
+    /// The permissions in Kubernetes that are missing, such as `get pods`.
+    pub missing_permissions: Vec<String>,
     /// The last pass of this agent, as resync leader, that had something to do.
     pub last_pass: Option<LastPass>,
 }
@@ -284,7 +286,7 @@ pub struct Health {
     pub live: Vec<Check>,
     /// What has to hold for it to be sent requests.
     pub ready: Vec<Check>,
-    /// What a person should know although it does not make the agent unready.
+    /// What an operator should know although it does not make the agent unready.
     pub notes: Vec<Note>,
 }
 

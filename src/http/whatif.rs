@@ -1,4 +1,4 @@
-//! `GET /api/1/kaa/plan?scale=statefulset/NAME=N&delete=pvc/NAME`: what would be taken away, or why nothing would be.
+//! `GET /api/1/kaa/plan?scale=statefulset/NAME=N&delete=pvc/NAME`: what would be removed, or why nothing would be.
 
 use super::error::Error;
 use super::own::WaitingRow;
@@ -26,7 +26,7 @@ pub struct WhatIfAnswer {
     pub steps: Vec<StepRow>,
     /// What there is to know beside.
     pub notes: Vec<String>,
-    /// What is not taken away, and why.
+    /// What is not removed, and why.
     pub waiting: Vec<WaitingRow>,
 }
 
@@ -39,17 +39,17 @@ pub struct StepRow {
     /// What happens, and why.
     pub what: String,
     /// Whether it takes something away.
-    pub takes_away: bool,
+    pub removes: bool,
     /// Whether it happens without the changes too.
     pub anyway: bool,
 }
 
 impl WhatIfAnswer {
-    fn new(server: Option<String>, changes: &[Change], comes: &WhatIf) -> Self {
+    fn new(server: Option<String>, changes: &[Change], comes: &WhatIf, prefix: &str) -> Self {
         let row = |Happening { step, anyway }: &Happening| StepRow {
             subject: step.subject(),
             what: step.to_string(),
-            takes_away: step.takes_away(),
+            removes: step.removes(),
             anyway: *anyway,
         };
         Self {
@@ -57,7 +57,7 @@ impl WhatIfAnswer {
             changes: changes.iter().map(ToString::to_string).collect(),
             steps: comes.steps.iter().map(row).collect(),
             notes: comes.notes.iter().map(ToString::to_string).collect(),
-            waiting: comes.waiting.iter().map(WaitingRow::new).collect(),
+            waiting: comes.waiting.iter().map(|waiting| WaitingRow::new(waiting, prefix)).collect(),
         }
     }
 }
@@ -84,6 +84,7 @@ pub(super) async fn answer(
 ) -> Result<WhatIfAnswer, Error> {
     let turn = ONE.acquire().await.expect("nobody closes it");
     let (source, asked) = (source.clone(), changes.clone());
+    let prefix = source.annotation_prefix();
     // The turn goes with the work: a client that gives up does not end it.
     let work = move || {
         let _turn = turn;
@@ -91,7 +92,7 @@ pub(super) async fn answer(
     };
     let comes = tokio::task::spawn_blocking(work).await;
     let comes = comes.map_err(|died| Error::CannotTell(format!("looking for the answer failed: {died}")))?;
-    Ok(WhatIfAnswer::new(server, &changes, &comes?))
+    Ok(WhatIfAnswer::new(server, &changes, &comes?, &prefix))
 }
 
 impl From<whatif::Error> for Error {

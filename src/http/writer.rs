@@ -1,7 +1,7 @@
 //! Who may change the domain by way of the API, and how they are called in the audit trail.
 //!
-//! Whoever shows a name and password of the credentials file, whoever shows a client certificate that names a person of this
-//! domain (`kaa://DOMAIN/person/NAME`), and whoever shows over loopback that they are in the agent's own pod: by the pod's token. A
+//! Whoever shows a name and password of the credentials file, whoever shows a client certificate that names an operator of this
+//! domain (`kaa://DOMAIN/operator/NAME`), and whoever shows over loopback that they are in the agent's own pod: by the pod's token. A
 //! loopback address alone proves that only where there is no proxy in the pod, since a proxy's connections have it too: it
 //! counts where `--loopback-may-write` says so. A handler that changes something takes a [`Writer`], so that none can
 //! be reached without this.
@@ -53,7 +53,7 @@ pub(super) struct Writer(pub Actor);
 
 impl Writer {
     fn new(name: String) -> Self {
-        Self(Actor { role: Role::Person, name })
+        Self(Actor { role: Role::Operator, name })
     }
 }
 
@@ -118,19 +118,19 @@ fn by_connection(parts: &Parts, face: &Face) -> Result<String, Refused> {
         _ => (Error::NoCredentials, Some("no_credentials")),
     };
     if let (Some(shown), Some(people), false) = (shown, &face.people, by_browser) {
-        let name = person(&shown.names.uris, &people.domain);
+        let name = operator(&shown.names.uris, &people.domain);
         match name {
             Some(name) if people.tls.still_trusts(shown) => return Ok(format!("certificate {name}")),
             Some(_) => refusal = (Error::StaleCertificate, Some("certificate")),
-            None => refusal = (Error::NoPerson(people.domain.clone()), Some("name")),
+            None => refusal = (Error::NoOperator(people.domain.clone()), Some("name")),
         }
     }
     local.map(|()| LOOPBACK.to_owned()).map_err(|_| refusal)
 }
 
-/// The name in the URI `kaa://DOMAIN/person/NAME`.
-fn person<'a>(uris: &'a [String], domain: &str) -> Option<&'a str> {
-    let start = format!("kaa://{domain}/person/");
+/// The name in the URI `kaa://DOMAIN/operator/NAME`.
+fn operator<'a>(uris: &'a [String], domain: &str) -> Option<&'a str> {
+    let start = format!("kaa://{domain}/operator/");
     let name = uris.iter().find_map(|uri| uri.strip_prefix(&start))?;
     let visible = name.chars().all(|c| c.is_ascii_graphic() && c != '/');
     (visible && (1..=MAX_NAME_BYTES).contains(&name.len())).then_some(name)
@@ -192,14 +192,16 @@ fn is_for_loopback(parts: &Parts) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::person;
+    use super::operator;
 
     #[test]
-    fn a_person_is_named_for_one_domain() {
-        let named = |uri: &str| person(&[uri.to_owned()], "kaa").map(str::to_owned);
-        assert_eq!(named("kaa://kaa/person/ann").as_deref(), Some("ann"));
-        let long = format!("kaa://kaa/person/{}", "x".repeat(129));
-        for other in ["kaa://other/person/ann", "kaa://kaa/agent", "kaa://kaa/person/", "kaa://kaa/person/a/b", &long] {
+    fn an_operator_is_named_for_one_domain() {
+        let named = |uri: &str| operator(&[uri.to_owned()], "kaa").map(str::to_owned);
+        assert_eq!(named("kaa://kaa/operator/ann").as_deref(), Some("ann"));
+        let long = format!("kaa://kaa/operator/{}", "x".repeat(129));
+        for other in
+            ["kaa://other/operator/ann", "kaa://kaa/agent", "kaa://kaa/operator/", "kaa://kaa/operator/a/b", &long]
+        {
             assert_eq!(named(other), None, "{other}");
         }
     }

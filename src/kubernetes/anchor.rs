@@ -1,7 +1,7 @@
 //! The anchor: an annotated Lease that says which domain this is and which founding it descends from.
 //!
-//! It is a Lease only because the right to Leases is needed anyway; nobody renews it. It is created if it is absent, and
-//! changes from one epoch to the next by compare-and-swap, by an override or by a person who gives data up.
+//! It is a Lease only because the permission to Leases is needed anyway; nobody renews it. It is created if it is absent, and
+//! changes from one epoch to the next by compare-and-swap, by an override or by an operator who gives data up.
 
 use super::{Kubernetes, asked};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -19,10 +19,10 @@ const EPOCH: &str = "kaa.dev/epoch";
 /// The annotation with the id of the Raft log that founds the epoch.
 const FOUNDER: &str = "kaa.dev/founder";
 
-/// The annotation of an epoch for which a person gave up what only others had: a [`Loss`] in JSON.
+/// The annotation of an epoch for which an operator gave up what only others had: a [`Loss`] in JSON.
 const LOSSY: &str = "kaa.dev/accepted-data-loss";
 
-/// What a person gave up.
+/// What an operator gave up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
     /// Who, as the audit trail names them.
@@ -31,7 +31,7 @@ pub struct Loss {
     pub at: Millis,
     /// The server whose log founds the epoch.
     pub founder: ServerId,
-    /// What was lost, as the person was told.
+    /// What was lost, as the operator was told.
     pub lost: String,
 }
 
@@ -82,7 +82,7 @@ pub async fn read(kubernetes: &Kubernetes, name: &str) -> Result<Option<(Anchor,
     kubernetes.read::<Lease>(name).await?.map(|lease| parse(name, &lease)).transpose()
 }
 
-/// What a person gave up for the anchor's epoch, by a fresh read. An annotation that is not understood, written by hand
+/// What an operator gave up for the anchor's epoch, by a fresh read. An annotation that is not understood, written by hand
 /// perhaps, is kept as it is.
 pub async fn read_loss(kubernetes: &Kubernetes, name: &str) -> Result<Option<(MembershipEpoch, Loss)>, Error> {
     let Some(lease) = kubernetes.read::<Lease>(name).await? else { return Ok(None) };
@@ -125,7 +125,7 @@ pub enum Swap {
 }
 
 /// Swaps the anchor for that of the next epoch, if it is still of the domain and of the epoch before; `loss` is what a
-/// person gave up for it.
+/// operator gave up for it.
 pub async fn swap(
     kubernetes: &Kubernetes,
     name: &str,

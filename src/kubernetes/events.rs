@@ -1,4 +1,4 @@
-//! Events: what people see with `kubectl describe` and `kubectl get events`. Nothing rests on them, and the right to make
+//! Events: what people see with `kubectl describe` and `kubectl get events`. Nothing rests on them, and the permission to make
 //! them is optional: without it they are left out.
 
 use super::{Error, Kubernetes, asked};
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!((&event["message"], &event["count"]), (&"nobody answers".into(), &1.into()));
         assert_eq!(event["reportingInstance"], "kaa-admin-0");
         assert!(event["metadata"]["name"].as_str().unwrap().starts_with("kaa-admin."), "{event}");
-        assert!(kubernetes.rights.missing().is_empty());
+        assert!(kubernetes.permissions.missing().is_empty());
     }
 
     #[tokio::test]
@@ -122,7 +122,7 @@ mod tests {
         let kubernetes = fake::kubernetes(Router::new().route("/api/v1/namespaces/ns/events", post(forbid)));
         let told = tell(&kubernetes, &"kaa-admin-0".into(), &about(), &news("x")).await;
         assert!(matches!(told, Err(Error::Forbidden { .. })), "{told:?}");
-        assert_eq!(kubernetes.rights.missing(), [], "it is optional: nothing is held back for want of it");
+        assert_eq!(kubernetes.permissions.missing(), [], "it is optional: nothing is held back for want of it");
     }
 
     #[test]

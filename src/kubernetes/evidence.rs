@@ -1,4 +1,4 @@
-//! Fresh reads: what a taking-away, or a registration, rests on.
+//! Fresh reads: what a removal, or a registration, rests on.
 //!
 //! Each object is read by name and without a resource version, which the API server answers from its storage. An
 //! answer proves something or it does not; "forbidden", "no answer" and a 404 of unclear origin prove nothing.
@@ -342,7 +342,7 @@ mod tests {
         let line = |name: &'static str| async move { read_claim(name).await.expect_err("no answer") };
         assert_eq!(
             line("forbidden").await,
-            "no right to get persistentvolumeclaims forbidden: persistentvolumeclaims \"forbidden\" Forbidden"
+            "no permission to get persistentvolumeclaims forbidden: persistentvolumeclaims \"forbidden\" Forbidden"
         );
         assert_eq!(
             line("broken").await,
@@ -481,7 +481,7 @@ mod tests {
         let identified = identified(&fake::kubernetes(router), "sm-1", "p1", "engine").await.expect("a pod");
         assert!(!identified.evidence.anchored_by(&"l1".into()), "the anchor cannot be read either");
         assert_eq!(identified.claim, None);
-        assert!(identified.claim_unknown.is_some_and(|why| why.starts_with("no right to get")));
+        assert!(identified.claim_unknown.is_some_and(|why| why.starts_with("no permission to get")));
     }
 
     #[tokio::test]

@@ -259,10 +259,10 @@ impl Candidate {
             let word = |away: &Option<Away>| away.map(|away| (away.why.code(), away.until_ms));
             match (&*before, &away) {
                 (_, Some(away)) if word(before) != word(&Some(*away)) => match away.until_ms {
-                    Some(_) => tracing::warn!(lease = self.name, "gives the lead of the resync up: {away}"),
-                    None => tracing::info!(lease = self.name, "does not stand for the lead of the resync: {away}"),
+                    Some(_) => tracing::warn!(lease = self.name, "gives up the resync lead: {away}"),
+                    None => tracing::info!(lease = self.name, "is no candidate for the resync lead: {away}"),
                 },
-                (Some(_), None) => tracing::info!(lease = self.name, "stands for the lead of the resync"),
+                (Some(_), None) => tracing::info!(lease = self.name, "is a candidate for the resync lead"),
                 _ => {}
             }
             std::mem::replace(before, away) != away
@@ -567,7 +567,7 @@ mod tests {
         let forbidden = || async { fake::status(403, "Forbidden", "coordination.k8s.io", "leases", "resync") };
         let path = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/{name}";
         let mut agent = agent(&fake::kubernetes(Router::new().route(path, get(forbidden))), "admin-0");
-        let why = agent.until(|leadership| leadership.to_string().contains("no right")).await;
-        assert!(why.to_string().contains("no right to get leases.coordination.k8s.io resync"), "{why}");
+        let why = agent.until(|leadership| leadership.to_string().contains("no permission")).await;
+        assert!(why.to_string().contains("no permission to get leases.coordination.k8s.io resync"), "{why}");
     }
 }

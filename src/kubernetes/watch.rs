@@ -4,7 +4,7 @@
 //! not be listed or watched becomes unknown, and known again when the right comes back. Any other trouble leaves what
 //! was known as it is, and is retried. The objects are cut down to their slim form on arrival.
 
-use super::rights::Rights;
+use super::permissions::Permissions;
 use super::{Asked, Error, Kubernetes, asked, convert};
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
@@ -21,12 +21,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// How long one watch request lasts before it is made anew: with it a connection that died silently is noticed within
+/// How long one watch request lasts before it is recreated: with it a connection that died silently is noticed within
 /// about a minute (the library waits five seconds longer). A watch goes on where the last one ended, so a short one
 /// costs a request and no list.
 pub const WATCH_SECONDS: u32 = 60;
 
-/// How long to wait before a kind that is forbidden is listed again: rights are granted by people.
+/// How long to wait before a kind that is forbidden is listed again: permissions are granted by people.
 const FORBIDDEN_RETRY: Duration = Duration::from_secs(10);
 
 /// How long to wait after any other error, and by how much several agents are spread.
@@ -71,7 +71,7 @@ impl Drop for Watching {
 /// Starts to watch every kind of object that decisions look at.
 pub fn start(kubernetes: &Kubernetes, observed: Shared) -> Watching {
     let (bump, changed) = watch::channel(0);
-    let sink = Sink { observed, bump: Arc::new(bump), rights: kubernetes.rights.clone() };
+    let sink = Sink { observed, bump: Arc::new(bump), permissions: kubernetes.permissions.clone() };
     let (prefix, again) = (kubernetes.annotation_prefix.clone(), kubernetes.annotation_prefix.clone());
     let sets = Kind::new(stateful_sets, move |object| convert::stateful_set(object, &prefix));
     let deployments = Kind::new(deployments, move |object| convert::deployment(object, &again));
@@ -105,7 +105,7 @@ fn claims(observed: &mut Observed) -> &mut Listing<Claim> {
 struct Sink {
     observed: Shared,
     bump: Arc<watch::Sender<u64>>,
-    rights: Rights,
+    permissions: Permissions,
 }
 
 /// How a kind of object becomes what is kept of it.
@@ -124,7 +124,7 @@ where
         Self { pick, convert: Box::new(convert) }
     }
 
-    /// Feeds the events of this kind to the sink, for ever.
+    /// Feeds the events of this kind to the sink, forever.
     fn follow(self, kubernetes: &Kubernetes, sink: &Sink) -> impl Future<Output = ()> + Send + use<K, T> {
         let (api, sink) = (kubernetes.api::<K>(), sink.clone());
         async move {
@@ -183,7 +183,8 @@ where
         let forbidden = status(error).is_some_and(|status| status.code == 403);
         if forbidden {
             let asked = asked::<K>(verb(error), None);
-            sink.rights.judge::<()>(&asked, &Err(Error::Forbidden { asked: asked.clone(), message: line.clone() }));
+            sink.permissions
+                .judge::<()>(&asked, &Err(Error::Forbidden { asked: asked.clone(), message: line.clone() }));
             sink.update(|observed| (self.pick)(observed).forbid(line));
         }
         forbidden
@@ -243,7 +244,7 @@ mod tests {
 
     fn sink() -> (Sink, watch::Receiver<u64>) {
         let (bump, changed) = watch::channel(0);
-        (Sink { observed: Shared::default(), bump: Arc::new(bump), rights: Rights::default() }, changed)
+        (Sink { observed: Shared::default(), bump: Arc::new(bump), permissions: Permissions::default() }, changed)
     }
 
     fn claim(name: &str, note: &str) -> PersistentVolumeClaim {
@@ -284,8 +285,8 @@ mod tests {
         let forbidden = Status::failure("claims are forbidden", "Forbidden").with_code(403).boxed();
         let forbidden = watcher::Error::InitialListFailed(kube::Error::Api(forbidden));
         assert!(kind().fail(&sink, &forbidden, &mut last_error));
-        assert_eq!(sink.rights.missing().len(), 1);
-        let why = "no right to list persistentvolumeclaims: claims are forbidden".to_owned();
+        assert_eq!(sink.permissions.missing().len(), 1);
+        let why = "no permission to list persistentvolumeclaims: claims are forbidden".to_owned();
         assert_eq!((names(&sink), *changed.borrow()), (Err(Unknown::Forbidden(why)), 2));
         assert!(kind().fail(&sink, &forbidden, &mut last_error));
         assert_eq!(*changed.borrow(), 2, "said once");

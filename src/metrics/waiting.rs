@@ -36,7 +36,7 @@ pub mod group_waits {
         Wait {
             code: ANCHOR,
             means: "the anchor Lease is gone, or says what it should not",
-            ends: "`kaa adopt --because WHY`",
+            ends: "`kaa adopt --reason WHY`",
         },
         Wait {
             code: EVICTION_HELD,
@@ -67,11 +67,12 @@ mod tests {
         [waiting::WAITS.to_vec(), servers.collect()]
     }
 
-    /// `UPDATE=1` writes the tables of the reference anew.
+    /// `UPDATE=1` writes the tables of the reference again.
     #[test]
     fn the_reference_has_every_reason_to_wait() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference.md");
         let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.matches(HEAD).count(), tables().len(), "docs/reference.md does not have each table once");
         let mut parts = text.split(HEAD);
         let mut wanted = parts.next().unwrap().to_owned();
         for (part, table) in parts.zip(tables()) {

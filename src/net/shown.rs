@@ -129,12 +129,12 @@ mod tests {
     fn names_and_expiry_are_read_from_a_certificate() {
         use rcgen::{CertificateParams, KeyPair, SanType};
         let mut parameters = CertificateParams::new(vec!["A.example".to_owned(), "127.0.0.1".to_owned()]).unwrap();
-        parameters.subject_alt_names.push(SanType::URI("kaa://d/person/ann".try_into().unwrap()));
+        parameters.subject_alt_names.push(SanType::URI("kaa://d/operator/ann".try_into().unwrap()));
         parameters.not_after = rcgen::date_time_ymd(2030, 1, 1);
         let made = parameters.self_signed(&KeyPair::generate().unwrap()).unwrap();
         let read = Names::of(made.der()).unwrap();
         assert_eq!((read.dns.as_slice(), read.not_after), (&["a.example".to_owned()][..], 1_893_456_000));
-        assert_eq!(read.to_line(), "a.example, kaa://d/person/ann, 127.0.0.1");
+        assert_eq!(read.to_line(), "a.example, kaa://d/operator/ann, 127.0.0.1");
         assert!(Names::of(&vec![1, 2, 3].into()).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The certificate, key and authority of this agent, read anew when their files change.
+//! The certificate, key and authority of this agent, read again when their files change.
 //!
 //! A connection keeps what it began with; new ones use what is current. The names of the files are cert-manager's, so that
 //! its Secrets can be mounted as they are.
@@ -159,7 +159,7 @@ impl Tls {
     }
 
     /// Whether a certificate that was good when its connection began still is: it has not expired, and the authority that
-    /// vouches for it was not taken away meanwhile.
+    /// vouches for it was not removed meanwhile.
     pub fn still_trusts(&self, shown: &Shown) -> bool {
         let now = now_seconds();
         if shown.names.not_after <= now {

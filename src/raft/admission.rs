@@ -60,13 +60,12 @@ impl Admission {
             return Err(speaker.refuse("no_certificate", "no certificate was shown"));
         };
         if !agents.tls.still_trusts(shown) {
-            return Err(speaker.refuse("certificate", "the certificate has expired, or nobody vouches for it any more"));
+            return Err(speaker.refuse("certificate", "the certificate has expired or is not trusted any more"));
         }
         if is_agent(&shown.names, &agents.domain, &agents.stateful_set, own, known) {
             return Ok(speaker);
         }
-        let words =
-            format!("the certificate bears no address of an agent of this domain, but {}", shown.names.to_line());
+        let words = format!("the certificate has no address of an agent of this domain, but {}", shown.names.to_line());
         Err(speaker.refuse("name", &words))
     }
 }
@@ -88,7 +87,7 @@ impl Speaker<'_> {
         if self.agents.is_none() || self.shown().is_some_and(|shown| shown.names.bears(host(address))) {
             return Ok(());
         }
-        let words = format!("the certificate does not bear the address of server {server}, {address}");
+        let words = format!("the certificate does not have the address of server {server}, {address}");
         Err(self.refuse("identity", &words))
     }
 
@@ -167,7 +166,7 @@ mod tests {
             assert!(!judged(&[name], &[], &["a-0.a.b:48005"]), "{name}");
         }
         assert!(!judged(&["*.kaa-admin.ns.svc"], &["kaa://other/agent"], &[]), "another domain's");
-        assert!(!judged(&["*.kaa-admin.ns.svc"], &["kaa://kaa/person/ann"], &[]), "a person's");
+        assert!(!judged(&["*.kaa-admin.ns.svc"], &["kaa://kaa/operator/ann"], &[]), "an operator's");
         assert!(!judged(&[], &["kaa://kaa/agent"], &[]), "no address at all");
     }
 }

@@ -16,8 +16,8 @@ use std::time::Duration;
 pub enum Error {
     /// The file cannot be opened, or is not one of ours.
     #[error(
-        "{} cannot be read as the log of an agent; nothing was changed. Take it away (or delete the volume's claim) \
-         and this server comes back with an empty log, as a new member", .path.display()
+        "{} cannot be read as the log of an agent; nothing was changed. Remove the directory 'log' (or delete the \
+         volume's claim) and this server joins as a new member", .path.display()
     )]
     Open {
         /// The file.
@@ -39,7 +39,7 @@ pub enum Error {
     /// The log is in another engine's file.
     #[error(
         "{} holds the log of an agent that was started with another --store; nothing was changed. Start it with the one \
-         that it had, or give it an empty volume and it comes back as a new member", .path.display()
+         that it had, or give it an empty volume and it joins as a new member", .path.display()
     )]
     OtherEngine {
         /// That file.

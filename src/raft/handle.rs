@@ -347,7 +347,7 @@ impl Handle {
         let known = metrics.membership_config.membership().get_node(&id.0).cloned();
         match known {
             Some(known) if known == node && metrics.state.is_leader() => Ok(()),
-            // A raft id names one log for ever, so that a new address of it misleads nobody.
+            // A raft id names one log forever, so that a new address of it misleads nobody.
             Some(known) if known != node => self.change(ChangeMembers::SetNodes(BTreeMap::from([(id.0, node)]))).await,
             _ => self.change(ChangeMembers::AddNodes(BTreeMap::from([(id.0, node)]))).await,
         }
@@ -446,7 +446,7 @@ impl Handle {
     /// Notes that this Raft must not go on. The first reason counts.
     pub(super) fn fail(&self, error: &dyn StdError) {
         let why = sentence(error);
-        tracing::error!(%why, "raft cannot go on");
+        tracing::error!(%why, "raft cannot continue");
         self.0.failure.send_if_modified(|failure| failure.is_none().then(|| *failure = Some(why)).is_some());
     }
 

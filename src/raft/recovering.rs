@@ -1,4 +1,4 @@
-//! What a person asks of an agent whose group cannot go on: carried to whoever has the volume, whether its Raft runs or not.
+//! What an operator asks of an agent whose group cannot go on: carried to whoever has the volume, whether its Raft runs or not.
 
 use super::server::Host;
 use super::volume::Extent;
@@ -15,23 +15,23 @@ pub const RECOVER_TIMEOUT: Duration = Duration::from_secs(15);
 /// How many may be asked at a time.
 const QUESTIONS: usize = 4;
 
-/// What a person wants.
+/// What an operator wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
     /// Who accepts that something is lost; `None` to be shown it only.
     pub accepted_by: Option<String>,
-    /// The log that was set aside and is to be founded from, `SERVER/NAME`; `None` for what the servers go on with.
-    pub from_set_aside: Option<String>,
+    /// The retired log and is to be founded from, `SERVER/NAME`; `None` for what the servers go on with.
+    pub from_retired_log: Option<String>,
 }
 
 /// By which way a question came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// A person asks this agent.
+    /// An operator asks this agent.
     Asked,
     /// Another agent passed it on: this one has the log that it is about.
     PassedOn,
-    /// Another agent only wants to know which logs were set aside here.
+    /// Another agent only wants to know which logs were retired here.
     Listing,
 }
 
@@ -66,7 +66,7 @@ pub async fn ask(questions: &Questions, wish: Wish, way: Way) -> Result<String, 
     }
 }
 
-/// That a person gives up what only others may hold.
+/// That an operator gives up what only others may hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acceptance {
     /// In which epoch.
@@ -75,7 +75,7 @@ pub struct Acceptance {
     pub by: String,
     /// When.
     pub at: Millis,
-    /// It does not hold for ever: the others may come back, and commit.
+    /// It does not hold forever: the others may come back, and commit.
     pub until: Instant,
 }
 
@@ -99,14 +99,14 @@ impl Host {
         *self.questions().lock().unwrap_or_else(PoisonError::into_inner) = Some(questions);
     }
 
-    /// Has the log sealed on a person's word, and the override go on without what others may hold.
+    /// Has the log sealed by an operator's command, and the override go on without what others may hold.
     pub fn accept_loss(&self, acceptance: Acceptance) {
         self.accepting().send_replace(Accepting::Asked(acceptance));
-        let by = format!("a person at {}", self.server());
+        let by = format!("an operator at {}", self.server());
         self.ask_to_seal(by);
     }
 
-    /// What a person has accepted for this epoch, while it holds.
+    /// What an operator has accepted for this epoch, while it holds.
     pub fn accepted(&self, epoch: MembershipEpoch) -> Option<Acceptance> {
         match &*self.accepting().borrow() {
             Accepting::Asked(acceptance) if acceptance.epoch == epoch && Instant::now() < acceptance.until => {
@@ -116,7 +116,7 @@ impl Host {
         }
     }
 
-    /// Says what became of what a person has accepted.
+    /// Says what became of what an operator has accepted.
     pub fn recovered(&self, outcome: Accepting) {
         self.accepting().send_replace(outcome);
     }
@@ -141,20 +141,21 @@ impl Host {
         Some(Extent { position: status.position, halves: handle.membership().halves, nodes })
     }
 
-    /// Answers another agent's question: a person's, which it passes on.
+    /// Answers another agent's question: an operator's, which it passes on.
     pub(super) async fn recover_for(&self, request: RecoverRequest) -> RecoverReply {
         let answered = async {
             let local = self.local_log().ok_or("no log lies here")?;
             let domain = local.domain.as_ref().map_or("", |domain| domain.as_str());
-            // Which logs lie aside here does not rest on the one that does not.
-            let way = if request.list_set_aside { Way::Listing } else { Way::PassedOn };
+            // Which logs are retired here does not rest on the one that does not.
+            let way = if request.list_retired { Way::Listing } else { Way::PassedOn };
             if way == Way::PassedOn && (request.domain != domain || request.epoch != local.epoch.0) {
                 return Err(format!("this is domain '{domain}', epoch {}", local.epoch));
             }
             let questions = self.questions().lock().unwrap_or_else(PoisonError::into_inner).clone();
             let questions = questions.ok_or("this agent starts")?;
             let said = |text: String| (!text.is_empty()).then_some(text);
-            let wish = Wish { accepted_by: said(request.accepted_by), from_set_aside: said(request.from_set_aside) };
+            let wish =
+                Wish { accepted_by: said(request.accepted_by), from_retired_log: said(request.from_retired_log) };
             ask(&questions, wish, way).await
         };
         match answered.await {

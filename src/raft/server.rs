@@ -212,7 +212,7 @@ impl Service {
     /// The audit trail says who changed what: nobody but a server itself proposes in its name. For people its agent
     /// vouches.
     fn own_name(&self, speaker: &Speaker<'_>, handle: &Handle, actor: &Actor) -> Result<(), Refusal> {
-        if actor.role == ActorRole::Person {
+        if actor.role == ActorRole::Operator {
             return Ok(());
         }
         let server = ServerId::from(actor.name.as_str());
@@ -280,7 +280,7 @@ impl Service {
         let handle = self.meant(message)?;
         let append: Append = wire::decode(&message.payload, "what the leader sends").map_err(|error| {
             if error.is_newer() {
-                // To go on without it would leave this server behind for ever, silently.
+                // To go on without it would leave this server behind forever, silently.
                 handle.fail(&error);
             }
             Unserved::answer(&error)

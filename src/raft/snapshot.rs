@@ -31,7 +31,7 @@ pub enum Error {
     /// The snapshot that the log goes on from is not there, or cannot be read.
     #[error(
         "snapshot file {} cannot be read, and the log goes on from it; nothing was changed. Make it readable again, or \
-         take the directory 'log' away (or delete the volume's claim) and this server comes back as a new member",
+         remove the directory 'log' (or delete the volume's claim) and this server joins as a new member",
         .path.display()
     )]
     Missing {
@@ -42,8 +42,7 @@ pub enum Error {
     },
     /// The content is not what was written.
     #[error(
-        "snapshot file {} is damaged: its size or checksum is not the one noted in the log; nothing was changed. Take \
-         the directory 'log' away (or delete the volume's claim) and this server comes back as a new member",
+        "snapshot file {} is damaged: its size or checksum is not the one noted in the log; nothing was changed. Remove the directory 'log' (or delete the volume's claim) and this server joins as a new member",
         .path.display()
     )]
     Checksum {

@@ -104,7 +104,7 @@ pub(super) async fn watch(handle: Handle) {
         let _ = crate::clock::blocking(move || space.look()).await;
         let due = handed_over.is_none_or(|last| last.elapsed() > HAND_OVER_PERIOD);
         if due && handle.status().role == Role::Leader && handle.no_room().is_some() {
-            tracing::warn!("handing over leadership: another may have room");
+            tracing::warn!("transferring leadership: another server may have room");
             handle.hand_over(None).await;
             handed_over = Some(Instant::now());
         }

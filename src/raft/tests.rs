@@ -61,11 +61,7 @@ fn address(server: &str, tls: Option<&Tls>) -> String {
     }
     // Once, for the file is read at every look-up.
     static HOSTS: Once = Once::new();
-    HOSTS.call_once(|| {
-        let hosts = std::env::temp_dir().join(format!("kaa-raft-tests-{}.hosts", std::process::id()));
-        std::fs::write(&hosts, "127.0.0.1 admin-0.kaa.test admin-1.kaa.test admin-2.kaa.test\n").unwrap();
-        net::names::use_file(hosts);
-    });
+    HOSTS.call_once(|| net::names::use_file(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/raft.hosts")));
     address.replace("127.0.0.1", &format!("{server}.kaa.test"))
 }
 
@@ -110,14 +106,14 @@ async fn found_domain(agent: &Agent) {
 /// Starts on an empty log of epoch `epoch`, which nobody replicates to yet.
 async fn blank(dir: &Path, server: &str, epoch: u64, tls: Option<&Tls>) -> Agent {
     let mut volume = Volume::open(dir).unwrap();
-    volume.set_aside(&anchor(epoch, RaftId(0))).unwrap();
+    volume.retire_log(&anchor(epoch, RaftId(0))).unwrap();
     start(volume, server, &address(server, tls), tls).await
 }
 
 /// The same on another disk, in the first epoch.
 async fn blank_on(disk: &Recorder, dir: &Path, options: Options) -> Agent {
     let mut volume = Volume::open_on(Arc::new(disk.clone()), dir).unwrap();
-    volume.set_aside(&anchor(1, RaftId(0))).unwrap();
+    volume.retire_log(&anchor(1, RaftId(0))).unwrap();
     start_with(volume, options, None).await
 }
 
@@ -179,7 +175,7 @@ impl Agent {
 }
 
 fn request(command: Command) -> Request {
-    Request { actor: Actor { role: Role::Person, name: "test".to_owned() }, command }
+    Request { actor: Actor { role: Role::Operator, name: "test".to_owned() }, command }
 }
 
 fn value(key: &str, value: &str) -> Request {

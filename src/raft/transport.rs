@@ -95,7 +95,7 @@ pub enum Error {
     #[error("the snapshot cannot be read")]
     Snapshot(#[source] std::io::Error),
     /// Nobody was named.
-    #[error("there is nobody to ask")]
+    #[error("there is no server to ask")]
     Nobody,
 }
 
@@ -178,7 +178,7 @@ impl Peers {
         within(address, SEAL_TIMEOUT, client.seal(request.clone())).await
     }
 
-    /// Passes a person's question on to an agent whose log goes further: the answer in JSON, or why there is none.
+    /// Passes an operator's question on to an agent whose log goes further: the answer in JSON, or why there is none.
     pub async fn recover(&self, address: &str, request: RecoverRequest) -> Result<String, String> {
         let mut client = self.client(address).map_err(|error| error.to_string())?;
         let reply = within(address, RECOVER_TIMEOUT, client.recover(request)).await;

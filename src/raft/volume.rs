@@ -4,14 +4,14 @@
 //! lock                        held while the volume is open
 //! log/raft.redb               (or raft.sled) domain, epoch, raft id, vote, log, the pointer to the snapshot
 //! log/snapshots/              the snapshot
-//! set-aside-EPOCH-RAFTID/     a log of an earlier epoch: kept within bounds, and of use again only if a person has it found
+//! retired-EPOCH-RAFTID/     a log of an earlier epoch: kept within bounds, and of use again only if an operator has it found
 //! ```
 //!
-//! All of one log lies in one directory, so that it is set aside by one rename.
+//! All of one log lies in one directory, so that it is retired by one rename.
 
-mod aside;
+mod retired;
 
-pub use aside::{Holds, SetAside, Stock, measure_set_aside, named_by_set_aside, prune_set_aside, set_aside_logs};
+pub use retired::{Holds, RetiredLog, Stock, measure_retired, named_by_retired, prune_retired, retired_logs};
 
 use super::backend::{self, Backend, Engine, Op};
 use super::disk::{Disk, Local};
@@ -56,7 +56,7 @@ pub enum Error {
     /// Something on it is not understood.
     #[error(
         "volume {} holds what this agent cannot read; nothing was changed. Run the agent that wrote it, or take the \
-         directory 'log' away (or delete the volume's claim) and this server comes back as a new member",
+         directory 'log' away (or delete the volume's claim) and this server joins as a new member",
         .path.display()
     )]
     Content {
@@ -72,15 +72,14 @@ pub enum Error {
     #[error(transparent)]
     Encode(wire::Error),
     /// There is a snapshot, and no log that it belongs to.
-    #[error("volume {}: there is a snapshot and no log: the log's file was lost; nothing was deleted. Restore the volume, or take \
-             the directory 'log' away (or delete the volume's claim) and this server comes back as a new member", .snapshot.display())]
+    #[error("volume {}: there is a snapshot and no log: the log's file was lost; nothing was deleted. Restore the volume, or remove the directory 'log' (or delete the volume's claim) and this server joins as a new member", .snapshot.display())]
     LogLost {
         /// The snapshot.
         snapshot: PathBuf,
     },
     /// The log has a hole, or does not go on where the snapshot ends.
-    #[error("volume {}: log entry {missing} is missing; nothing was changed. Take the directory 'log' away (or delete \
-             the volume's claim) and this server comes back as a new member", .path.display())]
+    #[error("volume {}: log entry {missing} is missing; nothing was changed. Remove the directory 'log' (or delete \
+             the volume's claim) and this server joins as a new member", .path.display())]
     Hole {
         /// The directory.
         path: PathBuf,
@@ -230,7 +229,7 @@ impl Volume {
         extent_of(&self.log)
     }
 
-    /// Seals the log: from here on nothing is appended to it and it votes for nobody, until it founds or is set aside.
+    /// Seals the log: from here on nothing is appended to it and it votes for nobody, until it founds or is retired.
     pub fn seal(&mut self) -> Result<(), Error> {
         self.backend.commit(&[set(names::SEALED, &true)?])?;
         failpoints::pass(Point::Sealed);
@@ -302,10 +301,10 @@ impl Volume {
         Ok(vec![Op::Truncate(0), set(names::PURGED, &covered)?])
     }
 
-    /// Makes this volume one of the anchor's epoch with an empty log. A log that is not empty is kept aside.
-    pub fn set_aside(&mut self, anchor: &Anchor) -> Result<(), Error> {
+    /// Makes this volume one of the anchor's epoch with an empty log. A log that is not empty is retired.
+    pub fn retire_log(&mut self, anchor: &Anchor) -> Result<(), Error> {
         if self.identity.epoch != MembershipEpoch(0) || self.log.last().is_some() || self.log.vote.is_some() {
-            self.lay_aside()?;
+            self.retire()?;
             (self.backend, self.shelf, self.identity, self.log) = open_log(&self.disk, &self.dir, &mut self.opener)?;
         }
         self.backend.commit(&[
@@ -401,7 +400,7 @@ fn open_log(disk: &Arc<dyn Disk>, dir: &Path, opener: &mut Opener) -> Result<Ope
         }
     };
     if let Some(pointer) = &log.snapshot {
-        // Before anything is deleted: a person may yet make something of the others.
+        // Before anything is deleted: an operator may yet make something of the others.
         shelf.open_data(pointer)?;
     }
     shelf.keep_only(log.snapshot.as_ref())?;

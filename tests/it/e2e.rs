@@ -2,7 +2,7 @@
 //! in the test's process; `tests/e2e/run DIR` plays the same cases on a real cluster that `tests/cluster/up DIR` made, or
 //! on the one that KUBECONFIG names if KAA_IMAGE says which image to run there.
 //!
-//! A case does to Kubernetes what a person does with kubectl. The use cases are played one after another in one domain,
+//! A case does to Kubernetes what an operator does with kubectl. The use cases are played one after another in one domain,
 //! and what `kaa show` prints is compared with golden files, volatile fields masked; once undisturbed, once with the pod
 //! of the resync Lease's holder deleted in the middle of each, once with that of the Raft leader. The golden files are
 //! the same: same end state. `UPDATE=1` rewrites them from the undisturbed run. The cases of `members` change the group
@@ -15,7 +15,7 @@ mod cases;
 mod elsewhere;
 mod members;
 mod nodes;
-mod rights;
+mod permissions;
 
 use crate::domain::cluster::{Cluster, Disturb};
 
@@ -120,9 +120,9 @@ mod ci {
 
     cases! {
         #[ignore = "with .ci/run"]
-        missing_fresh_reads from 3: rights::fresh_reads_withdrawn;
+        missing_fresh_reads from 3: permissions::fresh_reads_withdrawn;
         #[ignore = "with .ci/run"]
-        missing_lists_and_lease from 3: rights::lists_and_lease_withdrawn;
+        missing_lists_and_lease from 3: permissions::lists_and_lease_withdrawn;
         #[ignore = "with .ci/run"]
         claim_recreated_unseen from 3: nodes::claim_recreated_unseen;
         #[ignore = "with .ci/run"]
@@ -144,7 +144,7 @@ mod ci {
 
     killed! {
         #[ignore = "with .ci/run"]
-        founder_lost: members::founder_lost::founded_from_what_was_set_aside;
+        founder_lost: members::founder_lost::founded_from_what_was_retired;
         #[ignore = "with .ci/run"]
         killed_recovering: members::killed::recovering;
         #[ignore = "with .ci/run"]

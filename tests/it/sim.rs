@@ -76,7 +76,7 @@ fn nothing_is_lost_or_wrongly_taken_and_the_domain_converges() {
     let (converged_ms, acknowledged, reads, taken_away, group) = *figures.lock().unwrap();
     println!(
         "{} seeds: converged within {converged_ms} ms, {acknowledged} writes acknowledged, {reads} reads answered, \
-         {taken_away} taken away; {group:?}",
+         {taken_away} removed; {group:?}",
         end - seeds.start
     );
     let failed = failed.into_inner().unwrap();
@@ -89,8 +89,8 @@ fn nothing_is_lost_or_wrongly_taken_and_the_domain_converges() {
         })
         .collect();
     assert!(failed.is_empty(), "{} seeds failed; each is replayed by\n{}", failed.len(), told.join("\n"));
-    let Counts { overrides, set_aside, evictions, inclusions } = group;
-    let all = [acknowledged, reads, overrides, set_aside, evictions, inclusions];
+    let Counts { overrides, retired, evictions, inclusions } = group;
+    let all = [acknowledged, reads, overrides, retired, evictions, inclusions];
     // A few seeds may have none of one or the other.
     assert!(end - seeds.start < ENOUGH || taken_away > 0 && !all.contains(&0), "something never happened");
 }

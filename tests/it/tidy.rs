@@ -112,15 +112,15 @@ fn a_long_function_is_found_wherever_it_stands() {
 }
 
 /// So often does a signature in `src/agent` take all that an agent shares. A function that takes what it needs can be tested.
-const TAKES_ALL_OF_THE_AGENT: usize = 71;
+const TAKES_ALL_OF_THE_AGENT: usize = 73;
 /// So many fields has the mailbox between the agent's code and Raft's.
 const FIELDS_OF_THE_HOST: usize = 13;
 
 #[test]
 fn what_knows_everything_does_not_grow() {
     let agent = files(&["src/agent.rs", "src/agent"]).into_iter().filter(|(name, _)| !is_test(name));
-    let takes = |text: &str| code(text).matches(": &Shared").count() + code(text).matches(": Arc<Shared>").count();
-    let taken: usize = agent.map(|(_, text)| takes(&text)).sum();
+    let takes = |text: &str| [": &Shared", ": Arc<Shared>", ": &Arc<Shared>"].map(|it| code(text).matches(it).count());
+    let taken: usize = agent.flat_map(|(_, text)| takes(&text)).sum();
     assert_eq!(taken, TAKES_ALL_OF_THE_AGENT, "lower the number where it fell; where it rose, take what is needed");
     let server = std::fs::read_to_string(root().join("src/raft/server.rs")).unwrap();
     let host = server.split("\nstruct Shared {\n").nth(1).unwrap().split("\n}").next().unwrap();
@@ -175,6 +175,17 @@ fn the_core_of_the_embedded_kubernetes_is_pure() {
     }
 }
 
+/// So many lines has the embedded Kubernetes without its tests. It is there to be tested against: the number rises only in a
+/// commit that names the need.
+const EMBEDDED_LINES: usize = 12_217;
+
+#[test]
+fn the_embedded_kubernetes_does_not_grow() {
+    let sources = files(&["embedded/src"]).into_iter().filter(|(name, _)| !is_test(name));
+    let lines: usize = sources.map(|(_, text)| code(&text).lines().count()).sum();
+    assert_eq!(lines, EMBEDDED_LINES, "lower the number where it fell; where it rose, the commit names the need");
+}
+
 #[test]
 fn nothing_is_left_undone() {
     let mut wrong = Vec::new();
@@ -185,6 +196,44 @@ fn nothing_is_left_undone() {
                     wrong.push(format!("{name}:{}: {banned}", number + 1));
                 }
             }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Words of which `GLOSSARY.md` has a better one. CHANGELOG names what was renamed.
+const WORDS: [&str; 14] = [
+    "anew",
+    "for ever",
+    "take away",
+    "takes away",
+    "taken away",
+    "took away",
+    "taking away",
+    "a person",
+    "set aside",
+    "sets aside",
+    "set-aside",
+    "befall",
+    "befell",
+    "the right to",
+];
+
+#[test]
+fn the_words_are_those_of_the_glossary() {
+    let mut texts = files(&["src", "core/src", "embedded/src", "model/src", "benches"]);
+    let docs = std::fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = docs.chain(["README.md", "ARCHITECTURE.md"].map(|page| root().join(page)));
+    let pages = pages.filter(|page| page.extension().is_some_and(|extension| extension == "md"));
+    texts.extend(pages.map(|page| (page.display().to_string(), std::fs::read_to_string(page).unwrap())));
+    assert!(texts.iter().any(|(name, _)| name.ends_with("docs/reference.md")), "the documents are not where they were");
+    let mut wrong = Vec::new();
+    for (name, text) in &texts {
+        for (number, line) in text.lines().enumerate() {
+            let letters = |it: char| if it.is_alphanumeric() || it == '-' { it } else { ' ' };
+            let line = format!(" {} ", line.to_lowercase().replace(|it: char| letters(it) == ' ', " "));
+            let banned = WORDS.iter().filter(|word| line.contains(&format!(" {word} ")));
+            wrong.extend(banned.map(|word| format!("{name}:{}: {word}", number + 1)));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -473,7 +473,7 @@ mod tests {
             panic!("{exit:?}")
         };
         assert!(why.len() <= Bounds::default().text && why.ends_with('…'), "{} bytes", why.len());
-        let stranger = Actor { role: Role::Person, name: long(1000) };
+        let stranger = Actor { role: Role::Operator, name: long(1000) };
         assert!(Bounds::default().check(&stranger, &mut Command::ResumeResync).is_err());
     }
 

@@ -2,9 +2,9 @@
 //! what it does.
 //!
 //! Every change names what it expects to find; one that finds something else is refused and says why, and one that finds its
-//! work done changes nothing. Each checks, in this order: who proposes, what it expects to find, what was read.
+//! work done changes nothing. Each checks first who proposes.
 //!
-//! What is written here is read from logs for ever. A field that is not known makes the whole entry unknown: two servers
+//! Every later version reads what is written here from its logs. A field that is not known makes the whole entry unknown: two servers
 //! that read different things from one entry would no longer be the same.
 
 mod accept_loss;
@@ -78,15 +78,24 @@ use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantNames};
 
 /// A change of the domain.
-trait Change: Sized {
+trait Change {
     /// The first version that understands it.
-    const SINCE: Version = Version(0, 1, 0);
+    fn since(&self) -> Version {
+        Version(0, 1, 0)
+    }
+
+    /// What the resync has to know of it, if the resync plans it.
+    fn planned(&self) -> Option<&dyn Planned> {
+        None
+    }
 
     /// Cuts what has to go in, and says what of the rest does not fit.
     fn fit(&mut self, bounds: &Bounds) -> Fits;
 
     /// Carries it out, or says why not; then nothing has changed.
-    fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied;
+    fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied
+    where
+        Self: Sized;
 }
 
 /// A change that the resync plans. The plan, the confirmation by fresh reads and `apply` ask the same check.
@@ -94,14 +103,14 @@ pub trait Planned {
     /// What has to be read afresh for it.
     fn reads(&self, domain: &Domain) -> Vec<Need>;
 
-    /// Whether what it expects is so and what was read proves it. Expectation and fence come before the proof.
+    /// Whether what it expects is so and what was read proves it. The fence comes first.
     fn check(&self, domain: &Domain) -> Result<Work, Refusal>;
 
     /// What it does, in the words of `kaa plan`.
     fn text(&self, domain: &Domain) -> String;
 
-    /// Binds it to its resync leader and to what was read.
-    fn bind(&mut self, fence: Fence, evidence: Evidence);
+    /// The same change, bound to its resync leader and to what was read.
+    fn bound(&self, fence: Fence, evidence: Evidence) -> Command;
 
     /// Whether something is gone after it, so that a pause holds it back.
     fn removes(&self) -> bool {
@@ -134,7 +143,7 @@ pub enum Command {
     AdmitServer(AdmitServer),
     /// Opens a resync epoch.
     BeginResync(BeginResync),
-    /// Makes an engine known, or takes up its session anew. Creates its database and archive where they are missing.
+    /// Makes an engine known, or resumes its session. Creates its database and archive where they are missing.
     RegisterProcess(Box<Registration>),
     /// Notes that a session is down.
     LoseSession(LoseSession),
@@ -148,11 +157,11 @@ pub enum Command {
     LearnContainer(LearnContainer),
     /// Notes that an engine has exited, by its wrapper's word.
     ReportExit(ReportExit),
-    /// Takes away a process whose pod or container is gone.
+    /// Removes a process whose pod or container is gone.
     RemoveProcess(RemoveProcess),
     /// Removes an archive; it can be resurrected.
     RemoveArchive(RemoveArchive),
-    /// Forgets a removed archive for ever.
+    /// Purges a removed archive.
     PurgeArchive(PurgeArchive),
     /// Notes since when the claim of a removed archive is gone, where its removal had another reason: it is not purged at
     /// once.
@@ -161,13 +170,13 @@ pub enum Command {
     DeleteDatabase(DeleteDatabase),
     /// Removes a server for good: its StatefulSet does not want it, and its volume was deleted.
     RemoveServer(RemoveServer),
-    /// Has nothing taken away by the resync until `ResumeResync`.
+    /// Pauses all removals by the resync until `ResumeResync`.
     PauseResync(PauseResync),
     /// Ends a pause.
     ResumeResync,
     /// Takes another Kubernetes for the one that the domain was founded in.
     AdoptAnchor(AdoptAnchor),
-    /// Notes that a person gave up what only others may have held, so that this epoch was founded.
+    /// Notes that an operator gave up what only others may have held, so that this epoch was founded.
     AcceptLoss(AcceptLoss),
     /// Notes who votes, and how many servers the StatefulSet wanted when that was seen, if it was known.
     NoteVoters(NoteVoters),
@@ -177,15 +186,15 @@ pub enum Command {
     SetValue(SetValue),
     /// Asks a process to end. Whichever agent has its session passes it on, now or when there is one.
     StopProcess(StopProcess),
-    /// Removes an archive on an operator's word: no cold start waits for its data any more.
+    /// Removes an archive by an operator's command: no cold start waits for its data any more.
     GiveUpArchive(GiveUpArchive),
-    /// Forgets a removed archive for ever on an operator's word.
+    /// Purges a removed archive by an operator's command.
     ForgetArchive(ForgetArchive),
-    /// Removes an admin server on an operator's word.
+    /// Removes an admin server by an operator's command.
     ForgetServer(ForgetServer),
     /// Notes which StatefulSet owns the pod that mounts the claim of an archive.
     LearnOwner(LearnOwner),
-    /// Takes a process away on a person's word, whether it has ended or not. If it still speaks, it is told to end.
+    /// Evicts a process by an operator's command, whether it has ended or not. If it still speaks, it is told to end.
     EvictProcess(EvictProcess),
 }
 
@@ -200,107 +209,46 @@ impl Command {
 
     /// The first version that understands it.
     pub fn since(&self) -> Version {
-        match self {
-            Self::FoundDomain(_) => FoundDomain::SINCE,
-            Self::AdmitServer(_) => AdmitServer::SINCE,
-            Self::BeginResync(_) => BeginResync::SINCE,
-            Self::RegisterProcess(_) => Registration::SINCE,
-            Self::LoseSession(_) => LoseSession::SINCE,
-            Self::ReportState(_) => ReportState::SINCE,
-            Self::ConfirmRunning(_) => ConfirmRunning::SINCE,
-            Self::ReportHistory(_) => ReportHistory::SINCE,
-            Self::LearnContainer(_) => LearnContainer::SINCE,
-            Self::ReportExit(_) => ReportExit::SINCE,
-            Self::RemoveProcess(_) => RemoveProcess::SINCE,
-            Self::RemoveArchive(_) => RemoveArchive::SINCE,
-            Self::PurgeArchive(_) => PurgeArchive::SINCE,
-            Self::NoteClaimGone(_) => NoteClaimGone::SINCE,
-            Self::DeleteDatabase(_) => DeleteDatabase::SINCE,
-            Self::RemoveServer(_) => RemoveServer::SINCE,
-            Self::PauseResync(_) => PauseResync::SINCE,
-            Self::ResumeResync => ResumeResync::SINCE,
-            Self::AdoptAnchor(_) => AdoptAnchor::SINCE,
-            Self::AcceptLoss(_) => AcceptLoss::SINCE,
-            Self::NoteVoters(_) => NoteVoters::SINCE,
-            Self::RestoreDomain(_) => Restore::SINCE,
-            Self::SetValue(_) => SetValue::SINCE,
-            Self::StopProcess(_) => StopProcess::SINCE,
-            Self::GiveUpArchive(_) => GiveUpArchive::SINCE,
-            Self::ForgetArchive(_) => ForgetArchive::SINCE,
-            Self::ForgetServer(_) => ForgetServer::SINCE,
-            Self::LearnOwner(_) => LearnOwner::SINCE,
-            Self::EvictProcess(_) => EvictProcess::SINCE,
-        }
+        self.change().since()
     }
 
     /// What the resync has to know of it, if the resync plans it.
     pub fn planned(&self) -> Option<&dyn Planned> {
-        Some(match self {
-            Self::LearnContainer(change) => change,
-            Self::LearnOwner(change) => change,
-            Self::RemoveProcess(change) => change,
-            Self::RemoveArchive(change) => change,
-            Self::NoteClaimGone(change) => change,
-            Self::PurgeArchive(change) => change,
-            Self::DeleteDatabase(change) => change,
-            Self::RemoveServer(change) => change,
-            Self::FoundDomain(_)
-            | Self::AdmitServer(_)
-            | Self::BeginResync(_)
-            | Self::RegisterProcess(_)
-            | Self::LoseSession(_)
-            | Self::ReportState(_)
-            | Self::ConfirmRunning(_)
-            | Self::ReportHistory(_)
-            | Self::ReportExit(_)
-            | Self::PauseResync(_)
-            | Self::ResumeResync
-            | Self::AdoptAnchor(_)
-            | Self::AcceptLoss(_)
-            | Self::NoteVoters(_)
-            | Self::RestoreDomain(_)
-            | Self::SetValue(_)
-            | Self::StopProcess(_)
-            | Self::GiveUpArchive(_)
-            | Self::ForgetArchive(_)
-            | Self::ForgetServer(_)
-            | Self::EvictProcess(_) => return None,
-        })
+        self.change().planned()
     }
 
-    /// The same, to bind it.
-    pub fn planned_mut(&mut self) -> Option<&mut dyn Planned> {
-        Some(match self {
+    fn change(&self) -> &dyn Change {
+        match self {
+            Self::FoundDomain(change) => change,
+            Self::AdmitServer(change) => change,
+            Self::BeginResync(change) => change,
+            Self::RegisterProcess(change) => &**change,
+            Self::LoseSession(change) => change,
+            Self::ReportState(change) => change,
+            Self::ConfirmRunning(change) => change,
+            Self::ReportHistory(change) => change,
             Self::LearnContainer(change) => change,
-            Self::LearnOwner(change) => change,
+            Self::ReportExit(change) => change,
             Self::RemoveProcess(change) => change,
             Self::RemoveArchive(change) => change,
-            Self::NoteClaimGone(change) => change,
             Self::PurgeArchive(change) => change,
+            Self::NoteClaimGone(change) => change,
             Self::DeleteDatabase(change) => change,
             Self::RemoveServer(change) => change,
-            Self::FoundDomain(_)
-            | Self::AdmitServer(_)
-            | Self::BeginResync(_)
-            | Self::RegisterProcess(_)
-            | Self::LoseSession(_)
-            | Self::ReportState(_)
-            | Self::ConfirmRunning(_)
-            | Self::ReportHistory(_)
-            | Self::ReportExit(_)
-            | Self::PauseResync(_)
-            | Self::ResumeResync
-            | Self::AdoptAnchor(_)
-            | Self::AcceptLoss(_)
-            | Self::NoteVoters(_)
-            | Self::RestoreDomain(_)
-            | Self::SetValue(_)
-            | Self::StopProcess(_)
-            | Self::GiveUpArchive(_)
-            | Self::ForgetArchive(_)
-            | Self::ForgetServer(_)
-            | Self::EvictProcess(_) => return None,
-        })
+            Self::PauseResync(change) => change,
+            Self::ResumeResync => &ResumeResync,
+            Self::AdoptAnchor(change) => change,
+            Self::AcceptLoss(change) => change,
+            Self::NoteVoters(change) => change,
+            Self::RestoreDomain(change) => &**change,
+            Self::SetValue(change) => change,
+            Self::StopProcess(change) => change,
+            Self::GiveUpArchive(change) => change,
+            Self::ForgetArchive(change) => change,
+            Self::ForgetServer(change) => change,
+            Self::LearnOwner(change) => change,
+            Self::EvictProcess(change) => change,
+        }
     }
 
     /// Cuts what has to go in, and says what of the rest does not fit. What is already there is not counted.

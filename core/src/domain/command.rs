@@ -34,7 +34,7 @@ pub struct Request {
 pub struct Actor {
     /// In which duty.
     pub role: Role,
-    /// An agent's server id, or a person's name.
+    /// An agent's server id, or an operator's name.
     pub name: String,
 }
 
@@ -47,8 +47,10 @@ pub enum Role {
     ResyncLeader,
     /// The leader of the Raft group.
     RaftLeader,
-    /// A person, by way of the API; the name says how they were known: `loopback`, or `user NAME`.
-    Person,
+    /// An operator, by way of the API; the name says how they were known: `loopback`, or `user NAME`. Logs name the role as it was
+    /// called when they were written.
+    #[serde(rename = "Person")]
+    Operator,
 }
 
 impl fmt::Display for Actor {
@@ -57,7 +59,7 @@ impl fmt::Display for Actor {
             Role::Agent => "agent",
             Role::ResyncLeader => "resync leader",
             Role::RaftLeader => "raft leader",
-            Role::Person => return f.write_str(&self.name),
+            Role::Operator => return f.write_str(&self.name),
         };
         write!(f, "{role} {}", self.name)
     }

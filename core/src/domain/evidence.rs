@@ -150,7 +150,7 @@ pub enum Fact {
         /// The StatefulSet.
         stateful_set: String,
     },
-    /// An annotation on a StatefulSet pauses what the resync takes away of it. Never in a command either.
+    /// An annotation on a StatefulSet pauses what the resync removes of it. Never in a command either.
     WorkloadPaused {
         /// The StatefulSet.
         stateful_set: String,

@@ -39,7 +39,8 @@ pub enum Held {
     First(ArchiveId),
     /// Storage managers of these archives stop, are silent and may run, or have not said that they still run.
     Unsure(Vec<ArchiveId>),
-    /// Which claim its pod mounts could not be read yet: its volume may be a copy of this archive's.
+    /// Which claim its pod mounts, or whether the claim that this archive was on is gone, could not be read yet: its volume may
+    /// be a copy of the archive's.
     ClaimUnread(ArchiveId),
     /// A transaction engine waits for a storage manager that runs.
     NoStorageManager,
@@ -68,9 +69,9 @@ impl fmt::Display for Held {
             Self::ClaimUnread(archive) => {
                 write!(
                     f,
-                    "which claim its pod mounts could not be read, so its volume may be a copy of that of archive {archive}: "
+                    "its pod, or the claim that archive {archive} was on, could not be read, so its volume may be a copy: "
                 )?;
-                f.write_str("it is read again every 5 s")
+                f.write_str("they are read again every 5 s")
             }
             Self::NoStorageManager => f.write_str("waiting for a storage manager that runs"),
         }

@@ -81,7 +81,7 @@ name_ids! {
     DatabaseName;
     /// The Kubernetes cluster that an object lives in.
     ClusterName;
-    /// What Kubernetes calls `metadata.uid`: names one object for ever, unlike its name.
+    /// What Kubernetes calls `metadata.uid`: names one object forever, unlike its name.
     Uid;
     /// Names one domain, made at its founding.
     DomainId;

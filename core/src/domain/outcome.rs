@@ -94,6 +94,9 @@ pub enum Refusal {
         /// Its log.
         raft_id: RaftId,
     },
+    /// The server votes, or it is not known who does.
+    #[error("server {0} still votes: scale the StatefulSet down first")]
+    StillVotes(ServerId),
     /// An engine speaks with the server.
     #[error("process {process} has a live session with server {server}")]
     ServerInUse {
@@ -184,7 +187,7 @@ pub enum Refusal {
     /// Purge comes after removal.
     #[error("archive {0} is not removed")]
     NotRemoved(ArchiveId),
-    /// A person has paused the resync.
+    /// An operator has paused the resync.
     #[error("the resync is paused by {by}: {why}")]
     Paused {
         /// Who.
@@ -245,7 +248,7 @@ pub enum Refusal {
     Unproven(String),
     /// What rests on nothing but an operator's word needs an operator.
     #[error("only an operator may ask for this")]
-    OnlyAPerson,
+    OnlyAnOperator,
     /// Something is there already.
     #[error("the domain is not empty, it has {0}: a snapshot is restored into one that was founded and not used yet")]
     NotEmpty(String),

@@ -41,7 +41,7 @@ pub struct Process {
     /// The log entry with which it registered.
     #[serde(default)]
     pub entry: u64,
-    /// How a person asked it to end, if one did.
+    /// How an operator asked it to end, if one did.
     #[serde(default)]
     pub stop: Option<Stop>,
     /// The log entry with which the domain let a storage manager's engine start; `None` while it holds it.
@@ -107,7 +107,7 @@ pub struct Identity {
     pub pod_uid: Uid,
     /// The container's name in the pod.
     pub container: String,
-    /// Random, made anew by each start of the wrapper.
+    /// Random, recreated by each start of the wrapper.
     pub nonce: u64,
     /// When the wrapper started, by its node's clock.
     pub started: Millis,
@@ -236,9 +236,9 @@ pub enum ExitReason {
     ContainerReplaced,
     /// The same container name of the same pod registered a later start.
     Restarted(StartId),
-    /// It ended because a person asked for it to be killed.
+    /// It ended because an operator asked for it to be killed.
     Killed,
-    /// A person took it out of the domain.
+    /// An operator took it out of the domain.
     Evicted,
 }
 
@@ -250,7 +250,7 @@ impl fmt::Display for ExitReason {
             Self::PodGone => f.write_str("Pod was deleted"),
             Self::ContainerEnded => f.write_str("Container ended without a report"),
             Self::ContainerReplaced => f.write_str("Container was replaced"),
-            Self::Restarted(by) => write!(f, "Container started anew as start id {by}"),
+            Self::Restarted(by) => write!(f, "Container restarted as start id {by}"),
             Self::Killed => f.write_str("Killed on request"),
             Self::Evicted => f.write_str("Evicted on request"),
         }

@@ -1,11 +1,11 @@
-//! The domain as it can be taken elsewhere, and founded anew from there.
+//! The domain as it can be taken elsewhere, and founded again from there.
 //!
 //! What goes along is what cannot be learned again: databases, archives, values, and the ids that were given. What belongs to
 //! the place that is left stays behind: servers, processes, the resync, and the claims, whose UIDs mean nothing in another
 //! Kubernetes. An archive comes without a claim, so that nothing is concluded from what is not there; the marker on its
 //! volume names the domain it was made in, and is taken for that of the archive here.
 //!
-//! These are types of their own, not those of the state: what is written here is read from logs and files for ever.
+//! These are types of their own, not those of the state: what is written here is read from logs and files forever.
 
 use super::archive::{Archive, Removal, RemovalReason};
 use super::command::Refusal;
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The format of snapshots that this version writes, and the only one that it reads.
 pub const FORMAT: u32 = 1;
 
-/// The greatest count that is believed: one is added to them for ever after.
+/// The greatest count that is believed: one is added to them forever after.
 const MAX_COUNT: u64 = 1 << 62;
 
 /// What is taken along.

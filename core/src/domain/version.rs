@@ -157,7 +157,7 @@ mod tests {
         let downgraded = Server { version: "0.0.8".to_owned(), ..server(1, "") };
         assert_eq!(apply(admit(downgraded)), Outcome::Changed, "it is sent everything anyhow");
         let emptied = Server { raft_id: RaftId(7), ..server(1, "0.0.9") };
-        assert!(matches!(apply(admit(emptied)), Outcome::Refused(Refusal::TooOld(_))), "it joins anew");
+        assert!(matches!(apply(admit(emptied)), Outcome::Refused(Refusal::TooOld(_))), "it joins with an empty log");
     }
 
     #[test]

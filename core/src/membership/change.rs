@@ -58,12 +58,10 @@ impl fmt::Display for Reason {
             Self::AsWanted => "the voters are the servers that are wanted",
             Self::Wanted => "the voters follow the servers that are wanted",
             Self::Forward => "a change that was begun is finished",
-            Self::BesideMe => {
-                "the servers that are wanted vote beside the leader that leaves, before one of them leads"
-            }
+            Self::BesideMe => "the wanted servers get a vote before the departing leader hands over the lead",
             Self::Unsettled => "the last change of the voters is not committed yet",
             Self::Unknown => "it is not known which servers the StatefulSet wants",
-            Self::Nobody => "no server that is wanted votes or has caught up, so those that vote keep their place",
+            Self::Nobody => "no server that is wanted votes or has caught up, so the voters keep their votes",
             Self::Silent => "most of the servers that would vote do not answer",
         })
     }
@@ -144,7 +142,7 @@ pub enum Change {
 
 /// Decides the next change. `current` names each server's log of today, as the domain has it; `wanted` the servers that
 /// shall vote, if that is known. `ending` are about to end, wanted or not: none of them becomes a voter now, only to be
-/// missed in a moment; those that vote keep their place.
+/// missed in a moment; the voters keep their votes.
 pub fn next_change(
     membership: &Membership,
     current: &BTreeMap<ServerId, RaftId>,

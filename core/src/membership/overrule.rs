@@ -26,8 +26,8 @@ pub enum Call {
     Majority,
     /// They hold none, but nobody can commit without them: they may go on in a new epoch.
     Overrule,
-    /// Others may have committed, or may yet commit, without them: nothing is done without a person.
-    Person,
+    /// Others may have committed, or may yet commit, without them: nothing is done without an operator.
+    Operator,
 }
 
 /// Judges the logs of today of the wanted servers against the last membership in one's own log.
@@ -37,7 +37,7 @@ pub fn called_for<L: Logs>(halves: &[L], wanted: &L) -> Call {
     } else if logs::block(halves, wanted) {
         Call::Overrule
     } else {
-        Call::Person
+        Call::Operator
     }
 }
 
@@ -114,7 +114,7 @@ pub enum Outlook {
         silent: BTreeSet<ServerId>,
     },
     /// Nothing automatic: those that are wanted are too few to know what was committed.
-    Person {
+    Operator {
         /// The voters whose servers are not wanted; the return of some of them would help.
         unwanted: BTreeSet<ServerId>,
         /// The voters that no server holds any more: their volumes were lost.
@@ -144,12 +144,12 @@ pub fn outlook(stranded: &Stranded) -> Outlook {
             let ready: BTreeSet<RaftId> = ready.map(|(_, log)| *log).collect();
             if logs::block(halves, &ready) { Outlook::Seal } else { Outlook::WaitToSeal { silent: silent() } }
         }
-        Call::Person => {
+        Call::Operator => {
             let voters: BTreeSet<RaftId> = halves.iter().flatten().copied().collect();
             let holders = of_today.iter().filter(|(server, log)| !wanted.contains(**server) && voters.contains(log));
             let unwanted = holders.map(|(server, _)| (*server).clone()).collect();
             let all: BTreeSet<RaftId> = of_today.values().copied().collect();
-            Outlook::Person { unwanted, lost: &voters - &all }
+            Outlook::Operator { unwanted, lost: &voters - &all }
         }
     }
 }
@@ -164,11 +164,11 @@ impl fmt::Display for Outlook {
             ),
             Self::Wait { silent } if silent.is_empty() => f.write_str("a majority of the voters answers: it elects"),
             Self::Wait { silent } => write!(f, "there is no leader until more of the voters answer: {}", list(silent)),
-            Self::Seal => f.write_str("half of the voters are left, and go on in a new epoch"),
+            Self::Seal => f.write_str("half of the voters are left and continue in a new epoch"),
             Self::WaitToSeal { silent } => {
-                write!(f, "half of the voters are wanted, and could go on if these answered: {}", list(silent))
+                write!(f, "half of the voters are wanted and could continue if these answered: {}", list(silent))
             }
-            Self::Person { unwanted, lost } => {
+            Self::Operator { unwanted, lost } => {
                 f.write_str("too few of the voters are wanted to know what was committed: ")?;
                 if !unwanted.is_empty() {
                     write!(f, "scale the StatefulSet up so that {} come back, or ", list(unwanted))?;

@@ -1,4 +1,4 @@
-//! Going on with what is left where others may hold more: only on a person's word (rule 8 of docs/membership.md).
+//! Going on with what is left where others may hold more: only by an operator's command (rule 8 of docs/membership.md).
 //!
 //! The wanted servers seal their logs, and the one that goes furthest swaps the anchor. It founds only once nobody can
 //! commit in the old epoch any more, and for that has nothing but Kubernetes' word: every pod that ran a member of the old
@@ -28,7 +28,7 @@ pub struct Answer {
     pub quorum: bool,
 }
 
-/// All that is known when a person asks.
+/// All that is known when an operator asks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     /// The voter sets of the last membership in the log of whoever judges.
@@ -41,7 +41,7 @@ pub struct Survey {
     pub wanted: BTreeSet<ServerId>,
 }
 
-/// What a person is told.
+/// What an operator is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judgement {
     /// Nothing has to be given up.
@@ -84,7 +84,7 @@ pub fn founder(answers: &BTreeMap<ServerId, Answer>) -> Option<&ServerId> {
     with_a_log.max_by_key(|(_, answer)| (answer.last, Reverse(answer.ordinal))).map(|(server, _)| server)
 }
 
-/// Judges what a person asks for.
+/// Judges what an operator asks for.
 pub fn judge(survey: &Survey) -> Judgement {
     let Survey { halves, answers, .. } = survey;
     if let Some((server, _)) = answers.iter().find(|(_, answer)| answer.quorum) {
@@ -135,7 +135,9 @@ impl fmt::Display for Needless {
         match self {
             Self::Leader(server) => write!(f, "{server} hears of a leader: nothing has to be given up"),
             Self::Majority => f.write_str("a majority of the voters answers and elects: nothing has to be given up"),
-            Self::Override => f.write_str("the voters that answer go on by themselves in a moment, and lose nothing"),
+            Self::Override => {
+                f.write_str("the voters that answer will continue by themselves within seconds, and lose nothing")
+            }
         }
     }
 }
@@ -147,11 +149,13 @@ impl fmt::Display for Loss {
         }
         let outside = self.outside.iter().map(ServerId::as_str).collect::<Vec<_>>().join(", ");
         match (outside.as_str(), self.unknown) {
-            ("", unknown) => write!(f, "entries after {} that only {unknown} logs of nobody may hold", self.last.index),
+            ("", unknown) => {
+                write!(f, "entries after {} that only {unknown} logs of unknown servers may hold", self.last.index)
+            }
             (servers, 0) => write!(f, "entries after {} that only {servers} may hold", self.last.index),
             (servers, unknown) => write!(
                 f,
-                "entries after {} that only {servers}, and {unknown} logs of nobody, may hold",
+                "entries after {} that only {servers}, and {unknown} logs of unknown servers, may hold",
                 self.last.index
             ),
         }
@@ -185,7 +189,7 @@ impl fmt::Display for InTheWay {
     }
 }
 
-/// The pods of the old epoch that may still run: what the founder waits for between the swap and the founding. Begun anew
+/// The pods of the old epoch that may still run: what the founder waits for between the swap and the founding. Started again
 /// it waits for no less, since what has come since then has seen the new anchor, and says so.
 #[derive(Clone, Debug, Default)]
 pub struct Old {

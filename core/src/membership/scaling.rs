@@ -1,8 +1,8 @@
 //! What would come of another number of admin servers, told before anybody scales: who leaves, who comes, and whether those
 //! that stay could go on by themselves if the others were lost before they are voted out.
 
-use super::findings::{Electorate, Finding, findings};
 use super::overrule::{Call, called_for};
+use super::warnings::{Electorate, Warning, warnings};
 use crate::domain::ids::{RaftId, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,7 +21,7 @@ pub struct Scaling {
 /// One thing that would come of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Comes {
-    /// No server is wanted: those that vote keep their place.
+    /// No server is wanted: the voters keep their votes.
     Kept,
     /// A voter is voted out.
     Evicted(ServerId),
@@ -37,7 +37,7 @@ pub enum Comes {
         call: Call,
     },
     /// What there is to know of those that would vote then.
-    Found(Finding),
+    Found(Warning),
 }
 
 /// Tells what comes of it. `halves` are the voter sets of the last membership, `servers` each server's log of today.
@@ -66,7 +66,7 @@ pub fn scaled(scaling: &Scaling, halves: &[BTreeSet<RaftId>], servers: &BTreeMap
     // Zones are not told: it is not known where a pod would be placed.
     let voters = wanted.into_iter().map(|server| (server, None)).collect();
     let then = Electorate { voters, wanted: Some(scaling.replicas) };
-    comes.extend(findings(&then).into_iter().map(Comes::Found));
+    comes.extend(warnings(&then).into_iter().map(Comes::Found));
     comes
 }
 
@@ -74,7 +74,7 @@ impl fmt::Display for Comes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kept => f.write_str(
-                "no admin server would be left, and nobody is voted out: those that vote keep their place until they are back",
+                "no admin server would be left; none is evicted: the voters keep their votes until they are back",
             ),
             Self::Evicted(server) => {
                 write!(f, "{server} is evicted: it does not vote any more, and its engines move to other servers")
@@ -82,12 +82,12 @@ impl fmt::Display for Comes {
             Self::Back(server) => write!(f, "{server} votes again once it has caught up, with the volume it has"),
             Self::Joins(server) => write!(f, "{server} joins with an empty log, and votes once it has caught up"),
             Self::LostAtOnce { stay: (stay, of), call } => {
-                write!(f, "if those that leave were lost all at once before they are voted out, {stay} of {of} voters ")?;
+                write!(f, "if those that leave were lost all at once before they are evicted, {stay} of {of} voters ")?;
                 f.write_str(match call {
-                    Call::Majority => "would be left, a majority, and go on",
-                    Call::Overrule => "would be left, half of them, and go on in a new epoch by themselves, if all of these answer",
-                    Call::Person => {
-                        "would be left, too few to know what was committed: a person would have to bring some back, or to give \
+                    Call::Majority => "would be left, a majority, and would continue",
+                    Call::Overrule => "would be left, half of them, and would continue in a new epoch by themselves, if all of these answer",
+                    Call::Operator => {
+                        "would be left, too few to know what was committed: an operator would have to bring some back, or to give \
                          up what only they have"
                     }
                 })

@@ -2,7 +2,7 @@
 //! decides by [`super::change`].
 
 use crate::domain::ids::{MembershipEpoch, RaftId};
-use crate::wait::{self, Wait};
+use crate::wait::Wait;
 use std::fmt;
 use strum::{IntoStaticStr, VariantNames};
 
@@ -48,7 +48,7 @@ pub enum Awaited {
         /// The epoch that is.
         now: MembershipEpoch,
     },
-    /// It holds another log than the domain knows: its volume was lost, or its log set aside.
+    /// It holds another log than the domain knows: its volume was lost, or its log retired.
     AnotherLog {
         /// The log that it says it holds.
         holds: RaftId,
@@ -66,7 +66,7 @@ pub enum Awaited {
         led: bool,
     },
     /// It votes, and no server at all is wanted.
-    #[strum(serialize = "last_voters")]
+    #[strum(serialize = "scaled_to_zero")]
     LastOnes,
     /// It does not vote, since it is not wanted.
     Evicted {
@@ -104,11 +104,11 @@ pub const WAITS: [Wait; 10] = [
     },
     Wait {
         code: "voter_leaves",
-        means: "it is being voted out",
+        means: "it is being evicted",
         ends: "ends by itself once there is a leader; see `no_leader`",
     },
     Wait {
-        code: "last_voters",
+        code: "scaled_to_zero",
         means: "the StatefulSet is scaled to 0",
         ends: "`kubectl scale statefulset NAME --replicas=N`",
     },
@@ -139,11 +139,6 @@ impl Awaited {
     /// The same as one word.
     pub fn code(&self) -> &'static str {
         self.into()
-    }
-
-    /// What ends it.
-    pub fn ends(&self) -> &'static str {
-        wait::ends(&WAITS, self.code())
     }
 }
 
@@ -181,7 +176,7 @@ impl fmt::Display for Awaited {
             Self::Behind { its, now } => {
                 write!(
                     f,
-                    "its log is of epoch {its}, and epoch {now} was founded: it sets that log aside and joins anew"
+                    "its log is of epoch {its}, and epoch {now} was founded: it retires that log and joins with an empty one"
                 )
             }
             Self::AnotherLog { holds, known } => write!(
@@ -196,7 +191,7 @@ impl fmt::Display for Awaited {
                 leader(led),
                 servers(replicas)
             ),
-            Self::LastOnes => f.write_str("the StatefulSet wants no server: those that vote keep their place"),
+            Self::LastOnes => f.write_str("the StatefulSet wants no server: the voters keep their votes"),
             Self::Evicted { replicas } => write!(
                 f,
                 "it does not vote, since the StatefulSet wants {}; scaled up again it comes back with the volume it has",

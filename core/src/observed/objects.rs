@@ -17,11 +17,11 @@ pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 pub const ANNOTATION_PREFIX: &str = "nuodb.com/";
 /// The annotation, behind the prefix, that holds the purge of the archives of a StatefulSet.
 pub const HOLD_PURGE: &str = "hold-purge";
-/// The annotation, behind the prefix, that pauses what the resync takes away of a StatefulSet or Deployment.
+/// The annotation, behind the prefix, that pauses what the resync removes of a StatefulSet or Deployment.
 pub const PAUSE_RESYNC: &str = "pause-resync";
 
 /// Whether an annotation asks for something to be held back. Whatever it says that is not plainly "no" does: a slip of the
-/// pen shall not have anything taken away.
+/// pen shall not have anything removed.
 pub fn asks_to_hold(value: Option<&str>) -> bool {
     value.is_some_and(|value| !value.trim().eq_ignore_ascii_case("false"))
 }
@@ -68,7 +68,7 @@ pub struct StatefulSet {
     pub ordered: bool,
     /// Whether an annotation holds the purge of its archives.
     pub holds_purge: bool,
-    /// Whether an annotation pauses what the resync takes away of it.
+    /// Whether an annotation pauses what the resync removes of it.
     pub paused: bool,
 }
 
@@ -83,7 +83,7 @@ pub struct Deployment {
     pub replicas: u32,
     /// Its label `database`, or that of its pods.
     pub database: Option<DatabaseName>,
-    /// Whether an annotation pauses what the resync takes away of it.
+    /// Whether an annotation pauses what the resync removes of it.
     pub paused: bool,
 }
 

@@ -2,7 +2,7 @@
 //! removed and kept, so that scaling up again resurrects it; a database keeps its last archive. Neither is done while a
 //! process is on the archive.
 //!
-//! A person may hold it back: the purge for a time (`--purge-delay`) or by an annotation, both by pausing the workload.
+//! An operator may hold it back: the purge for a time (`--purge-delay`) or by an annotation, both by pausing the workload.
 //!
 //! What is not absence: a claim that is being deleted; a claim of the same name with another UID, unless its volume has turned
 //! out to hold another archive; a StatefulSet that is gone or was replaced; all claims of a database gone at once while they
@@ -80,14 +80,14 @@ fn judge_claim(
                 wait(plan, archive, paused);
             } else {
                 active.remove(&archive.id);
-                take_away(view, plan, archive, claim);
+                propose_removal(view, plan, archive, claim);
             }
             true
         }
     }
 }
 
-fn take_away(view: &View, plan: &mut Plan, archive: &Archive, claim: &Claim) {
+fn propose_removal(view: &View, plan: &mut Plan, archive: &Archive, claim: &Claim) {
     let guards = guards(view, archive, claim);
     let mut propose = |command, guards| {
         plan.findings.push(Finding::new(view.domain, Subject::Archive(archive.id), command, guards));

@@ -1,4 +1,4 @@
-//! A process whose pod is gone, or whose container has ended or was replaced, is taken away, but only while its session
+//! A process whose pod is gone, or whose container has ended or was replaced, is removed, but only while its session
 //! is lost: a live session outweighs anything that Kubernetes says. A process whose container is not known yet learns
 //! it from a running container that started when it did.
 //!
@@ -30,7 +30,7 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
         let pod = pods.get(&process.identity.pod).filter(|pod| pod.uid == process.identity.pod_uid);
         match (pod, process.session.state) {
             (None, SessionState::Live) => process_waits(plan, process.id, WaitingReason::SessionLive),
-            (None, SessionState::Lost(_)) => take_away(view, plan, process, ExitReason::PodGone),
+            (None, SessionState::Lost(_)) => propose_removal(view, plan, process, ExitReason::PodGone),
             (Some(pod), SessionState::Live) => {
                 learn(view, plan, process, pod);
                 learn_owner(view, plan, process, pod);
@@ -53,15 +53,15 @@ fn judge(view: &View, plan: &mut Plan, process: &Process, pod: &Pod) {
         // It runs since before the wrapper did, so the wrapper is in it, and was taken for the container before.
         process_waits(plan, process.id, WaitingReason::ContainerUnknown);
     } else if ended {
-        take_away(view, plan, process, ExitReason::ContainerEnded);
+        propose_removal(view, plan, process, ExitReason::ContainerEnded);
     } else if other.is_some() {
-        take_away(view, plan, process, ExitReason::ContainerReplaced);
+        propose_removal(view, plan, process, ExitReason::ContainerReplaced);
     } else {
         process_waits(plan, process.id, WaitingReason::SessionLost);
     }
 }
 
-fn take_away(view: &View, plan: &mut Plan, process: &Process, reason: ExitReason) {
+fn propose_removal(view: &View, plan: &mut Plan, process: &Process, reason: ExitReason) {
     match view.paused_process(process) {
         Some(paused) => process_waits(plan, process.id, paused),
         None => {

@@ -8,7 +8,6 @@ use crate::domain::audit::Subject;
 use crate::domain::change::{Command, RemoveServer};
 use crate::domain::command::Fence;
 use crate::domain::evidence::{Evidence, wants};
-use crate::domain::process::SessionState;
 use crate::domain::server::raft_log_claim;
 use crate::observed::objects::{RAFT_LOG_TEMPLATE, ordinal_of};
 
@@ -23,11 +22,7 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
             let Some(ordinal) = ordinal_of(server.id.as_str(), &set.name) else { continue };
             let claim = raft_log_claim(&server.id);
             // Its processes find another agent first, or are lost.
-            let in_use = view
-                .domain
-                .processes
-                .values()
-                .any(|process| process.session.server == server.id && process.session.state == SessionState::Live);
+            let in_use = view.domain.speaks_with(&server.id).is_some();
             let there = claims.contains_key(&claim) || pods.contains_key(server.id.as_str());
             if there || in_use || wants(set.first_ordinal, set.replicas, ordinal) {
                 continue;

@@ -92,12 +92,12 @@ pub enum WaitingReason {
         /// The StatefulSet.
         stateful_set: String,
     },
-    /// An annotation on a workload pauses what would be taken away of it.
+    /// An annotation on a workload pauses what would be removed of it.
     WorkloadPaused {
         /// The workload, as `kubectl` names it.
         workload: String,
     },
-    /// A person has paused the resync.
+    /// An operator has paused the resync.
     Paused {
         /// Who.
         by: String,
@@ -144,7 +144,7 @@ impl fmt::Display for WaitingReason {
             Self::OrderedReady { stateful_set } => write!(
                 f,
                 "statefulset {stateful_set} starts its pods one after the other, so its storage managers would wait for each \
-                 other for ever at a cold start: it needs podManagementPolicy Parallel"
+                 other forever at a cold start: it needs podManagementPolicy Parallel"
             ),
             Self::SessionLive => f.write_str("its pod seems to be gone, but its session is live"),
             Self::SessionLost => f.write_str("its session is lost, but its container is not known to have ended"),
@@ -214,8 +214,8 @@ impl WaitingReason {
 pub const WAITS: [Wait; 27] = [
     Wait {
         code: "start_held",
-        means: "the engine is not started yet: archives that may hold newer data have not reported, a storage manager is silent ([cold start](concepts.md#cold-start)), or its pod could not be read",
-        ends: "start the storage managers that are named: `kubectl scale`. One that never comes back: `kaa process evict ID`, then `kaa archive remove ID --because WHY`. If its pod cannot be read: `kubectl apply -k manifests/base` (`get pods`)",
+        means: "the engine is not started yet: archives that may hold newer data have not reported, a storage manager is silent ([cold start](concepts.md#cold-start)), or its pod or a claim could not be read",
+        ends: "start the storage managers that are named: `kubectl scale`. One that never comes back: `kaa process evict ID`, then `kaa archive remove ID --reason WHY`. If its pod or a claim cannot be read: `kubectl apply -k manifests/base` (`get pods`, `get persistentvolumeclaims`)",
     },
     Wait {
         code: "ordered_ready",
@@ -245,7 +245,7 @@ pub const WAITS: [Wait; 27] = [
     Wait {
         code: "claim_replaced",
         means: "another claim has the name of the archive's: the engine on it says what it holds",
-        ends: "start the storage manager of that ordinal: `kubectl scale`; if nothing is to come: `kaa archive remove ID --because WHY`",
+        ends: "start the storage manager of that ordinal: `kubectl scale`; if nothing is to come: `kaa archive remove ID --reason WHY`",
     },
     Wait {
         code: "claims_vanished",
@@ -260,12 +260,12 @@ pub const WAITS: [Wait; 27] = [
     Wait {
         code: "stateful_set_missing",
         means: "the StatefulSet is gone, which is not a scale-down",
-        ends: "`kubectl scale` it up, so that the engine registers; or delete the claim, `kubectl delete pvc NAME`; or `kaa archive remove ID --because WHY`",
+        ends: "`kubectl scale` it up, so that the engine registers; or delete the claim, `kubectl delete pvc NAME`; or `kaa archive remove ID --reason WHY`",
     },
     Wait {
         code: "stateful_set_replaced",
         means: "the StatefulSet was recreated while no engine ran on the archive, which is not a scale-down",
-        ends: "`kubectl scale` it up, so that the engine registers; or delete the claim, `kubectl delete pvc NAME`; or `kaa archive remove ID --because WHY`",
+        ends: "`kubectl scale` it up, so that the engine registers; or delete the claim, `kubectl delete pvc NAME`; or `kaa archive remove ID --reason WHY`",
     },
     Wait {
         code: "last_archive",
@@ -275,17 +275,17 @@ pub const WAITS: [Wait; 27] = [
     Wait {
         code: "may_be_newest",
         means: "the archive is not wanted any more, and no other active archive of its database is proven to hold all its data ([newest data](concepts.md#the-newest-data))",
-        ends: "start a storage manager on it or on one with newer data: `kubectl scale`. If its data is lost, or known to be old: `kaa archive remove ID --because WHY`",
+        ends: "start a storage manager on it or on one with newer data: `kubectl scale`. If its data is lost, or known to be old: `kaa archive remove ID --reason WHY`",
     },
     Wait {
         code: "unbound",
         means: "it is not known which claim the archive is on: its agent could not read the pod, or the anchor Lease is not the domain's. It is read again every 5 s while the engine runs. Of an archive that came with a snapshot: its volume has not shown here yet ([snapshot](snapshot.md))",
-        ends: "if its volume is lost: `kaa archive remove ID --because WHY`, then `kaa archive purge ID --because WHY`",
+        ends: "if its volume is lost: `kaa archive remove ID --reason WHY`, then `kaa archive purge ID --reason WHY`",
     },
     Wait {
         code: "purge_delayed",
         means: "the claim is gone; the archive is purged when the resync has watched that for `--purge-delay`. The time that is shown is the earliest, by the clock of the agent that is asked",
-        ends: "ends by itself; at once: `kaa archive purge ID --because WHY`",
+        ends: "ends by itself; at once: `kaa archive purge ID --reason WHY`",
     },
     Wait {
         code: "purge_held",
@@ -321,7 +321,7 @@ pub const WAITS: [Wait; 27] = [
     Wait {
         code: "still_votes",
         means: "a server is not wanted and its volume is gone, and it still votes",
-        ends: "ends by itself once there is a leader; see `no_leader` below",
+        ends: "ends by itself once there is a leader; see `no_leader`",
     },
     Wait {
         code: "ambiguous_domain",
@@ -331,7 +331,7 @@ pub const WAITS: [Wait; 27] = [
     Wait {
         code: "restored_elsewhere",
         means: "the anchor Lease is missing or another one: this is not the Kubernetes that the domain was founded in",
-        ends: "`kaa adopt --because WHY`, if the domain belongs here from now on",
+        ends: "`kaa adopt --reason WHY`, if the domain belongs here from now on",
     },
     Wait {
         code: "unread",

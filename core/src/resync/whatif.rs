@@ -1,9 +1,9 @@
-//! What would be taken away if somebody scaled or deleted something, or why nothing would be.
+//! What would be removed if somebody scaled or deleted something, or why nothing would be.
 //!
 //! The changes are made to a copy of what Kubernetes shows, and run their course there (`aftermath`). The processes
 //! whose pods that takes with it are assumed to exit gracefully, in a copy of the domain. Then the resync makes its passes
 //! over the copies, with the plan, the confirmation and the domain's own rules that the real one has, until it has nothing
-//! more to propose; pods that are wanted and missing start, and the passes go on. Nothing here decides what is taken away.
+//! more to propose; pods that are wanted and missing start, and the passes go on. Nothing here decides what is removed.
 //!
 //! Not here: fresh reads (what is asked is answered from the copy), whether engines really exit. Who would vote is told by
 //! `membership::scaling`.
@@ -31,7 +31,7 @@ use change::Change;
 use outcome::{Happening, Note, Step, WhatIf};
 use std::collections::BTreeSet;
 
-/// The most changes that can be asked about at once: a person types them.
+/// The most changes that can be asked about at once: an operator types them.
 pub const MOST_CHANGES: usize = 16;
 
 /// Why nothing can be told.

@@ -8,9 +8,9 @@ mod faults;
 mod membership;
 mod overrule;
 mod recover;
+mod retired;
 mod script;
 mod sequences;
-mod set_aside;
 mod stating;
 
 use std::path::{Path, PathBuf};

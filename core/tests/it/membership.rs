@@ -72,7 +72,7 @@ fn a_log_of_the_anchors_epoch_starts_unless_it_is_sealed() {
 }
 
 #[test]
-fn a_log_behind_the_anchor_is_set_aside_and_joins_afresh() {
+fn a_log_behind_the_anchor_is_retired_and_joins_afresh() {
     let wiped = gate(Some(&anchor(1, 7)), &empty(9), &first());
     assert_eq!(wiped, Gate::Join(anchor(1, 7)), "the first server lost its volume");
     let behind = gate(Some(&anchor(2, 7)), &log("D1", 1, 8), &Traces::default());
@@ -254,7 +254,7 @@ fn a_leader_that_leaves_hands_over_first() {
 }
 
 #[test]
-fn with_zero_replicas_the_last_voters_keep_their_place() {
+fn with_zero_replicas_the_scaled_to_zero_keep_their_place() {
     assert_eq!(next(&membership(&[&[1, 2, 3]], ALL), &[]), wait(Reason::Nobody));
     let unknown = next_change(&membership(&[&[1, 2, 3]], ALL), &current(&[("admin-0", 1)]), None, &BTreeSet::new());
     assert_eq!(unknown, wait(Reason::Unknown), "not known is not zero");

@@ -36,7 +36,11 @@ fn half_of_an_even_number_blocks_and_cannot_commit() {
 #[test]
 fn each_half_counts_by_itself() {
     let growing = halves(&[&[1], &[1, 2, 3]]);
-    assert_eq!(called_for(&growing, &ids(&[1])), Call::Person, "counterexample 6: 2 and 3 may have gone on without it");
+    assert_eq!(
+        called_for(&growing, &ids(&[1])),
+        Call::Operator,
+        "counterexample 6: 2 and 3 may have gone on without it"
+    );
     assert_eq!(called_for(&growing, &ids(&[1, 2])), Call::Majority);
     let shrinking = halves(&[&[1, 2, 3, 4], &[1, 2]]);
     assert_eq!(
@@ -44,7 +48,7 @@ fn each_half_counts_by_itself() {
         Call::Overrule,
         "a majority of the new half, half of the old one"
     );
-    assert_eq!(called_for(&halves(&[&[1, 2, 3], &[1]]), &ids(&[1])), Call::Person);
+    assert_eq!(called_for(&halves(&[&[1, 2, 3], &[1]]), &ids(&[1])), Call::Operator);
 }
 
 #[test]
@@ -53,9 +57,9 @@ fn a_majority_waits_and_too_few_ask_a_person() {
     assert_eq!(call(&[1, 2], &[1]), Call::Overrule, "2 to 1");
     assert_eq!(call(&[1, 2, 3, 4], &[1, 2]), Call::Overrule, "4 to 2");
     assert_eq!(call(&[1, 2, 3], &[1, 2]), Call::Majority, "3 to 2");
-    assert_eq!(call(&[1, 2, 3], &[1]), Call::Person, "3 to 1");
+    assert_eq!(call(&[1, 2, 3], &[1]), Call::Operator, "3 to 1");
     assert_eq!(call(&[1, 2, 3, 4, 5], &[1, 2, 3]), Call::Majority, "5 to 3 with two of the three away: they come back");
-    assert_eq!(call(&[1, 2, 3, 4, 5], &[1, 2]), Call::Person, "5 to 2");
+    assert_eq!(call(&[1, 2, 3, 4, 5], &[1, 2]), Call::Operator, "5 to 2");
     assert_eq!(call(&[1, 2], &[1, 9]), Call::Overrule, "counterexample 2: the log of the second server was lost");
 }
 
@@ -126,11 +130,11 @@ fn an_agent_without_a_leader_says_what_it_waits_for() {
     );
     assert_eq!(
         told(&[&[1, 2]], &FOUR[..2], zero, &["admin-0"]),
-        "half of the voters are left, and go on in a new epoch"
+        "half of the voters are left and continue in a new epoch"
     );
     assert_eq!(
         told(&[&[1, 2, 3, 4]], FOUR, zero, &["admin-0", "admin-1"]),
-        "half of the voters are wanted, and could go on if these answered: admin-1"
+        "half of the voters are wanted and could continue if these answered: admin-1"
     );
     assert_eq!(
         told(&[&[1, 2, 3]], &FOUR[..3], zero, &["admin-0"]),
@@ -153,7 +157,7 @@ fn a_server_counts_by_the_log_that_it_says_it_holds() {
     let lost = &[("admin-0", 1), ("admin-1", 9)];
     let both = &["admin-0", "admin-1"];
     let words = told(&[&[1, 2]], &FOUR[..2], lost, both);
-    assert_eq!(words, "half of the voters are left, and go on in a new epoch", "counterexample 2");
+    assert_eq!(words, "half of the voters are left and continue in a new epoch", "counterexample 2");
     let third = &[("admin-0", 1), ("admin-1", 8), ("admin-2", 9)];
     assert_eq!(
         told(&[&[1, 2, 3]], &FOUR[..3], third, &["admin-0", "admin-1", "admin-2"]),

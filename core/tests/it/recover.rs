@@ -1,4 +1,4 @@
-//! Going on on a person's word, case by case: who would, what may be lost, when that is refused, and for which pods the
+//! Going on by an operator's command, case by case: who would, what may be lost, when that is refused, and for which pods the
 //! founder waits.
 
 use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId, Uid};
@@ -72,7 +72,10 @@ fn it_is_said_what_may_be_lost() {
     // A log that nobody has a name for.
     let mut nameless = survey(3, 1, &[answer(0, at(3, 17))]);
     nameless.holders.remove(&RaftId(3));
-    assert_eq!(possible(&nameless).to_string(), "entries after 17 that only admin-1, and 1 logs of nobody, may hold");
+    assert_eq!(
+        possible(&nameless).to_string(),
+        "entries after 17 that only admin-1, and 1 logs of unknown servers, may hold"
+    );
 }
 
 #[test]
@@ -125,18 +128,18 @@ fn the_founder_waits_until_the_old_pods_are_gone() {
     let gone = [look(1, None, None), look(2, Some("b"), Some(2)), look(3, Some("c"), None)];
     assert!(in_the_way(&mut old, &gone).is_empty(), "gone; answers with the new epoch; came after the swap");
     assert!(in_the_way(&mut old, &[look(1, Some("d"), None)]).is_empty(), "another pod came after the swap");
-    // A founder that begins anew waits for more, never for less.
+    // A founder that starts again waits for more, never for less.
     assert_eq!(in_the_way(&mut Old::default(), &gone), ["admin-3: its pod (uid c) is still there"]);
 }
 
 #[test]
 fn what_is_not_known_is_in_the_way() {
     let mut old = Old::default();
-    let why = || "no right to get pods".to_owned();
+    let why = || "no permission to get pods".to_owned();
     let unknown = [(server(1), Look { pod: Err(why()), epoch: None })];
     assert_eq!(
         in_the_way(&mut old, &unknown),
-        ["admin-1: it is not known whether its pod is gone: no right to get pods"]
+        ["admin-1: it is not known whether its pod is gone: no permission to get pods"]
     );
     assert_eq!(in_the_way(&mut old, &[look(1, Some("a"), None)]).len(), 1, "the first that is read counts as old");
     assert!(matches!(

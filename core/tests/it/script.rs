@@ -182,8 +182,8 @@ impl World {
             // `times N COMMAND; COMMAND...`: N times, with {n} the number of the time. Answers what the last time did.
             "times" => self.times(text),
             // The rest of the line is why.
-            "pause" => self.propose(person(&line), Command::PauseResync(change::PauseResync { why: why(&line) })),
-            "resume" => self.propose(person(&line), Command::ResumeResync),
+            "pause" => self.propose(operator(&line), Command::PauseResync(change::PauseResync { why: why(&line) })),
+            "resume" => self.propose(operator(&line), Command::ResumeResync),
             "adopt" => self.adopt(&line),
             "found" => {
                 let anchor = self.anchor.as_str().into();
@@ -220,10 +220,12 @@ impl World {
                 let gates = self.domain.processes.keys().map(|id| match self.domain.may_start(*id) {
                     Ok(Start::First) => format!("process {id} may start\n"),
                     Ok(Start::Join) => format!("process {id} may join\n"),
-                    Err(held) => format!("process {id} is held: {held}\n"),
+                    Err(held) => format!("process {id} is blocked: {held}\n"),
                 });
                 gates.collect()
             }
+            // The agents read again the pods of engines that could not be read.
+            "learn" => self.learn(),
             "beat" => self.beat(),
             "give-up" => self.give_up(&line),
             "forget" => self.forget(&line),
@@ -264,7 +266,7 @@ impl World {
 
     pub fn propose(&mut self, role: Role, command: Command) -> String {
         let before = self.domain.clone();
-        let name = if role == Role::Person { "user ann" } else { "admin-0" };
+        let name = if role == Role::Operator { "user ann" } else { "admin-0" };
         let request = Request { actor: Actor { role, name: name.to_owned() }, command };
         let index = before.index + 1;
         let outcome = self.domain.apply(Entry { index, time: self.now(index), request: request.clone() });
@@ -341,7 +343,7 @@ impl World {
         let read = (!line.has("unread")).then(|| Fact::AnchorIs { uid: anchor.clone() });
         let evidence = Evidence { read_at: Millis(5), facts: read.into_iter().collect() };
         let why = "restored from the backup of Monday".to_owned();
-        self.propose(person(line), Command::AdoptAnchor(change::AdoptAnchor { known, anchor, why, evidence }))
+        self.propose(operator(line), Command::AdoptAnchor(change::AdoptAnchor { known, anchor, why, evidence }))
     }
 
     fn save(&mut self) -> String {
@@ -388,7 +390,7 @@ impl World {
             without: without.into_iter().collect(),
             snapshot,
         };
-        self.propose(person(line), Command::RestoreDomain(Box::new(restore)))
+        self.propose(operator(line), Command::RestoreDomain(Box::new(restore)))
     }
 
     fn admit(&mut self, line: &Line) -> String {
@@ -432,18 +434,8 @@ impl World {
     fn register(&mut self, line: &Line) -> String {
         let pod = self.api.pods.get(line.words[2]).unwrap_or_else(|| panic!("no pod {}", line.words[2])).clone();
         let kind = if line.words[1] == "sm" { EngineKind::Sm } else { EngineKind::Te };
-        let owner = pod.owner.clone();
         let mounts_none = pod.archive_claim.is_none();
-        let claim = pod.archive_claim.as_ref().filter(|_| !line.has("unread")).map(|name| Claim {
-            namespace: "default".to_owned(),
-            name: name.clone(),
-            uid: self.api.claims.get(name).unwrap_or_else(|| panic!("no claim {name}")).uid.clone(),
-            owner: owner.zip(pod.ordinal()).map(|(owner, ordinal)| Ordinal {
-                stateful_set: owner.name,
-                uid: owner.uid,
-                ordinal,
-            }),
-        });
+        let claim = (!line.has("unread")).then(|| self.api.claim_of(&pod)).flatten();
         let marker = line.values.get("marker").map(|text| {
             let (domain, archive) = text.split_once('/').unwrap_or(("D1", text));
             Marker { domain: domain.into(), archive: archive.parse().unwrap() }
@@ -480,6 +472,26 @@ impl World {
         self.propose(Role::Agent, Command::RegisterProcess(Box::new(registration)))
     }
 
+    fn learn(&mut self) -> String {
+        let mut told = String::new();
+        for mut asked in self.domain.unbound(&"admin-0".into()) {
+            let (name, pod) = (&asked.identity.pod, self.api.pods.get(&asked.identity.pod));
+            let Some(pod) = pod.filter(|pod| pod.uid == asked.identity.pod_uid).cloned() else { continue };
+            told += &format!("{name}: ");
+            asked.claim = self.api.claim_of(&pod);
+            let anchor = Fact::AnchorIs { uid: self.anchor.as_str().into() };
+            asked.evidence =
+                Some(Evidence { read_at: Millis(0), facts: pod.facts().into_iter().chain([anchor]).collect() });
+            self.api.read_claim_in_doubt(&self.domain, &mut asked);
+            told += &match self.domain.learns(&asked) {
+                Ok(true) => self.propose(Role::Agent, Command::RegisterProcess(Box::new(asked))),
+                Ok(false) => "nothing new\n".to_owned(),
+                Err(refusal) => format!("has to end: {refusal}\n"),
+            };
+        }
+        told
+    }
+
     fn process(&self, line: &Line) -> (StartId, SessionNumber) {
         let id: StartId = line.words[1].parse().unwrap();
         let current = self.domain.processes.get(&id).map_or(1, |process| process.session.number.0);
@@ -512,22 +524,21 @@ impl World {
     fn give_up(&mut self, line: &Line) -> String {
         let archive = line.words[1].parse().unwrap();
         self.propose(
-            person(line),
+            operator(line),
             Command::GiveUpArchive(change::GiveUpArchive { archive, why: "the volume is lost".to_owned() }),
         )
     }
 
-    /// `forget ARCHIVE [by-agent]`: as an operator asks for it; its claim is read.
+    /// `forget ARCHIVE [by-agent] [cluster=NAME]`: as an operator asks for it; its claim is read.
     fn forget(&mut self, line: &Line) -> String {
         let archive: ArchiveId = line.words[1].parse().unwrap();
         let claim = self.domain.archives.get(&archive).and_then(|archive| archive.claim.as_ref());
         let needs = claim.map(|claim| Need::Claim(claim.name.clone())).into_iter().chain([Need::Anchor]);
         let facts = needs.filter_map(|need| self.read(&need).ok()).flatten().collect();
         let evidence = Evidence { read_at: Millis(5), facts };
-        self.propose(
-            person(line),
-            Command::ForgetArchive(change::ForgetArchive { archive, why: "its node is gone".to_owned(), evidence }),
-        )
+        let cluster = Some(line.values.get("cluster").copied().unwrap_or("c1").into());
+        let why = "its node is gone".to_owned();
+        self.propose(operator(line), Command::ForgetArchive(change::ForgetArchive { archive, why, cluster, evidence }))
     }
 
     fn lose(&mut self, line: &Line) -> String {
@@ -555,21 +566,21 @@ impl World {
             None => Expected::Anything,
         };
         let (key, value) = (words[1].to_string(), words.get(2).map(|value| long(line, value)));
-        self.propose(Role::Person, Command::SetValue(change::SetValue { key, value, expected }))
+        self.propose(Role::Operator, Command::SetValue(change::SetValue { key, value, expected }))
     }
 
     /// `stop ID [kill]`
     fn stop(&mut self, line: &Line) -> String {
         let how = if line.has("kill") { Stop::Kill } else { Stop::Gracefully };
         self.propose(
-            Role::Person,
+            Role::Operator,
             Command::StopProcess(change::StopProcess { process: line.words[1].parse().unwrap(), how }),
         )
     }
 
     /// `evict ID|last [by-agent]`
     fn evict(&mut self, line: &Line) -> String {
-        let role = if line.has("by-agent") { Role::Agent } else { Role::Person };
+        let role = if line.has("by-agent") { Role::Agent } else { Role::Operator };
         let process = if line.has("last") { self.domain.last_start } else { line.words[1].parse().unwrap() };
         self.propose(role, Command::EvictProcess(change::EvictProcess { process }))
     }
@@ -782,9 +793,9 @@ impl World {
     }
 }
 
-/// A person, unless the line says that an agent asks.
-fn person(line: &Line) -> Role {
-    if line.has("by-agent") { Role::Agent } else { Role::Person }
+/// An operator, unless the line says that an agent asks.
+fn operator(line: &Line) -> Role {
+    if line.has("by-agent") { Role::Agent } else { Role::Operator }
 }
 
 /// A text with so many more characters as `long=` says, of two bytes each.
@@ -846,6 +857,18 @@ impl Objects {
     }
 
     /// What an agent reads besides the pod where the marker of a volume names an archive on another claim.
+    /// The claim that a pod mounts, with the owner of the pod.
+    fn claim_of(&self, pod: &Pod) -> Option<Claim> {
+        let name = pod.archive_claim.as_ref()?;
+        let owner = pod.owner.clone().zip(pod.ordinal());
+        Some(Claim {
+            namespace: "default".to_owned(),
+            name: name.clone(),
+            uid: self.claims.get(name).unwrap_or_else(|| panic!("no claim {name}")).uid.clone(),
+            owner: owner.map(|(owner, ordinal)| Ordinal { stateful_set: owner.name, uid: owner.uid, ordinal }),
+        })
+    }
+
     pub fn read_claim_in_doubt(&self, domain: &Domain, asked: &mut Registration) {
         let Some(claim) = domain.claim_in_doubt(asked).map(|claim| claim.name.clone()) else { return };
         if let Some(evidence) = &mut asked.evidence {

@@ -150,14 +150,14 @@ impl Run {
     }
 }
 
-/// What `kaa plan --scale` says would be taken away, up to where it supposes that pods start.
+/// What `kaa plan --scale` says would be removed, up to where it supposes that pods start.
 fn forecast(world: &World, replicas: u8) -> Vec<String> {
     let policy = Policy::new("c1".into(), "default".to_owned());
     let change = Change::Scale(format!("statefulset/sm-demo={replicas}").parse().unwrap());
     let comes = what_if(&world.domain, &world.observed(), &policy, &[change]).unwrap();
     let steps = comes.steps.into_iter().map(|happening| happening.step);
     let steps = steps.take_while(|step| !matches!(step, Comes::Starts { .. }));
-    steps.filter(Comes::takes_away).map(|step| step.to_string()).collect()
+    steps.filter(Comes::removes).map(|step| step.to_string()).collect()
 }
 
 proptest! {

@@ -1,9 +1,9 @@
-//! What people are told of the voters: findings about how they are placed, and what is waited for concerning each server.
+//! What people are told of the voters: warnings about how they are placed, and what is waited for concerning each server.
 
 use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
-use kaa_core::membership::findings::{self, Electorate, findings};
 use kaa_core::membership::scaling::{Scaling, scaled};
 use kaa_core::membership::standing::{self, Standing, Wanted, awaited};
+use kaa_core::membership::warnings::{self, Electorate, warnings};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is found of these voters' zones; `?` is a zone that is not known.
@@ -12,7 +12,7 @@ fn found(zones: &[&str], wanted: Option<u32>) -> Vec<String> {
         (ServerId::new(format!("admin-{ordinal}")), (*zone != "?").then(|| (*zone).to_owned()))
     };
     let electorate = Electorate { voters: zones.iter().enumerate().map(voter).collect(), wanted };
-    findings(&electorate).iter().map(|finding| format!("{}: {finding}", finding.code())).collect()
+    warnings(&electorate).iter().map(|finding| format!("{}: {finding}", finding.code())).collect()
 }
 
 #[test]
@@ -34,32 +34,34 @@ fn an_even_number_is_said_with_what_it_costs() {
     assert_eq!(
         found(&["a", "b"], Some(2)),
         [
-            "even: 2 voters are an even number: when one is lost nothing is committed until it is back, or the StatefulSet is \
+            "even_voters: 2 voters are an even number: when one is lost nothing is committed until it is back, or the StatefulSet is \
          scaled down to the other"
         ]
     );
     assert_eq!(
         found(&["a", "b", "c", "d"], Some(4)),
-        ["even: 4 voters are an even number: 1 of them can be lost, as of 3"]
+        ["even_voters: 4 voters are an even number: 1 of them can be lost, as of 3"]
     );
-    assert_eq!(found(&["?"; 6], Some(6)), ["even: 6 voters are an even number: 2 of them can be lost, as of 5"]);
+    assert_eq!(found(&["?"; 6], Some(6)), ["even_voters: 6 voters are an even number: 2 of them can be lost, as of 5"]);
 }
 
 #[test]
 fn a_zone_with_a_majority_is_named() {
-    let words = "one_zone: zone a holds 2 of the 3 voters: without it nothing is committed";
+    let words = "zone_majority: zone a holds 2 of the 3 voters: without it nothing is committed";
     assert_eq!(found(&["a", "b", "a"], Some(3)), [words]);
     assert_eq!(found(&["a", "?", "a"], Some(3)), [words], "two known ones are enough");
     assert_eq!(found(&["a", "?", "?"], Some(3)), Vec::<String>::new(), "of what is not known nothing is said");
     let two = found(&["a", "a"], Some(2));
-    assert!(two.iter().any(|line| line.starts_with("one_zone: zone a holds 2 of the 2")), "{two:?}");
+    assert!(two.iter().any(|line| line.starts_with("zone_majority: zone a holds 2 of the 2")), "{two:?}");
 }
 
 #[test]
 fn a_voter_alone_is_said_where_more_are_wanted() {
     assert_eq!(
         found(&["a"], Some(3)),
-        ["alone: admin-0 votes alone, though the StatefulSet wants 3 servers: what is committed is on one disk only"]
+        [
+            "single_voter: admin-0 votes alone, though the StatefulSet wants 3 servers: what is committed is on one disk only"
+        ]
     );
 }
 
@@ -104,7 +106,7 @@ fn what_is_waited_for_is_the_first_thing_that_has_to_come_about() {
         ),
         (
             Standing { wanted: none, ..voter() },
-            "last_voters: the StatefulSet wants no server: those that vote keep their place",
+            "scaled_to_zero: the StatefulSet wants no server: the voters keep their votes",
         ),
         (
             Standing { wanted: unwanted, answers: false, ..learner() },
@@ -127,7 +129,7 @@ fn what_is_waited_for_is_the_first_thing_that_has_to_come_about() {
         ),
         (
             Standing { says: older, ..learner() },
-            "behind_epoch: its log is of epoch 1, and epoch 2 was founded: it sets that log aside and joins anew",
+            "behind_epoch: its log is of epoch 1, and epoch 2 was founded: it retires that log and joins with an empty one",
         ),
         (
             Standing { says: other, ..voter() },
@@ -143,8 +145,8 @@ fn what_is_waited_for_is_the_first_thing_that_has_to_come_about() {
 
 #[test]
 fn every_word_is_listed_once() {
-    let words: BTreeSet<&str> = findings::CODES.into_iter().chain(standing::WAITS.map(|wait| wait.code)).collect();
-    assert_eq!(words.len(), findings::CODES.len() + standing::WAITS.len());
+    let words: BTreeSet<&str> = warnings::CODES.into_iter().chain(standing::WAITS.map(|wait| wait.code)).collect();
+    assert_eq!(words.len(), warnings::CODES.len() + standing::WAITS.len());
 }
 
 /// What comes of scaling `admin` to so many, with these voters and these servers that do not vote.
@@ -159,7 +161,7 @@ fn comes(replicas: u32, halves: &[&[u64]], learners: &[u64]) -> Vec<String> {
 
 #[test]
 fn who_would_leave_and_what_their_loss_would_mean_is_told_before() {
-    let lost = "if those that leave were lost all at once before they are voted out";
+    let lost = "if those that leave were lost all at once before they are evicted";
     let even = "then 2 voters are an even number: when one is lost nothing is committed until it is back, or the \
                 StatefulSet is scaled down to the other";
     let evicted =
@@ -169,14 +171,14 @@ fn who_would_leave_and_what_their_loss_would_mean_is_told_before() {
         [
             evicted(1),
             format!(
-                "{lost}, 1 of 2 voters would be left, half of them, and go on in a new epoch by themselves, if all of these \
+                "{lost}, 1 of 2 voters would be left, half of them, and would continue in a new epoch by themselves, if all of these \
                  answer"
             )
         ]
     );
     assert_eq!(
         comes(2, &[&[0, 1, 2]], &[]),
-        [evicted(2), format!("{lost}, 2 of 3 voters would be left, a majority, and go on"), even.to_owned()]
+        [evicted(2), format!("{lost}, 2 of 3 voters would be left, a majority, and would continue"), even.to_owned()]
     );
     assert_eq!(
         comes(1, &[&[0, 1, 2]], &[]),
@@ -184,7 +186,7 @@ fn who_would_leave_and_what_their_loss_would_mean_is_told_before() {
             evicted(1),
             evicted(2),
             format!(
-                "{lost}, 1 of 3 voters would be left, too few to know what was committed: a person would have to bring some \
+                "{lost}, 1 of 3 voters would be left, too few to know what was committed: an operator would have to bring some \
                  back, or to give up what only they have"
             )
         ]
@@ -203,8 +205,6 @@ fn who_would_come_back_and_who_would_join_is_told_before() {
     assert_eq!(comes(3, &[&[0, 1, 2]], &[]), Vec::<String>::new(), "as it is");
     assert_eq!(
         comes(0, &[&[0, 1, 2]], &[]),
-        [
-            "no admin server would be left, and nobody is voted out: those that vote keep their place until they are back"
-        ]
+        ["no admin server would be left; none is evicted: the voters keep their votes until they are back"]
     );
 }

@@ -1,4 +1,4 @@
-//! StatefulSets: pods with an ordinal each, made and taken away in order, and their claims.
+//! StatefulSets: pods with an ordinal each, made and removed in order, and their claims.
 //!
 //! One pass follows Kubernetes' own: first every wanted ordinal gets its pod, then what is beyond them goes, highest
 //! first, then one pod of another revision is replaced. A set that is `OrderedReady` stops at the first pod that is not
@@ -133,7 +133,7 @@ impl Pass<'_> {
         Ok(WAIT)
     }
 
-    /// Takes away what is beyond the wanted ordinals, highest first.
+    /// Removes what is beyond the wanted ordinals, highest first.
     fn shrink(&self, store: &mut Store, due: &mut Due) -> Step {
         let condemned: Vec<_> = self.pods.iter().rev().filter(|(ordinal, _)| !self.wanted.contains(ordinal)).collect();
         for (ordinal, pod) in &condemned {

@@ -13,7 +13,7 @@ const PIECES: usize = 16;
 const PIECE_BYTES: usize = 32 << 10;
 /// How much of what a probe's command writes is told.
 const TOLD_BYTES: usize = 10 << 10;
-/// How long output is awaited after a command has ended: what it left running may hold the pipe for ever.
+/// How long output is awaited after a command has ended: what it left running may hold the pipe forever.
 const DRAIN: Duration = Duration::from_millis(500);
 
 /// The ends of an execution that are kept here.

@@ -52,7 +52,7 @@ pub(super) async fn attend(
     keep(&mut keeping, &run, "stderr", process.child.stderr.take());
     until_over(&mut process, &target, &mut stop, &told).await;
     let code = process.end().await;
-    // What left the session and cannot be known may hold the pipes for ever.
+    // What left the session and cannot be known may hold the pipes forever.
     let kept = timeout(DRAIN, async { while keeping.join_next().await.is_some() {} });
     if kept.await.is_err() {
         tracing::warn!(container = run.id, "something outside of its container goes on writing to its log");

@@ -1,6 +1,6 @@
 //! The volumes of a pod, as directories.
 //!
-//! A claim's directory is named for its UID, so that a claim that is made anew is empty. What comes from other objects
+//! A claim's directory is named for its UID, so that a claim that is recreated is empty. What comes from other objects
 //! follows them, and tokens are renewed when a fifth of their life is left. Sizes, access modes, owners and read-only
 //! flags mean nothing here.
 

@@ -11,7 +11,7 @@ fn strategic(object: Value, patch: Value) -> Value {
 }
 
 #[test]
-fn a_merge_patch_writes_over_and_takes_away() {
+fn a_merge_patch_replaces_and_removes() {
     let before = json!({"data": {"a": "1", "b": "2"}, "list": [1, 2]});
     let patch = json!({"data": {"a": null, "c": "3"}, "list": [3]}).to_string();
     let after = patched(Format::Merge, &before, patch.as_bytes()).unwrap();

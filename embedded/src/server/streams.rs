@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A watch is looked at this often even if it did not say when: so an error in that would not hold it for ever.
+/// A watch is looked at this often even if it did not say when: so an error in that would not hold it forever.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// A body that is there as a whole.

@@ -106,7 +106,7 @@ async fn a_volume_stays_with_its_claim_and_goes_with_it() {
     world.run("three", spec());
     world.until_is("three", succeeds).await;
     let log = world.log("three", |_| ()).await;
-    assert!(log.contains("No such file"), "a claim that was made anew is empty: {log}");
+    assert!(log.contains("No such file"), "a claim that was recreated is empty: {log}");
     let directory = |claim: &serde_json::Value| {
         world.directory.path().join("volumes").join(claim["metadata"]["uid"].as_str().unwrap())
     };

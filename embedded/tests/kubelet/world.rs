@@ -17,7 +17,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-/// Nothing here takes long; whoever waits longer waits for ever.
+/// Nothing here takes long; whoever waits longer waits forever.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A node.

@@ -9,8 +9,8 @@ use crate::raft::status::CAUGHT_UP_ENTRIES;
 use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
 use kaa_core::domain::server::Server;
 use kaa_core::membership::Membership;
-use kaa_core::membership::findings::{Electorate, findings};
 use kaa_core::membership::standing::{Standing, Wanted, awaited};
+use kaa_core::membership::warnings::{Electorate, warnings};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -36,7 +36,7 @@ pub(super) fn report(shared: &Shared) -> MembershipReport {
         epoch: status.epoch,
         voters: named(&status.voters),
         learners: named(&status.learners),
-        findings: findings(&electorate(shared, &membership)),
+        warnings: warnings(&electorate(shared, &membership)),
         waiting,
     }
 }
@@ -58,7 +58,7 @@ fn of_the_group(shared: &Shared) -> Vec<Awaits> {
 pub(super) fn resync_away(shared: &Shared) -> Option<String> {
     let (away, left) = shared.candidacy.away()?;
     let left = left.filter(|left| !left.is_zero()).map(|left| format!("; it stays away for {} s", left.as_secs() + 1));
-    Some(format!("this server does not stand for the lead of the resync: {away}{}", left.unwrap_or_default()))
+    Some(format!("this server is no candidate for the resync lead: {away}{}", left.unwrap_or_default()))
 }
 
 /// What is kept in a place of `Shared`.

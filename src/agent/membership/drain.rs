@@ -35,6 +35,21 @@ pub enum Drained {
     Missed,
 }
 
+impl Drained {
+    /// The same as one word.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NoVoter => "no_voter",
+            Self::Stays => "keeps_vote",
+            Self::Unknown(_) => "unknown",
+            Self::VotedOut(_) => "evicted",
+            Self::Over => "epoch_over",
+            Self::StillVotes => "still_votes",
+            Self::Missed => "no_majority",
+        }
+    }
+}
+
 impl fmt::Display for Drained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -108,7 +123,7 @@ async fn until_unneeded(shared: &Shared) -> Drained {
 async fn read(shared: &Shared) -> Result<Ending, String> {
     let wanted = overrule::wanted(&shared.kubernetes, &shared.config).await?;
     let ending = ending(shared.config.ordinal, &wanted);
-    info!("this server gets ready to end: {ending}");
+    info!("this server drains: {ending}");
     Ok(ending)
 }
 

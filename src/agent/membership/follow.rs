@@ -1,6 +1,6 @@
 //! What an agent whose Raft runs watches for: an anchor that has moved on without it, and a group that cannot go on.
 
-use super::{gate, overrule, set_aside};
+use super::{gate, overrule, retired};
 use crate::agent::{Over, Shared};
 use crate::config::{ANCHOR_PERIOD, BACKOFF, OVERRULE_AFTER, ordinal_of};
 use kaa_core::domain::ids::{RaftId, ServerId};
@@ -21,7 +21,7 @@ pub async fn follow(shared: Arc<Shared>) {
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             server = shared.host.asked_to_seal() => {
-                info!("{server} asks to seal this log: an override is under way");
+                info!("{server} asks to seal this log: a quorum override is in progress");
                 return shared.set_over(Over::Seal);
             }
         }
@@ -37,12 +37,14 @@ pub async fn follow(shared: Arc<Shared>) {
         looked = Some(Instant::now());
         match gate::look(&shared.config, &shared.kubernetes, shared.raft.local()).await {
             Ok(Seen::Newer) => {
-                warn!("the anchor is of a later epoch than this log: it is set aside, and this server joins anew");
+                warn!(
+                    "the anchor names a later epoch than this log: this server retires its log and joins with an empty one"
+                );
                 return shared.set_over(Over::Newer);
             }
             Ok(Seen::Mine) => {
                 shared.set_anchor_alarm(None);
-                pruned = pruned || set_aside::prune(&shared).await;
+                pruned = pruned || retired::prune(&shared).await;
             }
             Ok(Seen::Missing) => shared.set_anchor_alarm(Some(missing(&shared))),
             Ok(Seen::Contradiction(why)) => shared.set_anchor_alarm(Some(contradiction(&why))),
@@ -67,7 +69,7 @@ pub async fn follow(shared: Arc<Shared>) {
 
 fn missing(shared: &Shared) -> String {
     format!(
-        "the lease {} is gone: this domain goes on, but no server can start anew, until kaa adopt makes it again",
+        "the lease {} is gone: running servers continue, but none can start until kaa adopt creates it again",
         shared.config.anchor_name()
     )
 }
@@ -76,7 +78,7 @@ fn contradiction(why: &Refusal) -> String {
     match why {
         Refusal::AnotherDomain { mine, anchor } => {
             format!(
-                "the anchor names domain {anchor}, but this one is {mine}: this server goes on, and none can join it"
+                "the anchor names domain {anchor}, but this one is {mine}: this server continues, and none can join it"
             )
         }
         Refusal::AnchorBehind { mine, anchor } => format!(

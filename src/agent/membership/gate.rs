@@ -47,7 +47,7 @@ impl Pass<'_> {
         tokio::select! {
             () = tokio::time::sleep(pause) => Ok(()),
             server = self.host.asked_to_seal() => {
-                info!("{server} asks to seal this log: an override is under way");
+                info!("{server} asks to seal this log: a quorum override is in progress");
                 volume.seal()?;
                 self.show(volume);
                 Ok(())
@@ -117,11 +117,11 @@ pub async fn pass_gate(pass: &Pass<'_>, volume: &mut Volume, stay: Stay) -> anyh
             }
             Gate::Join(anchor) => {
                 if volume.bring_back(&anchor)? {
-                    warn!("log {} was set aside here and is back: the anchor names it as founder", anchor.founder);
+                    warn!("log {} was retired here and is used again: the anchor names it as founder", anchor.founder);
                     others = gone::Others::default();
                 } else {
                     info!("joining domain {} in epoch {} with an empty log", anchor.domain, anchor.epoch);
-                    volume.set_aside(&anchor)?;
+                    volume.retire_log(&anchor)?;
                 }
                 pass.show(volume);
             }
@@ -151,7 +151,7 @@ async fn read(pass: &Pass<'_>, volume: &Volume) -> Result<(Option<Anchor>, Trace
     Ok((read, if empty { traces(pass).await? } else { Traces::default() }))
 }
 
-/// Founds the anchor's epoch, where a person gave something up once nobody can commit any more in the one before. The inner
+/// Founds the anchor's epoch, where an operator gave something up once nobody can commit any more in the one before. The inner
 /// `Err` says what is waited for.
 async fn found(
     pass: &Pass<'_>,
@@ -196,7 +196,7 @@ async fn create_anchor(config: &Config, kubernetes: &Kubernetes, volume: &Volume
     match anchor::create(kubernetes, &config.anchor_name(), &anchor, &config.server).await {
         Ok(Creation::Created(_)) => {
             failpoints::pass(Point::AnchorCreated);
-            info!("anchor {} made for the new domain {}", config.anchor_name(), anchor.domain);
+            info!("created anchor {} for the new domain {}", config.anchor_name(), anchor.domain);
         }
         Ok(Creation::AlreadyThere) => {}
         Err(error) => return Err(format!("the anchor could not be made: {error}")),

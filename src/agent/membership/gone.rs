@@ -1,5 +1,5 @@
-//! What the founder of an epoch waits for if a person gave up what only others had: that none of those can commit any
-//! more in the old one. That is looked at after the anchor was swapped, however often the founder begins anew.
+//! What the founder of an epoch waits for if an operator gave up what only others had: that none of those can commit any
+//! more in the old one. That is looked at after the anchor was swapped, however often the founder starts again.
 
 use super::gate::Pass;
 use crate::config::ordinal_of;
@@ -18,20 +18,20 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Default)]
 pub struct Others {
     old: Old,
-    /// Those whom logs name that were set aside, once these were read: the log that founds may be older than they are.
-    aside: Option<BTreeMap<RaftId, Node>>,
+    /// Those whom retired logs name, once these were read: the log that founds may be older than they are.
+    retired: Option<BTreeMap<RaftId, Node>>,
 }
 
 impl Others {
-    /// Read once: nothing is set aside while it is waited.
-    async fn aside(&mut self, pass: &Pass<'_>) -> Result<Vec<Node>, String> {
-        if self.aside.is_none() {
+    /// Read once: nothing is retired while it is waited.
+    async fn retired(&mut self, pass: &Pass<'_>) -> Result<Vec<Node>, String> {
+        if self.retired.is_none() {
             let (dir, store) = (pass.config.data_dir.clone(), pass.config.store);
-            let named = crate::clock::blocking(move || volume::named_by_set_aside(&dir, store)).await.flatten();
-            let named = named.map_err(|error| format!("the logs that were set aside cannot be listed: {error}"))?;
-            self.aside = Some(named);
+            let named = crate::clock::blocking(move || volume::named_by_retired(&dir, store)).await.flatten();
+            let named = named.map_err(|error| format!("the retired logs cannot be listed: {error}"))?;
+            self.retired = Some(named);
         }
-        Ok(self.aside.iter().flatten().map(|(_, node)| node.clone()).collect())
+        Ok(self.retired.iter().flatten().map(|(_, node)| node.clone()).collect())
     }
 }
 
@@ -49,7 +49,7 @@ pub async fn all_gone(
         .extent()
         .nodes
         .into_values()
-        .chain(waited_for.aside(pass).await?)
+        .chain(waited_for.retired(pass).await?)
         .map(|node| (ServerId::from(node.server), node.address))
         .chain(wanted.map(|ordinal| {
             let address = pass.config.peer_address(pass.kubernetes.namespace(), ordinal);
@@ -58,7 +58,7 @@ pub async fn all_gone(
         .collect();
     others.remove(&pass.config.server);
     if let Some(stranger) = others.keys().find(|server| ordinal_of(server, set).is_none()) {
-        return Err(format!("{stranger} is no server of the statefulset {set}: nobody can see whether it has ended"));
+        return Err(format!("{stranger} is no server of the statefulset {set}: its end cannot be proven"));
     }
     let epochs = epochs(pass, anchor, &others).await;
     // Read last: whoever answered before it may have been replaced since.
@@ -73,7 +73,7 @@ pub async fn all_gone(
     }
     let waits: Vec<String> = waits.into_iter().map(|(server, why)| format!("{server}: {why}")).collect();
     Err(format!(
-        "epoch {} is founded once nobody can commit any more in the one before: {}",
+        "epoch {} is founded once no server can commit in the epoch before: {}",
         anchor.epoch,
         waits.join("; ")
     ))

@@ -71,8 +71,8 @@ pub async fn go_on(pass: &Pass<'_>, volume: &Volume) -> Result<(), String> {
             pass.host.recovered(Accepting::Swapped(epoch, lost));
         }
         Ok(Swap::Moved) => {
-            info!("another one moved the anchor");
-            pass.host.recovered(Accepting::Failed("another one moved the anchor".to_owned()));
+            info!("another server changed the anchor: reading it again");
+            pass.host.recovered(Accepting::Failed("another server changed the anchor: reading it again".to_owned()));
         }
         // Whether it was done shows when it is read again.
         Err(error) => return Err(format!("the anchor could not be swapped: {error}")),
@@ -82,9 +82,9 @@ pub async fn go_on(pass: &Pass<'_>, volume: &Volume) -> Result<(), String> {
 
 fn reason(verdict: Verdict) -> &'static str {
     match verdict {
-        Verdict::Found => "the log is sealed, and goes on",
-        Verdict::Yield => "the log is sealed: another server has a better one, and goes on with it",
-        Verdict::Unwanted => "the log is sealed: a server that is wanted goes on",
+        Verdict::Found => "the log is sealed and continues",
+        Verdict::Yield => "the log is sealed: another server continues with a better one",
+        Verdict::Unwanted => "the log is sealed: a wanted server continues",
         Verdict::TooFew => {
             "the log is sealed, and so many more voters have to seal theirs, or what only they may hold has to be given up: \
              kaa recover --dry-run"
@@ -121,7 +121,7 @@ async fn gather(pass: &Pass<'_>, extent: &Extent, wanted: &Range<u32>, request: 
     gathered
 }
 
-/// What a person has given up, once all are sealed that answer. `Err` if another log goes further, or nobody is wanted.
+/// What an operator has given up, once all are sealed that answer. `Err` if another log goes further, or nobody is wanted.
 fn given_up(
     pass: &Pass<'_>,
     accepted: Acceptance,

@@ -1,7 +1,7 @@
-//! The shell of `kaa_core::membership::recover`: answers a person who asks what may be lost if the group goes on without
+//! The shell of `kaa_core::membership::recover`: answers an operator who asks what may be lost if the group goes on without
 //! those that are away, and has it done. Works whether Raft runs or not: whoever has the volume seals it, and goes on.
 
-use super::{overrule, set_aside};
+use super::{overrule, retired};
 use crate::agent::Surroundings;
 use crate::config::ordinal_of;
 use crate::http::{RecoverAnswer, RecoverServer};
@@ -13,7 +13,7 @@ use futures::{StreamExt, stream};
 use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
 use kaa_core::membership::overrule::Position;
 use kaa_core::membership::recover::{self, Answer, Judgement, Loss, Survey};
-use kaa_core::membership::set_aside::Place;
+use kaa_core::membership::retired::Place;
 use kaa_core::membership::{Anchor, LocalLog};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,16 +21,16 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 use tracing::warn;
 
-/// How long what a person accepts holds: as long as it is waited for the answer.
+/// How long what an operator accepts holds: as long as it is waited for the answer.
 const ACCEPTANCE: Duration = Duration::from_secs(10);
 
-/// How often it is judged anew, where another log turns out to go further once all are sealed.
+/// How often it is judged again, where another log turns out to go further once all are sealed.
 const TRIES: u32 = 3;
 
 /// How many questions are under way at a time; of those that judge, one.
 const AT_A_TIME: usize = 8;
 
-/// Answers questions, for ever.
+/// Answers questions, forever.
 pub async fn answer(surroundings: &Surroundings, questions: mpsc::Receiver<Question>) {
     let turn = Mutex::new(());
     let asked = stream::unfold(questions, |mut questions| async move { Some((questions.recv().await?, questions)) });
@@ -44,7 +44,7 @@ async fn one(surroundings: &Surroundings, turn: &Mutex<()>, question: Question) 
     let Question { wish, way, answer } = question;
     let answered = match way {
         Way::Listing => {
-            set_aside::own(surroundings).await.map(|set_aside| RecoverAnswer { set_aside, ..RecoverAnswer::default() })
+            retired::own(surroundings).await.map(|retired| RecoverAnswer { retired, ..RecoverAnswer::default() })
         }
         Way::Asked | Way::PassedOn => {
             let _turn = turn.lock().await;
@@ -61,26 +61,26 @@ async fn one(surroundings: &Surroundings, turn: &Mutex<()>, question: Question) 
 }
 
 async fn told(surroundings: &Surroundings, wish: Wish, way: Way) -> Result<RecoverAnswer, String> {
-    let place = wish.from_set_aside.as_deref().map(str::parse::<Place>).transpose();
+    let place = wish.from_retired_log.as_deref().map(str::parse::<Place>).transpose();
     let known = Known::gather(surroundings).await?;
     let mut answer = match place.map_err(|error| error.to_string())? {
         None => judge_or_do(surroundings, wish.accepted_by, way).await?,
         Some(place) if place.server == surroundings.config.server => {
-            set_aside::judge_or_do(surroundings, &known, &place, wish.accepted_by).await?
+            retired::judge_or_do(surroundings, &known, &place, wish.accepted_by).await?
         }
         Some(place) if way == Way::PassedOn => return Err(format!("{place} is not here")),
         Some(place) => pass_on(surroundings, &known, &place.server, wish).await?,
     };
     // Once it is done nobody chooses any more, and whoever asked has waited long enough.
     if way == Way::Asked && answer.begun.is_none() {
-        set_aside::list(surroundings, &known, &mut answer).await;
+        retired::list(surroundings, &known, &mut answer).await;
     }
     Ok(answer)
 }
 
-/// Whoever is told that may still have logs that were set aside.
-const NO_LOG: &str = "no server that is wanted answers with a log that anything is in; a log that was set aside can be founded \
-                      from: kaa recover --from-set-aside SERVER/NAME --accept-data-loss";
+/// Whoever is told that may still have retired logs.
+const NO_LOG: &str = "no server that is wanted answers with a log that anything is in; a retired log can be founded \
+                      from: kaa recover --from-retired-log SERVER/NAME --accept-data-loss";
 
 async fn judge_or_do(
     surroundings: &Surroundings,
@@ -100,7 +100,7 @@ async fn judge_or_do(
             if way == Way::PassedOn {
                 return Err(format!("{} has a log that goes further: ask again", loss.founder));
             }
-            let wish = Wish { accepted_by, from_set_aside: None };
+            let wish = Wish { accepted_by, from_retired_log: None };
             return pass_on(surroundings, &known, &loss.founder, wish).await;
         }
         let Some(by) = accepted_by.clone() else { return Ok(answer) };
@@ -110,7 +110,7 @@ async fn judge_or_do(
                 return Ok(answer);
             }
             Err(why) if tries + 1 == TRIES || asked.elapsed() > ACCEPTANCE => return Err(why),
-            Err(why) => warn!("judged anew: {why}"),
+            Err(why) => warn!("recover: judging again: {why}"),
         }
         tries += 1;
     }
@@ -123,7 +123,7 @@ async fn accept(
     by: String,
 ) -> Result<(MembershipEpoch, String), String> {
     let Surroundings { host, .. } = surroundings;
-    warn!("{by} gives up what only others may hold: this log is sealed, and goes on in a new epoch");
+    warn!("{by} accepts the loss of data: sealing this log and founding a new epoch");
     host.accept_loss(Acceptance { epoch, by, at: crate::clock::now(), until: Instant::now() + ACCEPTANCE });
     match tokio::time::timeout(ACCEPTANCE, host.recovery()).await {
         Ok(outcome) => outcome,
@@ -149,8 +149,8 @@ async fn pass_on(
         domain: known.local.domain.as_ref().map(ToString::to_string).unwrap_or_default(),
         epoch: known.local.epoch.0,
         accepted_by: wish.accepted_by.unwrap_or_default(),
-        from_set_aside: wish.from_set_aside.unwrap_or_default(),
-        list_set_aside: false,
+        from_retired_log: wish.from_retired_log.unwrap_or_default(),
+        list_retired: false,
     };
     let answered = surroundings.links.recover(&address, request).await;
     let answered = answered.map_err(|why| format!("it is for {server} to judge, and that was asked: {why}"))?;
@@ -205,7 +205,7 @@ impl Known {
         heard.find(|(_, reply)| RaftId(reply.raft_id) == log).map(|(server, _)| server.clone())
     }
 
-    /// What the person is told before anything is judged; refused if the epoch is behind.
+    /// What the operator is told before anything is judged; refused if the epoch is behind.
     pub(super) fn facts(&self, surroundings: &Surroundings) -> RecoverAnswer {
         let Self { local, anchor, survey, heard } = self;
         let waits = surroundings.door.running().is_none().then(|| surroundings.door.why_not());
@@ -224,7 +224,7 @@ impl Known {
         }
     }
 
-    /// What the person is told.
+    /// What the operator is told.
     fn answer(&self, surroundings: &Surroundings) -> RecoverAnswer {
         let survey = &self.survey;
         let mut answer = self.facts(surroundings);

@@ -1,4 +1,4 @@
-//! The domain as its agents show it, asked as a person would ask.
+//! The domain as its agents show it, asked as an operator would ask.
 
 use crate::cli::Cli;
 use crate::cli::client::{self, Client as Agent};

@@ -142,7 +142,7 @@ impl<'a> Walkthrough<'a> {
         self.tell(&format!(
             "--- Lose a transaction engine\n\
              First with kill -9: the engine of {pod} says nothing any more. Its process {start} becomes a tombstone once\n\
-             Kubernetes says that its container has ended, and the container starts anew under a new start id.\n\n\
+             Kubernetes says that its container has ended, and the container restarts under a new start id.\n\n\
              $ kill -9 (the container of {pod})"
         ))?;
         let learned = format!("the container of process {start} to be known");

@@ -36,10 +36,10 @@ impl Drop for Served {
 }
 
 #[tokio::test]
-async fn a_domain_is_saved_to_a_file_and_founded_anew_from_it() {
+async fn a_domain_is_saved_to_a_file_and_founded_again_from_it() {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("kaa.json").display().to_string();
-    let (old, new) = (Served::new(fake::source()).await, Served::new(fake::founded_anew()).await);
+    let (old, new) = (Served::new(fake::source()).await, Served::new(fake::founded_again()).await);
     let mut text = String::new();
     for (on, line) in [
         (&old, "save"),
@@ -68,12 +68,12 @@ async fn a_domain_is_saved_to_a_file_and_founded_anew_from_it() {
     assert_eq!(archives, [1, 2]);
 }
 
-/// What a person types decides, and a word that is wrong, or none, leaves everything as it is.
+/// What an operator types decides, and a word that is wrong, or none, leaves everything as it is.
 #[tokio::test]
-async fn a_domain_is_founded_anew_by_its_name_alone() {
+async fn a_domain_is_founded_again_by_its_name_alone() {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("kaa.json").display().to_string();
-    let (old, new) = (Served::new(fake::source()).await, Served::new(fake::founded_anew()).await);
+    let (old, new) = (Served::new(fake::source()).await, Served::new(fake::founded_again()).await);
     old.run(&format!("save {file}")).await.unwrap();
     let asked = async |typed: &str| {
         let words = ["kaa", "domain", "snapshot", "restore", &file, "--api-server", &new.address];

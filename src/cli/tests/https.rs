@@ -12,7 +12,7 @@ fn write(dir: &Path, name: &str, pair: &Pair) {
     std::fs::write(dir.join(format!("{name}.key")), &pair.key).unwrap();
 }
 
-/// Serves as an agent does that is reached as `admin-0.test`; the files are those that a person would have.
+/// Serves as an agent does that is reached as `admin-0.test`; the files are those that an operator would have.
 async fn served(dir: &Path) -> (Arc<Fake>, String) {
     let authority = Authority::new(30).unwrap();
     let Pair { certificate, key } = authority.agents(&["admin-0.test".to_owned()], Some("kaa"), 30).unwrap();
@@ -27,8 +27,8 @@ async fn served(dir: &Path) -> (Arc<Fake>, String) {
     tokio::spawn(serve(listener, router(face), Some(entrance), std::future::pending()));
     std::fs::write(dir.join("ca.crt"), &authority.certificate).unwrap();
     std::fs::write(dir.join("other.crt"), Authority::new(30).unwrap().certificate).unwrap();
-    write(dir, "ann", &authority.person("kaa", "ann", 30).unwrap());
-    write(dir, "stranger", &Authority::new(30).unwrap().person("kaa", "ann", 30).unwrap());
+    write(dir, "ann", &authority.operator("kaa", "ann", 30).unwrap());
+    write(dir, "stranger", &Authority::new(30).unwrap().operator("kaa", "ann", 30).unwrap());
     (source, url)
 }
 
@@ -38,7 +38,7 @@ async fn whoever_shows_a_certificate_changes_the_domain_in_its_name() {
     let ((source, url), at) = (served(dir.path()).await, dir.path().display().to_string());
     let trusted = format!("--ca {at}/ca.crt --server-name admin-0.test");
     assert!(run(&format!("show domain {trusted}"), &url).await.unwrap().contains("admin-0"));
-    let ann = format!("pause --because moving {trusted} --cert {at}/ann.crt --key {at}/ann.key");
+    let ann = format!("pause --reason moving {trusted} --cert {at}/ann.crt --key {at}/ann.key");
     let paused = run(&ann, &url).await.unwrap();
     assert!(paused.contains("by certificate ann: moving"), "{paused}");
     assert_eq!(source.domain.lock().unwrap().paused.as_ref().unwrap().by, "certificate ann");

@@ -69,17 +69,17 @@ async fn over_tls(served: &Served, shown: Option<Pair>, more: &str) -> std::io::
 }
 
 #[tokio::test]
-async fn a_person_is_known_by_their_certificate() {
+async fn an_operator_is_known_by_their_certificate() {
     let served = served().await;
-    let ann = || served.authority.person("kaa", "ann", 30).unwrap();
+    let ann = || served.authority.operator("kaa", "ann", 30).unwrap();
     let answer = over_tls(&served, Some(ann()), "").await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert_eq!(served.domain.last("value/a/b"), "certificate ann: set");
     for (shown, more, words) in [
         (None, "", "--credentials-file"),
-        (Some(served.authority.person("other", "ann", 30).unwrap()), "", "kaa://kaa/person/NAME"),
-        (Some(served.authority.engine("kaa", "ns", None, 30).unwrap()), "", "kaa://kaa/person/NAME"),
-        (Some(served.authority.agents(&["admin-1.test".to_owned()], None, 30).unwrap()), "", "kaa://kaa/person/NAME"),
+        (Some(served.authority.operator("other", "ann", 30).unwrap()), "", "kaa://kaa/operator/NAME"),
+        (Some(served.authority.engine("kaa", "ns", None, 30).unwrap()), "", "kaa://kaa/operator/NAME"),
+        (Some(served.authority.agents(&["admin-1.test".to_owned()], None, 30).unwrap()), "", "kaa://kaa/operator/NAME"),
         (Some(ann()), "\r\norigin: http://x", "--credentials-file"),
     ] {
         let answer = over_tls(&served, shown, more).await.unwrap();
@@ -93,7 +93,7 @@ async fn a_person_is_known_by_their_certificate() {
 #[tokio::test]
 async fn a_certificate_of_another_authority_ends_the_connection() {
     let served = served().await;
-    let stranger = Authority::new(30).unwrap().person("kaa", "ann", 30).unwrap();
+    let stranger = Authority::new(30).unwrap().operator("kaa", "ann", 30).unwrap();
     let answer = over_tls(&served, Some(stranger), "").await;
     assert!(answer.is_err() || answer.is_ok_and(|answer| answer.is_empty()));
     let text = served.metrics.text();

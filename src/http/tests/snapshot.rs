@@ -28,25 +28,25 @@ fn message(answer: &Value) -> String {
 
 #[tokio::test]
 async fn only_who_may_write_has_the_domain_saved_or_restored() {
-    let (saved, anew) = (Domain::new(fake::source()), Domain::new(fake::founded_anew()));
+    let (saved, fresh) = (Domain::new(fake::source()), Domain::new(fake::founded_again()));
     assert_eq!(saved.send(ELSEWHERE, get()).await.0, StatusCode::FORBIDDEN);
     let body = json!({"domain": "nuodb", "document": document().await});
-    assert_eq!(anew.send(ELSEWHERE, post(&body)).await.0, StatusCode::FORBIDDEN);
-    assert!(anew.source.domain.lock().unwrap().restored.is_none());
-    let (status, answer) = anew.send(POD, post(&body)).await;
+    assert_eq!(fresh.send(ELSEWHERE, post(&body)).await.0, StatusCode::FORBIDDEN);
+    assert!(fresh.source.domain.lock().unwrap().restored.is_none());
+    let (status, answer) = fresh.send(POD, post(&body)).await;
     assert_eq!(status, StatusCode::OK, "{answer}");
     assert_eq!((&answer["restored"], &answer["domain"]), (&json!(true), &json!("d-2")));
-    let said = anew.last("archive/1");
+    let said = fresh.last("archive/1");
     let sha256 = body["document"]["sha256"].as_str().unwrap();
     assert!(said.starts_with("loopback: restored from a snapshot of domain nuodb (d-1) up to entry "), "{said}");
     assert!(said.contains(&format!("sha256 {sha256}: databases 1, archives 3, values 1")), "{said}");
-    assert_eq!(anew.send(POD, post(&body)).await.0, StatusCode::OK, "it is so already");
+    assert_eq!(fresh.send(POD, post(&body)).await.0, StatusCode::OK, "it is so already");
 }
 
 #[tokio::test]
 async fn what_cannot_be_restored_changes_nothing() {
-    let anew = Domain::new(fake::founded_anew());
-    let before = anew.source.domain.lock().unwrap().clone();
+    let fresh = Domain::new(fake::founded_again());
+    let before = fresh.source.domain.lock().unwrap().clone();
     let good = document().await;
     let mut damaged = good.clone();
     damaged["snapshot"]["values"]["nuodb/nuosm/readiness"] = json!("no");
@@ -66,16 +66,16 @@ async fn what_cannot_be_restored_changes_nothing() {
         (json!({"domain": "nuodb", "document": 7}), "parameter 'document' is unusable: it is no snapshot of a domain"),
         (json!({"domain": "nuodb", "document": good, "wihtout": [1]}), "the body of the request is not understood"),
     ] {
-        let (status, answer) = anew.send(POD, post(&body)).await;
+        let (status, answer) = fresh.send(POD, post(&body)).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
         assert!(message(&answer).starts_with(why), "{answer}");
     }
     let unknown = json!({"domain": "nuodb", "document": good, "without": [77]});
-    let (status, answer) = anew.send(POD, post(&unknown)).await;
+    let (status, answer) = fresh.send(POD, post(&unknown)).await;
     assert_eq!((status, message(&answer)), (StatusCode::CONFLICT, "there is no archive 77".to_owned()));
-    let (status, answer) = anew.send(POD, post(&json!({"document": good, "dryRun": true}))).await;
+    let (status, answer) = fresh.send(POD, post(&json!({"document": good, "dryRun": true}))).await;
     assert_eq!((status, &answer["refusal"]), (StatusCode::OK, &Value::Null), "{answer}");
-    let now = anew.source.domain.lock().unwrap().clone();
+    let now = fresh.source.domain.lock().unwrap().clone();
     assert_eq!(now, kaa_core::domain::Domain { index: now.index, time: now.time, needs: now.needs, ..before });
 }
 
@@ -102,10 +102,10 @@ async fn without_a_quorum_nothing_is_saved() {
 /// What is saved of a domain that was restored is what was saved before, but for what only the place that was left knew.
 #[tokio::test]
 async fn saved_restored_and_saved_again_it_is_the_same() {
-    let anew = Domain::new(fake::founded_anew());
+    let fresh = Domain::new(fake::founded_again());
     let first = document().await;
-    assert_eq!(anew.send(POD, post(&json!({"domain": "nuodb", "document": first}))).await.0, StatusCode::OK);
-    let (_, second) = anew.send(POD, get()).await;
+    assert_eq!(fresh.send(POD, post(&json!({"domain": "nuodb", "document": first}))).await.0, StatusCode::OK);
+    let (_, second) = fresh.send(POD, get()).await;
     let (mut first, second) = (Document::read(first).unwrap().snapshot, Document::read(second).unwrap().snapshot);
     assert_eq!((second.domain.as_str(), second.index), ("d-2", 3));
     let all = first.archives.iter().map(|archive| archive.id).collect();
@@ -118,8 +118,8 @@ async fn saved_restored_and_saved_again_it_is_the_same() {
 
 #[tokio::test]
 async fn a_document_that_is_too_large_is_not_read() {
-    let anew = Domain::new(fake::founded_anew());
+    let fresh = Domain::new(fake::founded_again());
     let body = json!({"domain": "nuodb", "document": "x".repeat(4 * MAX_DOCUMENT_BYTES)});
-    let (status, answer) = anew.send(POD, post(&body)).await;
+    let (status, answer) = fresh.send(POD, post(&body)).await;
     assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
 }

@@ -6,6 +6,8 @@ use axum::http::{HeaderValue, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use kaa_core::domain::audit::Subject;
+use kaa_core::domain::ids::MembershipEpoch;
+use kaa_core::domain::voters::Voters;
 use serde_json::json;
 use std::net::SocketAddr;
 
@@ -82,7 +84,7 @@ async fn only_who_may_write_pauses_adopts_or_drains() {
     let (status, answer) = domain.send(POD, blank.body(Body::from(r#"{"why": " "}"#)).unwrap()).await;
     assert_eq!(
         (status, &answer["messages"][0]),
-        (StatusCode::BAD_REQUEST, &json!("parameter 'why' has to say why, for whoever reads it later"))
+        (StatusCode::BAD_REQUEST, &json!("parameter 'why' needs a reason: it is recorded in the audit trail"))
     );
     for (method, path) in asked {
         assert_eq!(
@@ -103,7 +105,15 @@ async fn only_who_may_write_removes_a_server_and_none_that_speaks_with_an_engine
     let (status, answer) = domain.send(POD, ask(&speaks)).await;
     assert_eq!(status, StatusCode::CONFLICT, "{answer}");
     assert_eq!(domain.send(POD, ask("admin-77")).await.0, StatusCode::NOT_FOUND);
+    let voters = |servers: &[&str]| {
+        let servers = servers.iter().map(|server| (*server).into()).collect();
+        domain.source.domain.lock().unwrap().voters = Some(Voters { epoch: MembershipEpoch(1), since: 1, servers });
+    };
     domain.source.domain.lock().unwrap().processes.clear();
+    voters(&[&speaks]);
+    assert_eq!(domain.send(POD, ask(&speaks)).await.0, StatusCode::CONFLICT);
+    voters(&[]);
+    assert_eq!(domain.send(POD, ask("a%2Fb")).await.0, StatusCode::NOT_FOUND);
     assert_eq!(domain.send(POD, ask(&speaks)).await, (StatusCode::OK, Value::Null));
     let removed = format!("loopback: server {speaks} removed: its claim raftlog-{speaks} was deleted");
     assert_eq!(domain.last(&format!("server/{speaks}")), removed);
@@ -439,11 +449,11 @@ async fn a_loss_is_accepted_by_whom_and_for_which_domain_it_is_meant() {
         (status, &answer["begun"], &answer["waits"]),
         (StatusCode::OK, &json!(4), &json!("accepted by loopback"))
     );
-    // From a log that was set aside, and that has to be named as one.
-    for (place, expected) in [("admin-1/set-aside-2-77", StatusCode::OK), ("set-aside-2-77", StatusCode::BAD_REQUEST)] {
-        let word = json!({"acceptDataLoss": true, "domain": "nuodb", "fromSetAside": place});
+    // From a retired log, and that has to be named as one.
+    for (place, expected) in [("admin-1/retired-2-77", StatusCode::OK), ("retired-2-77", StatusCode::BAD_REQUEST)] {
+        let word = json!({"acceptDataLoss": true, "domain": "nuodb", "fromRetiredLog": place});
         let (status, answer) = domain.send(POD, ask("POST", word)).await;
-        assert_eq!((status, answer["fromSetAside"].as_str()), (expected, Some(place).filter(|_| expected == 200)));
+        assert_eq!((status, answer["fromRetiredLog"].as_str()), (expected, Some(place).filter(|_| expected == 200)));
     }
     let mut fake = fake::source();
     fake.recover.as_mut().unwrap().refusal = Some("a majority answers".to_owned());

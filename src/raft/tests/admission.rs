@@ -44,7 +44,7 @@ async fn a_certificate_of_the_authority_is_not_enough() {
     }
     for (names, domain) in [(["web.other"], None), (["*.other"], None), (["admin-1.kaa.test"], Some("another"))] {
         let why = asked(&agent, tls(&authority, &names, domain)).await.unwrap_err();
-        assert!(why.contains("bears no address of an agent of this domain"), "{names:?} {domain:?}: {why}");
+        assert!(why.contains("has no address of an agent of this domain"), "{names:?} {domain:?}: {why}");
     }
     let stranger = Authority::new(30).unwrap();
     let names = ["admin-1.kaa.test".to_owned()];
@@ -66,7 +66,7 @@ async fn whoever_has_the_certificate_of_one_agent_speaks_for_no_other() {
     let request = join_request(&second);
     let thief = Peers::new(Some(own("admin-2.kaa.test")));
     let why = said(thief.join(to_first, &request).await.unwrap_err());
-    assert!(why.contains("does not bear the address of server admin-1"), "{why}");
+    assert!(why.contains("does not have the address of server admin-1"), "{why}");
     let mut request = join_request(&second);
     request.address = request.address.replace("admin-1", "admin-2");
     let why = said(thief.join(to_first, &request).await.unwrap_err());
@@ -85,7 +85,7 @@ async fn whoever_has_the_certificate_of_one_agent_speaks_for_no_other() {
         connection.call::<_, VoteResponse<TypeConfig>>(Method::PreVote, &vote, ASK).await.map(drop)
     };
     let why = said(call(own("admin-2.kaa.test")).await.unwrap_err());
-    assert!(why.contains("does not bear the address of server admin-1"), "{why}");
+    assert!(why.contains("does not have the address of server admin-1"), "{why}");
     call(own("admin-1.kaa.test")).await.unwrap();
     second.stop().await;
     first.stop().await;
@@ -98,7 +98,7 @@ fn write(dir: &Path, authority: &Authority, trusted: &str) {
     }
 }
 
-/// The authority changes by way of a bundle, as one does it; then the old one is taken away.
+/// The authority changes by way of a bundle, as one does it; then the old one is removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_change_under_connections_that_live() {
     let (old, new) = (Authority::new(30).unwrap(), Authority::new(30).unwrap());
@@ -127,7 +127,7 @@ async fn certificates_change_under_connections_that_live() {
     assert!(current.reload().unwrap());
     of_new.status(&agent.address).await.unwrap();
     let why = said(of_old.status(&agent.address).await.unwrap_err());
-    assert!(why.contains("nobody vouches for it any more"), "its connection lives, and is of no use: {why}");
+    assert!(why.contains("is not trusted any more"), "its connection lives, and is of no use: {why}");
     agent.stop().await;
 }
 
@@ -147,6 +147,6 @@ async fn an_agent_calls_with_its_new_certificate() {
     std::fs::write(dir.path().join("tls.key"), key).unwrap();
     assert!(own.reload().unwrap());
     let why = said(calls.status(&agent.address).await.unwrap_err());
-    assert!(why.contains("bears no address of an agent"), "{why}");
+    assert!(why.contains("has no address of an agent"), "{why}");
     agent.stop().await;
 }

@@ -286,7 +286,7 @@ fn restored(bytes: usize) -> Request {
     };
     let (checksum, cluster) = ("c0ffee".to_owned(), "c1".into());
     let restore = Restore { format: FORMAT, checksum, cluster, without: BTreeSet::new(), snapshot };
-    let actor = Actor { role: Duty::Person, name: "loopback".to_owned() };
+    let actor = Actor { role: Duty::Operator, name: "loopback".to_owned() };
     Request { actor, command: Command::RestoreDomain(Box::new(restore)) }
 }
 

@@ -1,6 +1,6 @@
-//! The audit trail in snapshots: what was kept once must be readable for ever.
+//! The audit trail in snapshots: what was kept once must be readable forever.
 //!
-//! `KAA_REWRITE_GOLDEN=1` writes the file anew, which is right only for lines that are new.
+//! `KAA_REWRITE_GOLDEN=1` writes the file again, which is right only for lines that are new.
 
 use crate::raft::wire::{decode, encode};
 use kaa_core::domain::archive::{Ordinal, RemovalReason};

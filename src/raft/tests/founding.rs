@@ -1,4 +1,4 @@
-//! A founding, and a log that is set aside, with the power cut after each step of the disk.
+//! A founding, and a log that is being retired, with the power cut after each step of the disk.
 //!
 //! A start finds what was there before, whole, or what was to come, whole; and what was cut off is done by doing it again.
 
@@ -7,7 +7,7 @@ use super::recorder::{Recorder, Unsynced};
 use super::{Agent, anchor, found_domain, found_on, free_address, node, options, start, until};
 use crate::raft::backend::{Engine, Op};
 use crate::raft::types::{Entry, LogId, SnapshotMeta, TypeConfig, Vote, first_term};
-use crate::raft::volume::{Parts, Stock, Volume, measure_set_aside, names, prune_set_aside, set_aside_logs};
+use crate::raft::volume::{Parts, Stock, Volume, measure_retired, names, prune_retired, retired_logs};
 use crate::raft::{Role, wire};
 use kaa_core::domain::Domain;
 use kaa_core::domain::ids::{MembershipEpoch, RaftId};
@@ -231,18 +231,18 @@ fn is_empty_in(held: &Held, anchor: &Anchor) -> bool {
 }
 
 #[tokio::test]
-async fn a_log_whose_setting_aside_is_cut_off_anywhere_is_in_place_or_kept_whole() {
+async fn a_log_whose_retirement_is_cut_off_anywhere_is_in_place_or_kept_whole() {
     for before in [Before::Log, Before::Snapshot] {
         let dir = before.make().await;
         let old = held(open(dir.path()));
         let anchor = anchor(2, RaftId(OTHERS[0]));
-        let aside = format!("set-aside-1-{}", old.local.raft_id);
+        let retired = format!("retired-1-{}", old.local.raft_id);
         let (mut kept, mut moved, mut done) = (0, 0, 0);
-        for (cut, complete, image) in cuts(dir.path(), |volume| volume.set_aside(&anchor).unwrap()) {
-            let is_aside = image.path().join(&aside).exists();
+        for (cut, complete, image) in cuts(dir.path(), |volume| volume.retire_log(&anchor).unwrap()) {
+            let is_retired = image.path().join(&retired).exists();
             let found = held(open(image.path()));
             let what = format!("{before:?}, {cut}: {found:?}");
-            if !is_aside {
+            if !is_retired {
                 assert!(found == old && !complete, "{what}");
                 kept += 1;
             } else if found.is_fresh() {
@@ -252,18 +252,18 @@ async fn a_log_whose_setting_aside_is_cut_off_anywhere_is_in_place_or_kept_whole
                 assert!(is_empty_in(&found, &anchor), "{what}");
                 done += 1;
             }
-            assert_eq!(is_aside, found.local.raft_id != old.local.raft_id, "{what}");
+            assert_eq!(is_retired, found.local.raft_id != old.local.raft_id, "{what}");
             if found.local.epoch != anchor.epoch {
                 let mut volume = open(image.path());
-                volume.set_aside(&anchor).unwrap();
+                volume.retire_log(&anchor).unwrap();
                 let again = held(volume);
                 assert!(is_empty_in(&again, &anchor), "{what}\nand then {again:?}");
                 assert_ne!(again.local.raft_id, old.local.raft_id, "{what}");
-                assert!(!is_aside || again.local.raft_id == found.local.raft_id, "{what}");
+                assert!(!is_retired || again.local.raft_id == found.local.raft_id, "{what}");
             }
-            // As a person would look at it.
+            // As an operator would look at it.
             let looked_at = tempdir().unwrap();
-            std::fs::rename(image.path().join(&aside), looked_at.path().join("log")).unwrap();
+            std::fs::rename(image.path().join(&retired), looked_at.path().join("log")).unwrap();
             assert!(held(open(looked_at.path())) == old, "{what}");
         }
         eprintln!("{before:?}: {kept} cuts before, {moved} with an empty log, {done} after");
@@ -291,11 +291,11 @@ async fn what_came_before_a_founding_is_purged_also_after_a_kill_in_its_midst() 
     agent.stop().await;
 }
 
-/// What lies in the directory of a log, of those whose id it is: in its place, or set aside.
+/// What lies in the directory of a log, of those whose id it is: in its place, or retired.
 fn with_id(dir: &Path, log: RaftId) -> Held {
-    let aside = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
-    let aside = aside.filter(|entry| entry.file_name().to_string_lossy().ends_with(&format!("-{log}")));
-    let found: Vec<_> = aside.map(|entry| entry.path()).collect();
+    let retired = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    let retired = retired.filter(|entry| entry.file_name().to_string_lossy().ends_with(&format!("-{log}")));
+    let found: Vec<_> = retired.map(|entry| entry.path()).collect();
     let looked_at = tempdir().unwrap();
     let from = if found.is_empty() { dir.join("log") } else { found[0].clone() };
     assert!(found.len() < 2, "{found:?}");
@@ -311,17 +311,17 @@ fn with_id(dir: &Path, log: RaftId) -> Held {
     held(open(looked_at.path()))
 }
 
-/// A log that was set aside comes back and founds; whatever was cut off, the gate's steps said again lead there, no log is
+/// A retired log comes back and founds; whatever was cut off, the gate's steps said again lead there, no log is
 /// lost, and none starts in its own epoch, though the pod that passed the gate with it is the same.
 #[tokio::test]
-async fn a_log_that_is_brought_back_comes_whole_or_stays_aside() {
+async fn a_log_that_is_brought_back_comes_whole_or_stays_retired() {
     for before in [Before::Log, Before::Snapshot, Before::Sealed] {
         let dir = before.make().await;
         let mut volume = open(dir.path());
         volume.set_gate_passed("pod-1").unwrap();
         let (mut old, joined) = (held(volume), anchor(2, RaftId(OTHERS[0])));
         let mut volume = open(dir.path());
-        volume.set_aside(&joined).unwrap();
+        volume.retire_log(&joined).unwrap();
         volume.set_gate_passed("pod-1").unwrap();
         let today = held(volume);
         let next = anchor(3, old.local.raft_id);
@@ -355,20 +355,20 @@ async fn a_log_that_is_brought_back_comes_whole_or_stays_aside() {
     }
 }
 
-/// A person can see what is wrong with one, by its name and by what it holds.
+/// An operator can see what is wrong with one, by its name and by what it holds.
 #[tokio::test]
-async fn a_log_that_was_set_aside_and_is_damaged_says_what_is_wrong() {
+async fn a_log_that_was_retired_and_is_damaged_says_what_is_wrong() {
     let dir = Before::Snapshot.make().await;
     let old = held(open(dir.path())).local;
-    open(dir.path()).set_aside(&anchor(2, RaftId(OTHERS[0]))).unwrap();
-    let name = format!("set-aside-1-{}", old.raft_id);
-    let (aside, file) = (dir.path().join(&name), |log: &Path| log.join("raft.redb"));
+    open(dir.path()).retire_log(&anchor(2, RaftId(OTHERS[0]))).unwrap();
+    let name = format!("retired-1-{}", old.raft_id);
+    let (retired, file) = (dir.path().join(&name), |log: &Path| log.join("raft.redb"));
     let wrong = || {
-        let listed = set_aside_logs(dir.path(), Engine::Redb).unwrap();
+        let listed = retired_logs(dir.path(), Engine::Redb).unwrap();
         listed.into_iter().find(|log| log.name == name).unwrap().holds.map(|holds| holds.domain)
     };
     assert_eq!(wrong(), Ok(Some("d1".into())));
-    let snapshots = std::fs::read_dir(aside.join("snapshots")).unwrap().map(|entry| entry.unwrap().path());
+    let snapshots = std::fs::read_dir(retired.join("snapshots")).unwrap().map(|entry| entry.unwrap().path());
     let snapshot = snapshots.into_iter().find(|path| path.extension().is_some_and(|kind| kind == "snapshot")).unwrap();
     let mut bytes = std::fs::read(&snapshot).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
@@ -376,36 +376,36 @@ async fn a_log_that_was_set_aside_and_is_damaged_says_what_is_wrong() {
     assert_eq!(wrong(), Err(format!("its snapshot {} is damaged", snapshot.display())));
     std::fs::remove_file(&snapshot).unwrap();
     assert!(wrong().unwrap_err().starts_with(&format!("its snapshot {}: No such file", snapshot.display())));
-    let whole = std::fs::read(file(&aside)).unwrap();
-    std::fs::write(file(&aside), &whole[..whole.len() / 2]).unwrap();
-    assert!(wrong().unwrap_err().starts_with(&file(&aside).display().to_string()), "{:?}", wrong());
-    std::fs::remove_file(file(&aside)).unwrap();
+    let whole = std::fs::read(file(&retired)).unwrap();
+    std::fs::write(file(&retired), &whole[..whole.len() / 2]).unwrap();
+    assert!(wrong().unwrap_err().starts_with(&file(&retired).display().to_string()), "{:?}", wrong());
+    std::fs::remove_file(file(&retired)).unwrap();
     assert_eq!(wrong(), Err("it holds no file of this kind of store".to_owned()));
     // Somebody copied another one there.
-    std::fs::copy(file(&dir.path().join("log")), file(&aside)).unwrap();
+    std::fs::copy(file(&dir.path().join("log")), file(&retired)).unwrap();
     assert!(wrong().unwrap_err().ends_with("of epoch 2, and not what its name says"), "{:?}", wrong());
 }
 
-/// Logs of five epochs lie aside, one of which a person may still want to found from, and one that is damaged.
+/// Logs of five epochs are retired, one of which an operator may still want to found from, and one that is damaged.
 #[tokio::test]
-async fn logs_that_were_set_aside_are_pruned_and_what_can_be_founded_from_stays() {
+async fn logs_that_were_retired_are_pruned_and_what_can_be_founded_from_stays() {
     let dir = Before::Snapshot.make().await;
     let mut volume = open(dir.path());
     let old = volume.local_log().raft_id;
-    (2..7).for_each(|epoch| volume.set_aside(&anchor(epoch, RaftId(OTHERS[0]))).unwrap());
+    (2..7).for_each(|epoch| volume.retire_log(&anchor(epoch, RaftId(OTHERS[0]))).unwrap());
     let today = volume.local_log();
     drop(volume);
-    let damaged = dir.path().join("set-aside-1-99");
+    let damaged = dir.path().join("retired-1-99");
     std::fs::create_dir(&damaged).unwrap();
     std::fs::write(damaged.join("raft.redb"), "not a database").unwrap();
     // As a process leaves one behind that ends while it deletes it.
-    std::fs::create_dir(dir.path().join("pruned-set-aside-1-98")).unwrap();
-    let Stock { logs, bytes } = measure_set_aside(dir.path()).unwrap();
+    std::fs::create_dir(dir.path().join("pruned-retired-1-98")).unwrap();
+    let Stock { logs, bytes } = measure_retired(dir.path()).unwrap();
     assert!(logs == 6 && bytes > 5 * 4096, "{logs} logs, {bytes} bytes");
-    let pruned = prune_set_aside(dir.path(), Engine::Redb, MembershipEpoch(6)).unwrap();
-    let epochs: Vec<&str> = pruned.iter().filter_map(|name| name.split('-').nth(2)).collect();
+    let pruned = prune_retired(dir.path(), Engine::Redb, MembershipEpoch(6)).unwrap();
+    let epochs: Vec<&str> = pruned.iter().filter_map(|name| name.split('-').nth(1)).collect();
     assert_eq!(epochs, ["3", "2"], "empty ones of the earliest epochs");
-    let left = set_aside_logs(dir.path(), Engine::Redb).unwrap();
+    let left = retired_logs(dir.path(), Engine::Redb).unwrap();
     let names: Vec<_> = left.iter().map(|log| (log.epoch.0, log.holds.is_ok())).collect();
     assert_eq!(names, [(5, true), (4, true), (1, false), (1, true)], "{left:?}");
     assert!(left.iter().any(|log| log.raft_id == old && log.holds.as_ref().is_ok_and(|it| it.last_term > 0)));
@@ -413,7 +413,7 @@ async fn logs_that_were_set_aside_are_pruned_and_what_can_be_founded_from_stays(
         std::fs::read_dir(dir.path()).unwrap().all(|it| !it.unwrap().file_name().to_string_lossy().contains("pruned"))
     );
     assert_eq!(
-        prune_set_aside(dir.path(), Engine::Redb, MembershipEpoch(6)).unwrap(),
+        prune_retired(dir.path(), Engine::Redb, MembershipEpoch(6)).unwrap(),
         [""; 0],
         "there is no more to prune"
     );

@@ -1,6 +1,6 @@
-//! The bytes of every kind of log entry: what was written once must be readable for ever.
+//! The bytes of every kind of log entry: what was written once must be readable forever.
 //!
-//! `KAA_REWRITE_GOLDEN=1` writes the file anew, which is right only for lines that are new.
+//! `KAA_REWRITE_GOLDEN=1` writes the file again, which is right only for lines that are new.
 
 use crate::raft::types::{Entry, LogId, Proposal, TypeConfig};
 use crate::raft::wire::{Error, VERSION, decode, encode};
@@ -262,6 +262,7 @@ fn later_commands() -> Vec<Command> {
         Command::ForgetArchive(change::ForgetArchive {
             archive,
             why: "its node is lost".to_owned(),
+            cluster: None,
             evidence: archive_evidence(),
         }),
         Command::LearnOwner(change::LearnOwner {
@@ -272,7 +273,25 @@ fn later_commands() -> Vec<Command> {
             owner: Ordinal { stateful_set: "sm".to_owned(), uid: "uid-set".into(), ordinal: 1 },
             evidence: Evidence::default(),
         }),
-        Command::ForgetServer(change::ForgetServer { server: "admin-2".into(), evidence: archive_evidence() }),
+        Command::ForgetServer(change::ForgetServer {
+            server: "admin-2".into(),
+            raft_id: None,
+            cluster: None,
+            evidence: archive_evidence(),
+        }),
+        Command::ForgetServer(change::ForgetServer {
+            server: "admin-2".into(),
+            raft_id: Some(RaftId(0xfeed_beef_0000_0002)),
+            cluster: Some("c1".into()),
+            evidence: archive_evidence(),
+        }),
+        Command::ForgetArchive(change::ForgetArchive {
+            archive,
+            why: "its node is lost".to_owned(),
+            cluster: Some("c1".into()),
+            evidence: archive_evidence(),
+        }),
+        Command::RegisterProcess(Box::new(Registration { as_of: Some(70_000), ..registration() })),
     ]
 }
 
@@ -283,7 +302,7 @@ fn entry(index: u64, payload: EntryPayload<Proposal, u64, Node>) -> Entry {
 
 /// Every kind of entry.
 fn samples() -> Vec<(String, Entry)> {
-    let roles = [Role::Agent, Role::ResyncLeader, Role::RaftLeader, Role::Person];
+    let roles = [Role::Agent, Role::ResyncLeader, Role::RaftLeader, Role::Operator];
     let mut samples: Vec<_> = commands()
         .into_iter()
         .chain(more_commands())
@@ -317,12 +336,13 @@ fn every_entry_ever_written_can_be_read() {
         std::fs::write(&path, samples.iter().map(line).collect::<String>()).unwrap();
     }
     let text = std::fs::read_to_string(&path).unwrap();
-    let golden: BTreeMap<_, _> = text.lines().map(|line| line.split_once(' ').unwrap()).collect();
-    assert_eq!(golden.keys().copied().collect::<BTreeSet<_>>(), names);
-    for (name, entry) in &samples {
-        let decoded: Entry = decode(&unhex(golden[name.as_str()]), name).unwrap();
+    let golden: Vec<(&str, &str)> = text.lines().map(|line| line.split_once(' ').unwrap()).collect();
+    assert_eq!(golden.len(), samples.len());
+    for ((name, entry), (known, bytes)) in samples.iter().zip(golden) {
+        assert_eq!(name, known);
+        let decoded: Entry = decode(&unhex(bytes), name).unwrap();
         assert_eq!(decoded, *entry, "{name}");
-        assert_eq!(snapshot::hex(&encode(entry).unwrap()), golden[name.as_str()], "{name}");
+        assert_eq!(snapshot::hex(&encode(entry).unwrap()), bytes, "{name}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Loss of power at any moment, with what was not synced lost, kept or torn.
 //!
-//! Chance writes a history: votes, appends, truncations, snapshots, purges, foundings, logs set aside, restarts. After
+//! Chance writes a history: votes, appends, truncations, snapshots, purges, foundings, retired logs, restarts. After
 //! each step the test knows what was acknowledged and what was under way. Then the power is cut at many points of the
 //! history, and what the next start finds has to be the one or the other. The history goes on from one of the cuts.
 //!
@@ -118,7 +118,7 @@ impl History {
             8 | 9 => self.snapshot().await,
             10 => self.purge(chance).await,
             11 => self.found(),
-            12 => self.set_aside(),
+            12 => self.retired(),
             _ => {
                 let (held, parts) = Held::read(self.open()).unwrap();
                 assert_eq!(held, self.held, "an orderly restart changes nothing");
@@ -220,16 +220,16 @@ impl History {
     }
 
     /// Gives way to an epoch that another founded, and founds the one after on the empty log.
-    fn set_aside(&mut self) -> &'static str {
+    fn retired(&mut self) -> &'static str {
         let mut volume = self.open();
         let epoch = volume.local_log().epoch.0;
-        volume.set_aside(&anchor(epoch + 1, RaftId(1))).unwrap();
+        volume.retire_log(&anchor(epoch + 1, RaftId(1))).unwrap();
         let (held, parts) = Held::read(volume).unwrap();
         assert!(held.entries.is_empty() && held.vote.is_none());
         (self.held, self.running) = (held, Some(run(parts)));
         let began = self.changes.last().unwrap().acknowledged;
         let acknowledged = self.disk.steps();
-        self.changes.push(Change { name: "set aside", began, acknowledged, after: self.held.clone() });
+        self.changes.push(Change { name: "retired", began, acknowledged, after: self.held.clone() });
         self.found()
     }
 
@@ -243,7 +243,7 @@ impl History {
         };
         let acknowledged = self.changes.iter().rev().find(|change| change.acknowledged <= steps);
         let mut under_way = self.changes.iter().filter(|change| change.began <= steps && steps < change.acknowledged);
-        let fits = |change: &Change| change.after == found || change.name == "set aside" && found.is_fresh();
+        let fits = |change: &Change| change.after == found || change.name == "retired" && found.is_fresh();
         let fits = acknowledged.is_none_or(|change| change.after == found) || under_way.any(fits);
         if fits {
             return (Some(found), None);
@@ -281,7 +281,7 @@ async fn play(chance: &mut Chance, rounds: usize, lie: Lie) -> (usize, Vec<Strin
             cuts += 1;
             wrong.extend(error.map(|why| format!("round {round}, {at} of {steps} steps, {unsynced:?}: {why}")));
             if cut == goes_on {
-                // A raft id that was never synced is made anew at the next start.
+                // A raft id that was never synced is recreated at the next start.
                 held = found.filter(|found| !found.is_fresh());
                 dir = copy;
             }

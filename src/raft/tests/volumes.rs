@@ -6,7 +6,7 @@ use crate::raft::backend::{Backend, Engine, Op, Redb};
 use crate::raft::disk::Local;
 use crate::raft::snapshot::Pointer;
 use crate::raft::types::{Entry, LogId, SnapshotMeta};
-use crate::raft::volume::{Error, Parts, Volume, names, set_aside_logs};
+use crate::raft::volume::{Error, Parts, Volume, names, retired_logs};
 use crate::raft::{Role, wire};
 use kaa_core::domain::Domain;
 use kaa_core::domain::ids::{MembershipEpoch, RaftId};
@@ -59,9 +59,11 @@ fn an_unreadable_file_is_refused_and_kept() {
     {
         std::fs::write(file(dir.path()), &garbage).unwrap();
         let error = Volume::open(dir.path()).unwrap_err().to_string();
-        assert!(error.contains("raft.redb cannot be read") && error.contains("Take it away"), "{error}");
+        assert!(error.contains("raft.redb cannot be read") && error.contains("Remove the directory 'log'"), "{error}");
         assert_eq!(std::fs::read(file(dir.path())).unwrap(), garbage);
     }
+    std::fs::remove_dir_all(dir.path().join("log")).unwrap();
+    assert_eq!(Volume::open(dir.path()).unwrap().local_log().domain, None, "as the error says");
 }
 
 #[test]
@@ -117,7 +119,7 @@ fn a_snapshot_that_is_missing_or_cut_off_is_refused_and_nothing_is_deleted() {
         make();
         let before = files(&shelf);
         let error = Volume::open(dir.path()).unwrap_err().to_string();
-        assert!(error.contains(&pointer.file) && error.contains("the directory 'log' away"), "{error}");
+        assert!(error.contains(&pointer.file) && error.contains("the directory 'log'"), "{error}");
         assert_eq!(files(&shelf), before);
     }
 }
@@ -135,7 +137,7 @@ fn a_log_that_is_gone_beside_its_snapshot_is_not_begun_again() {
         assert_eq!(files(&shelf), before);
     }
     std::fs::remove_dir_all(dir.path().join("log")).unwrap();
-    assert_eq!(Volume::open(dir.path()).unwrap().local_log().domain, None, "without the directory it begins anew");
+    assert_eq!(Volume::open(dir.path()).unwrap().local_log().domain, None, "without the directory it starts again");
 }
 
 #[test]
@@ -143,7 +145,7 @@ fn a_file_that_is_no_file_is_refused_with_its_name() {
     let dir = tempdir().unwrap();
     std::fs::create_dir_all(file(dir.path())).unwrap();
     let error = Volume::open(dir.path()).unwrap_err().to_string();
-    assert!(error.contains("raft.redb cannot be read") && error.contains("Take it away"), "{error}");
+    assert!(error.contains("raft.redb cannot be read") && error.contains("Remove the directory 'log'"), "{error}");
     assert!(file(dir.path()).is_dir());
 }
 
@@ -257,16 +259,16 @@ async fn a_survivor_of_two_founds_the_next_epoch_with_all_it_holds() {
 
     let mut volume = Volume::open(dirs[1].path()).unwrap();
     let (old, extent) = (volume.local_log(), volume.extent());
-    volume.set_aside(&anchor(2, id)).unwrap();
+    volume.retire_log(&anchor(2, id)).unwrap();
     let new = volume.local_log();
     assert_ne!(old.raft_id, new.raft_id);
     assert_eq!((new.epoch, new.domain), (MembershipEpoch(2), Some("d1".into())));
-    let kept = dirs[1].path().join(format!("set-aside-1-{}", old.raft_id));
+    let kept = dirs[1].path().join(format!("retired-1-{}", old.raft_id));
     assert!(kept.join("raft.redb").exists());
-    // A person can see what it holds, and one that is damaged is listed all the same.
-    std::fs::create_dir(dirs[1].path().join("set-aside-9-7")).unwrap();
-    std::fs::write(dirs[1].path().join("set-aside-9-7/raft.redb"), "not a database").unwrap();
-    let listed = set_aside_logs(dirs[1].path(), Engine::Redb).unwrap();
+    // An operator can see what it holds, and one that is damaged is listed all the same.
+    std::fs::create_dir(dirs[1].path().join("retired-9-7")).unwrap();
+    std::fs::write(dirs[1].path().join("retired-9-7/raft.redb"), "not a database").unwrap();
+    let listed = retired_logs(dirs[1].path(), Engine::Redb).unwrap();
     assert_eq!(
         listed.iter().map(|log| (log.epoch.0, log.raft_id)).collect::<Vec<_>>(),
         [(9, RaftId(7)), (1, old.raft_id)]

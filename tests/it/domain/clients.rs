@@ -34,7 +34,7 @@ pub struct Pace {
     /// A pause between two requests of a client, at most; the audit trail of a domain holds some thousand writes.
     pub most_pause_ms: u64,
     /// Their name and password, where agents do not know them by where they call from.
-    pub person: Option<(&'static str, &'static str)>,
+    pub operator: Option<(&'static str, &'static str)>,
 }
 
 /// Tells name and `http://ADDRESS:PORT/api/1` of agents.
@@ -306,7 +306,7 @@ impl Clients {
             None => body["expectedAbsent"] = json!(true),
         }
         let mut request = self.http.put(format!("{address}/kvstore/{key}")).timeout(self.pace.patience).json(&body);
-        if let Some((name, password)) = self.pace.person {
+        if let Some((name, password)) = self.pace.operator {
             request = request.basic_auth(name, Some(password));
         }
         let answer = match request.send().await {

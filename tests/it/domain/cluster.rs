@@ -26,7 +26,7 @@ use tokio::runtime::Runtime;
 static NAMESPACES: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Name and password of whoever changes the domain from outside the agents' pods.
-pub const PERSON: (&str, &str) = ("writer", "written in a test");
+pub const OPERATOR: (&str, &str) = ("writer", "written in a test");
 
 /// Whose pod is deleted in the middle of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,7 +198,7 @@ impl Cluster {
         let made = certificates::make(&[install::names(&name), other.into()].concat(), 30).unwrap();
         std::fs::write(self.files.join("ca.crt"), &made.ca_certificate).unwrap();
         objects.extend(install::certificates(&name, &made));
-        let line = format!("{}:{}", PERSON.0, PERSON.1);
+        let line = format!("{}:{}", OPERATOR.0, OPERATOR.1);
         objects.push(json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "people", "namespace": name},
             "stringData": {"people": line},
@@ -516,7 +516,7 @@ impl Cluster {
         pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten()).map(|c| c.restart_count).sum()
     }
 
-    /// Whether a pod that may not be there yet has been started anew.
+    /// Whether a pod that may not be there yet has been restarted.
     pub fn has_restarted(&self, pod: &str) -> bool {
         let pods = self.pods();
         let pods = pods.iter().filter(|known| known.metadata.name.as_deref() == Some(pod));
@@ -524,7 +524,7 @@ impl Cluster {
         statuses.flatten().any(|container| container.restart_count > 0)
     }
 
-    /// Waits until the kubelet, too, says that a pod's container was started anew.
+    /// Waits until the kubelet, too, says that a pod's container was restarted.
     pub fn restarted(&self, pod: &str) {
         self.wait(&format!("one restart of {pod}"), |c| c.restarts(pod) == 1);
     }

@@ -167,7 +167,7 @@ fn back_from_none(group: &mut Group<'_>, cluster: &Cluster, change: Change, from
     group.whole(change, from);
 }
 
-/// A server whose volume is deleted while it is not wanted is removed, and comes back as a new member.
+/// A server whose volume is deleted while it is not wanted is removed, and joins as a new member.
 pub fn claim_deleted_while_scaled_down(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 2);
     without_claims(&mut group, cluster, 1);
@@ -189,7 +189,7 @@ fn without_claims(group: &mut Group<'_>, cluster: &Cluster, there: u32) {
     for name in (0..from).map(server) {
         let stayed = (0..there).any(|ordinal| server(ordinal) == name);
         assert_eq!(now[&name] == before[&name], stayed, "{name}: a new member has a new log, and nobody else");
-        assert!(group.set_aside(&name).is_empty(), "{name} has nothing to set aside");
+        assert!(group.retired(&name).is_empty(), "{name} has nothing to retire");
     }
 }
 
@@ -255,7 +255,7 @@ pub fn too_many_lost(cluster: &mut Cluster) {
     group.judge();
 }
 
-/// The same, and a person gives up what only the others have: those that are left go on in a new epoch, not before the old
+/// The same, and an operator gives up what only the others have: those that are left go on in a new epoch, not before the old
 /// pods are gone; the others come back without their logs, which never commit again.
 pub fn too_many_given_up(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 3);
@@ -273,15 +273,18 @@ pub fn too_many_given_up(cluster: &mut Cluster) {
     cluster.force_delete_pod(&lost[0]);
     group.until("it to be told what may be lost", || {
         let shown = group.recover(&first, "--dry-run")?;
-        let told =
-            ["May be lost: entries after ", "that only kaa-admin-1, kaa-admin-2 may hold", "Would go on: kaa-admin-0"];
+        let told = [
+            "May be lost: entries after ",
+            "that only kaa-admin-1, kaa-admin-2 may hold",
+            "Would continue: kaa-admin-0",
+        ];
         if told.iter().all(|told| shown.contains(told)) { Ok(()) } else { Err(shown) }
     });
     assert_eq!(group.epoch(), change.epoch(), "it was only shown");
     let begun = group.recover(&first, "--accept-data-loss --yes").expect("done");
     assert!(begun.contains(&format!("Epoch {} begins with the log of kaa-admin-0", change.epoch() + 1)), "{begun}");
     assert_eq!(group.epoch(), change.epoch() + 1);
-    // Counterexample 7: a pod of the old epoch holds the founder back, also one that begins anew.
+    // Counterexample 7: a pod of the old epoch holds the founder back, also one that starts again.
     cluster.agent_of(&first).signal("KILL");
     let writes = group.acknowledged();
     group.until("the founder to say for whom it waits", || {

@@ -2,7 +2,7 @@
 //! cluster of `tests/cluster` lets a test do this (`tests/e2e/run DIR`), so these cases are ignored elsewhere.
 //!
 //! In each something is scaled while the fault lasts, and in each the same holds: what Kubernetes does not confirm
-//! is not taken away, engines run on, and afterwards everything is as it was or as it was asked for.
+//! is not removed, engines run on, and afterwards everything is as it was or as it was asked for.
 
 use crate::domain::cluster::{Cluster, start_id};
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
@@ -148,7 +148,7 @@ impl Picture {
     }
 }
 
-/// Everything runs, nothing is left to do, and no archive was ever taken away.
+/// Everything runs, nothing is left to do, and no archive was ever removed.
 fn whole(cluster: &Cluster, engines: usize, before: &Picture, since: Instant) {
     cluster.wait(&format!("{engines} running engines"), |c| served(c) == engines);
     cluster.wait("three servers", |c| c.connected() == 3);
@@ -163,7 +163,7 @@ fn whole(cluster: &Cluster, engines: usize, before: &Picture, since: Instant) {
 }
 
 /// A node whose network is cut: its engines run on and cannot be reached, and nobody knows of them. Nothing of theirs is
-/// taken away, whoever else was on it. The rest of the domain goes on.
+/// removed, whoever else was on it. The rest of the domain goes on.
 pub fn cut(cluster: &mut Cluster, host: Host) {
     let (cluster, nodes) = (&*cluster, Nodes::of(cluster));
     let before = Picture::of(cluster);
@@ -198,7 +198,7 @@ pub fn cut(cluster: &mut Cluster, host: Host) {
     }
 }
 
-/// A node that loses its power, and comes back: its pods' containers are started anew.
+/// A node that loses its power, and comes back: its pods' containers are restarted.
 pub fn killed(cluster: &mut Cluster) {
     let (cluster, nodes) = (&*cluster, Nodes::of(cluster));
     let before = Picture::of(cluster);
@@ -213,7 +213,7 @@ pub fn killed(cluster: &mut Cluster) {
     whole(cluster, 4, &before, started);
 }
 
-/// A node that is lost for good, and a person says so: its pods move, with their claims.
+/// A node that is lost for good, and an operator says so: its pods move, with their claims.
 pub fn lost(cluster: &mut Cluster) {
     let (cluster, nodes) = (&*cluster, Nodes::of(cluster));
     let before = Picture::of(cluster);
@@ -277,7 +277,7 @@ pub fn api_server_killed(cluster: &mut Cluster) {
         let processes = crate::domain::cluster::rows(ask(address));
         for (known, pod) in &before.processes {
             let shown = processes.iter().any(|p| start_id(p) == *known);
-            assert!(shown || *known == start, "process {known} of {pod} was taken away: {processes:?}");
+            assert!(shown || *known == start, "process {known} of {pod} was removed: {processes:?}");
         }
     }
     nodes.up();
@@ -289,7 +289,7 @@ pub fn api_server_killed(cluster: &mut Cluster) {
     }
 }
 
-/// While no agent looks, a storage manager is scaled away and its claim is deleted and made anew.
+/// While no agent looks, a storage manager is scaled away and its claim is deleted and recreated.
 pub fn claim_recreated_unseen(cluster: &mut Cluster) {
     let (cluster, before) = (&*cluster, Picture::of(cluster));
     cluster.scale("statefulsets", "kaa-admin", 0);
@@ -308,7 +308,7 @@ pub fn claim_recreated_unseen(cluster: &mut Cluster) {
     let mut spec = old.spec.expect("a spec");
     spec.volume_name = None;
     new.spec = Some(spec);
-    cluster.run(claims.create(&PostParams::default(), &new)).expect("the claim is made anew");
+    cluster.run(claims.create(&PostParams::default(), &new)).expect("the claim is recreated");
     cluster.scale("statefulsets", "kaa-admin", 3);
     cluster.wait("three servers", |c| c.connected() == 3);
     // Nobody saw the claim go, and there is one of that name: it is not known what is on it.

@@ -253,7 +253,7 @@ async fn a_storage_manager_says_how_new_its_data_is_on_every_stream_and_waits() 
 #[tokio::test]
 async fn time_starts_no_engine_that_is_held() {
     let mut agent = FakeAgent::start().await;
-    let wrapper = Wrapper::te(&[&agent], &["--start-within", "1"], &["sleep", "60"]);
+    let wrapper = Wrapper::te(&[&agent], &["--start-timeout", "1"], &["sleep", "60"]);
     let mut stream = agent.opened().await;
     stream.admit().await;
     stream.hold("an old reason").await;
@@ -268,7 +268,7 @@ async fn time_starts_no_engine_that_is_held() {
 #[tokio::test]
 async fn an_engine_that_was_held_and_started_runs_on() {
     let mut agent = FakeAgent::start().await;
-    let mut wrapper = Wrapper::te(&[&agent], &["--start-within", "1"], &["sleep", "60"]);
+    let mut wrapper = Wrapper::te(&[&agent], &["--start-timeout", "1"], &["sleep", "60"]);
     let mut stream = agent.opened().await;
     stream.admit().await;
     stream.hold("waiting for a storage manager that runs").await;
@@ -508,7 +508,7 @@ async fn other_signals_are_passed_on() {
     let ready = root.path().join("ready");
     let command = format!("trap 'exit 21' USR1; touch {}; while :; do sleep 0.1; done", ready.display());
     let when = format!("file:{}", ready.display());
-    let wrapper = Wrapper::te(&[&agent], &["--running-when", &when], &["sh", "-c", &command]);
+    let wrapper = Wrapper::te(&[&agent], &["--ready-when", &when], &["sh", "-c", &command]);
     let (mut stream, _) = agent.running().await;
     wrapper.signal(Signal::SIGUSR1);
     assert_eq!(Some(21), stream.exit().await.code);

@@ -1,4 +1,4 @@
-//! What the domain says that it took away and why, compared with what was true in Kubernetes.
+//! What the domain says that it removed and why, compared with what was true in Kubernetes.
 
 use super::truth::Truth;
 use crate::domain::clients::Agents;
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub struct Trail(BTreeMap<u64, BTreeMap<(u64, String), Change>>);
 
-/// What was taken away, rightly.
+/// What was removed, rightly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     pub removed: usize,
@@ -41,7 +41,7 @@ impl Trail {
         }
     }
 
-    /// Compares each taking-away with what was true; tells what is wrong.
+    /// Compares each removal with what was true; tells what is wrong.
     pub fn check(&self, truth: &Truth) -> (Taken, Vec<String>) {
         let (mut taken, mut wrong) = (Taken::default(), Vec::new());
         let claim = Regex::new(r"(?:on|to) claim (\S+) \((\S+)\)").unwrap();
@@ -71,7 +71,7 @@ impl Trail {
     }
 }
 
-/// What speaks against one taking-away of the archive on this claim.
+/// What speaks against one removal of the archive on this claim.
 fn judge(truth: &Truth, change: &Change, claim: &str, uid: &str) -> Vec<String> {
     let mut against = Vec::new();
     let scaled = change.what.contains("was scaled down");

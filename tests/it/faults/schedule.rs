@@ -68,7 +68,7 @@ const PART_MS: u64 = 12_000;
 const WELL_MS: u64 = 12_000;
 
 /// Claims are deleted so long after the API is well again. An archive whose claim nobody could read before it was deleted
-/// is kept for a person to look at, and holds up a cold start: rightly, but then nothing converges. Agents look every 5 s.
+/// is kept for an operator to look at, and holds up a cold start: rightly, but then nothing converges. Agents look every 5 s.
 const CLAIMS_MS: u64 = 9_000;
 
 /// The longest pause, but for two seconds: long enough for sessions and the Lease to be lost, too short for a liveness probe.

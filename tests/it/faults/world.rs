@@ -24,7 +24,8 @@ use testkit::wait::is;
 const COLLECT: Duration = Duration::from_secs(5);
 
 /// The clients of a minute under each fault.
-const PACE: Pace = Pace { writers: 4, readers: 2, patience: Duration::from_secs(3), most_pause_ms: 600, person: None };
+const PACE: Pace =
+    Pace { writers: 4, readers: 2, patience: Duration::from_secs(3), most_pause_ms: 600, operator: None };
 
 /// How often it is looked whether something has happened.
 const LOOK: Duration = Duration::from_millis(20);
@@ -65,7 +66,7 @@ impl World {
         })
     }
 
-    /// Changes something as a person would by `kubectl`; in spite of whatever is wrong with the API. What is not there is
+    /// Changes something as an operator would by `kubectl`; in spite of whatever is wrong with the API. What is not there is
     /// not changed.
     fn edit(&self, kind: Kind, name: &str, change: impl FnOnce(&mut Value)) {
         let key = self.key(kind, name);
@@ -254,7 +255,7 @@ impl World {
             })
     }
 
-    /// Each container was started anew no more often than it was killed.
+    /// Each container was restarted no more often than it was killed.
     pub fn restarts_without_a_cause(&self) -> Vec<String> {
         self.instance.look(|store| {
             let mut wrong = Vec::new();

@@ -37,7 +37,7 @@ pub struct Checks {
     replicas: Vec<(u64, u32)>,
     /// Since when each database that does not run has not run, by the domain's time.
     cold: BTreeMap<DatabaseName, Millis>,
-    /// How many archives and processes were taken away.
+    /// How many archives and processes were removed.
     pub taken_away: u64,
 }
 
@@ -96,13 +96,23 @@ impl Checks {
         self.history.insert(index, domain);
     }
 
+    /// Whether the volume of its claim says that it holds another archive, which is there.
+    fn gives_way(&self, archive: &Archive, after: &Domain) -> bool {
+        let truth = self.truth.lock().unwrap();
+        let marker = archive.claim.as_ref().and_then(|claim| truth.markers.get(claim.uid.as_str()));
+        marker.is_some_and(|marker| {
+            let held = ArchiveId(marker.archive);
+            held != archive.id && after.archives.contains_key(&held)
+        })
+    }
+
     fn claim_lives(&self, archive: &Archive) -> bool {
         let Some(claim) = &archive.claim else { return false };
         let key = Key::new(Kind::PersistentVolumeClaim, "default", &claim.name);
         self.instance.look(|store| store.find(&key).is_some_and(|found| uid(found) == claim.uid.as_str()))
     }
 
-    /// Whether what a resync leader took away was taken away by the one that led then.
+    /// Whether what a resync leader removed was removed by the one that led then.
     fn fenced(&self, before: &Domain, after: &Domain) {
         let new = after.audit.records().rev().take_while(|record| record.index > before.index);
         for record in new.filter(|it| it.actor.role == Role::ResyncLeader && it.evidence.is_some()) {
@@ -122,8 +132,10 @@ impl Checks {
             let later = after.archives.get(id);
             if later.is_none() {
                 self.taken_away += 1;
-                self.trace.line(&format!("archive {id} is purged"));
-                if self.claim_lives(archive) {
+                let subject = Subject::Archive(*id);
+                let record = after.audit.of(&subject).next_back().map(kaa_core::domain::audit::Record::text);
+                self.trace.line(&record.unwrap_or_else(|| format!("archive {id} is purged")));
+                if self.claim_lives(archive) && !self.gives_way(archive, after) {
                     self.trace.wrong(&format!("archive {id} is purged and its claim lives"));
                 }
             }
@@ -211,10 +223,10 @@ impl Checks {
         let runs = truth.engines.values().any(|facts| facts.start_id == id.0 && facts.running);
         match reason {
             ExitReason::PodGone if pods(pod_uid) => {
-                self.trace.wrong(&format!("process {id} is taken away and its pod is there"));
+                self.trace.wrong(&format!("process {id} is removed and its pod is there"));
             }
             ExitReason::ContainerEnded | ExitReason::ContainerReplaced if runs => {
-                self.trace.wrong(&format!("process {id} is taken away and it runs"));
+                self.trace.wrong(&format!("process {id} is removed and it runs"));
             }
             ExitReason::PodGone | ExitReason::ContainerEnded | ExitReason::ContainerReplaced => self.taken_away += 1,
             _ => {}
@@ -290,7 +302,7 @@ impl Checks {
         let replicas = self.replicas();
         for (id, archive) in &domain.archives {
             let Some(claim) = &archive.claim else {
-                // Once no engine is on it nobody can tell any more which claim it was: a person has to look.
+                // Once no engine is on it nobody can tell any more which claim it was: an operator has to look.
                 if domain.processes.values().any(|process| process.archive == Some(*id)) {
                     differences.push(format!("archive {id} is on no claim that is known, and its engine runs"));
                 }

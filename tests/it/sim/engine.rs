@@ -26,7 +26,7 @@ const BEAT: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(10);
 /// How long an engine that was told to end tries to say that it has.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// How long an engine waits to be let start before its container starts anew.
+/// How long an engine waits to be let start before its container restarts.
 const HELD: Duration = Duration::from_secs(15);
 
 /// What is true of an engine, whatever the domain says.

@@ -18,8 +18,8 @@ use std::sync::Arc;
 pub struct Counts {
     /// Epochs that were founded without a majority of the one before.
     pub overrides: usize,
-    /// Logs of earlier epochs that were set aside.
-    pub set_aside: usize,
+    /// Logs of earlier epochs that were retired.
+    pub retired: usize,
     /// Servers that were voted out, and those that were voted in again.
     pub evictions: usize,
     pub inclusions: usize,
@@ -27,9 +27,9 @@ pub struct Counts {
 
 impl AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
-        let Self { overrides, set_aside, evictions, inclusions } = other;
+        let Self { overrides, retired, evictions, inclusions } = other;
         self.overrides += overrides;
-        self.set_aside += set_aside;
+        self.retired += retired;
         self.evictions += evictions;
         self.inclusions += inclusions;
     }

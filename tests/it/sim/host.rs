@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
@@ -55,8 +55,8 @@ pub struct Host {
     pub held: bool,
     seed: u64,
     starts: u64,
-    /// The logs that were set aside on volumes that are gone.
-    set_aside_before: usize,
+    /// The retired logs on volumes that are gone.
+    retired_before: usize,
     running: Option<Running>,
 }
 
@@ -73,6 +73,40 @@ struct Running {
     /// Turns true when the agent has ended by itself.
     ended: Arc<AtomicBool>,
     network: Network,
+}
+
+/// How long a tick of virtual time may take.
+const TICK_TAKES_AT_MOST: Duration = Duration::from_secs(60);
+
+/// Since when a tick goes on, and what hears if it takes too long.
+type Watched = Arc<Mutex<Option<(std::time::Instant, oneshot::Sender<()>)>>>;
+
+thread_local! {
+    static WATCHED: Watched = {
+        let watched = Watched::default();
+        let weak = Arc::downgrade(&watched);
+        std::thread::spawn(move || {
+            while let Some(watched) = weak.upgrade() {
+                let mut watched = watched.lock().unwrap();
+                if let Some((_, slow)) = watched.take_if(|(since, _)| since.elapsed() > TICK_TAKES_AT_MOST) {
+                    // The tick may have ended this moment.
+                    let _ = slow.send(());
+                }
+                drop(watched);
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        });
+        watched
+    };
+}
+
+/// Ends when a tick has taken too long: virtual time moves on only when every task waits.
+async fn stands_still() {
+    let (sender, slow) = oneshot::channel();
+    WATCHED.with(|watched| *watched.lock().unwrap() = Some((std::time::Instant::now(), sender)));
+    if slow.await.is_err() {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// A runtime whose time and chance are given.
@@ -95,7 +129,7 @@ impl Host {
             held: false,
             seed,
             starts: 0,
-            set_aside_before: 0,
+            retired_before: 0,
             running: None,
         }
     }
@@ -174,7 +208,14 @@ impl Host {
             None => {
                 running.elapsed += tick;
                 let until = running.begin + running.elapsed;
-                running.local.block_on(&running.runtime, async move { tokio::time::sleep_until(until).await });
+                let (name, seed) = (&self.name, self.seed);
+                running.local.block_on(&running.runtime, async move {
+                    tokio::select! {
+                        biased;
+                        () = tokio::time::sleep_until(until) => {}
+                        () = stands_still() => panic!("{name}: its time stands still, something goes round without waiting: KAA_SIM_SEED={seed}"),
+                    }
+                });
             }
         }
         if running.ended.load(Ordering::Relaxed) {
@@ -204,7 +245,7 @@ impl Host {
             return;
         }
         if !self.claim_uid.is_empty() {
-            self.set_aside_before = self.set_aside();
+            self.retired_before = self.retired();
             self.disk = Disk::default();
             self.room = Unsynced::default();
             std::fs::remove_dir_all(&self.dir).expect("its directory is there");
@@ -212,11 +253,11 @@ impl Host {
         self.claim_uid = claim_uid.to_owned();
     }
 
-    /// How many logs were set aside here so far.
-    pub fn set_aside(&self) -> usize {
-        let Ok(entries) = std::fs::read_dir(&self.dir) else { return self.set_aside_before };
-        let aside = |name: std::ffi::OsString| name.to_string_lossy().starts_with("set-aside-");
-        self.set_aside_before + entries.filter(|entry| aside(entry.as_ref().expect("an entry").file_name())).count()
+    /// How many logs were retired here so far.
+    pub fn retired(&self) -> usize {
+        let Ok(entries) = std::fs::read_dir(&self.dir) else { return self.retired_before };
+        let retired = |name: std::ffi::OsString| name.to_string_lossy().starts_with("retired-");
+        self.retired_before + entries.filter(|entry| retired(entry.as_ref().expect("an entry").file_name())).count()
     }
 
     /// Whether its process is there: it may be paused, or on its way to the end.
@@ -290,7 +331,7 @@ async fn live(
     host.set_local_log(storage()?.local_log());
     tokio::spawn(serve(raft::Service::serve(host.clone(), raft::Admission::Anybody), network.listen(&address)));
     let links = raft::Peers::dialled(network.dial(&server));
-    let door = Arc::new(Door::new(&config, TLS.clone(), kubernetes.rights.clone()));
+    let door = Arc::new(Door::new(&config, TLS.clone(), kubernetes.permissions.clone()));
     let guards = Guards::new(TLS.clone());
     tokio::spawn(serve(agent::engine_service(door.clone()), network.listen(&format!("{server}:48004"))));
     *slot.lock().unwrap() = Some(door.clone());

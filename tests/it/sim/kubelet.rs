@@ -193,7 +193,7 @@ fn container_ended(store: &mut Store, key: &Key) {
     edited.expect("a kubelet may write a status");
 }
 
-/// What the status says after a container was started anew.
+/// What the status says after a container was restarted.
 fn new_container(store: &mut Store, key: &Key) {
     let running = |pod: &Value| !pod["status"]["containerStatuses"][0]["state"]["running"].is_null();
     if store.find(key).is_some_and(|pod| running(pod)) {

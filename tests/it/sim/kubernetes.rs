@@ -30,7 +30,7 @@ pub struct Trouble {
     pub latency_ms: u64,
     /// Watches tell everything so much later.
     pub lag_ms: u64,
-    /// It has no right to anything; watches that are open go on.
+    /// It has no permission to anything; watches that are open go on.
     pub forbidden: bool,
 }
 

@@ -143,7 +143,7 @@ impl Network {
         Ok(response.map(|body| Body::new(Answer { body, end: Some(end) })))
     }
 
-    /// The time of one way; for ever over a link that is cut.
+    /// The time of one way; forever over a link that is cut.
     async fn pass(&self, from: &str, to: &str) {
         tokio::time::sleep(Duration::from_millis(1 + clock::random_below(MOST_DELAY_MS))).await;
         if self.is_cut(from, to) {

@@ -93,7 +93,7 @@ pub fn delete_admin(world: &mut World, host: usize, how: Leave) {
     delete(world, Kind::Pod, &world.hosts[host].name, grace_seconds);
 }
 
-/// Takes an admin server's volume away, and its pod, so that both come back anew if they are wanted.
+/// Takes an admin server's volume away, and its pod, so that both come back again if they are wanted.
 pub fn wipe_admin(world: &World, server: &str) {
     delete(world, Kind::PersistentVolumeClaim, &admins::claim(server), None);
     delete(world, Kind::Pod, server, Some(0));

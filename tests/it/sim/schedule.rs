@@ -53,7 +53,7 @@ pub enum Action {
     ForceDeletePod(u64),
     Scale(u32),
     DeleteClaim(u32),
-    /// Claim and pod are deleted together, so that both come back anew.
+    /// Claim and pod are deleted together, so that both come back again.
     RecreateClaim(u32),
 }
 

@@ -4,10 +4,9 @@
 use crate::sim::kubernetes::Trouble;
 use crate::sim::people;
 use crate::sim::schedule::Action;
-use crate::sim::world::{EPOCH_MS, World};
-use kaa::clock::{self, Simulated};
+use crate::sim::world::{World, simulated};
+use kaa::clock;
 use kaa_core::domain::Domain;
-use kaa_core::domain::ids::Millis;
 use kaa_core::resync::ability::Inability;
 use std::collections::BTreeSet;
 
@@ -24,7 +23,7 @@ struct Story(World);
 
 impl Story {
     fn begin(seed: u64) -> Self {
-        clock::simulate(Some(Simulated { now: Millis(EPOCH_MS), random: seed }));
+        clock::simulate(Some(simulated(seed)));
         let mut story = Self(World::new(seed));
         story.until(BEGINS_WITHIN_MS, "all is well", |world| {
             world.holder().is_some()

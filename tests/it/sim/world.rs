@@ -77,9 +77,15 @@ pub struct World {
     _directory: TempDir,
 }
 
+/// The clock and the chance of the agents. Kubernetes has a sequence of its own: with the same one, both would give the same name
+/// to two objects one day.
+pub fn simulated(seed: u64) -> Simulated {
+    Simulated { now: Millis(EPOCH_MS), random: seed ^ 0xa6e2_7500 }
+}
+
 /// Plays a seed.
 pub fn play(seed: u64) -> Run {
-    clock::simulate(Some(Simulated { now: Millis(EPOCH_MS), random: seed }));
+    clock::simulate(Some(simulated(seed)));
     let mut world = World::new(seed);
     let mut actions = schedule(seed).into_iter().peekable();
     while world.now_ms < UNTIL_MS {
@@ -101,7 +107,7 @@ pub fn play(seed: u64) -> Run {
     let (acknowledged, reads) = (clients.acknowledged.len(), clients.reads);
     drop(clients);
     let taken_away = world.checks.taken_away;
-    let group = Counts { set_aside: world.hosts.iter().map(Host::set_aside).sum(), ..world.group.counts };
+    let group = Counts { retired: world.hosts.iter().map(Host::retired).sum(), ..world.group.counts };
     drop(world);
     clock::simulate(None);
     Run { hash, text, wrong, converged_ms, acknowledged, reads, taken_away, group }
@@ -172,14 +178,14 @@ impl World {
         }
     }
 
-    /// A person writes a value at some agent. What is acknowledged comes after all that was acknowledged before it began.
+    /// An operator writes a value at some agent. What is acknowledged comes after all that was acknowledged before it began.
     fn write(&mut self) {
         self.writes += 1;
         let host = &self.hosts[usize::try_from(self.dice.number()).unwrap() % self.hosts.len()];
         let (key, clients, trace) = (format!("sim/{}", self.writes), self.clients.clone(), self.trace.clone());
         let known = clients.lock().unwrap().known;
         host.spawn(move |shared| async move {
-            let actor = Actor { role: Role::Person, name: "loopback".to_owned() };
+            let actor = Actor { role: Role::Operator, name: "loopback".to_owned() };
             let command = Command::SetValue(change::SetValue {
                 key: key.clone(),
                 value: Some("v".to_owned()),
@@ -196,7 +202,7 @@ impl World {
         });
     }
 
-    /// A person reads at some agent: all that was acknowledged before, or nothing.
+    /// An operator reads at some agent: all that was acknowledged before, or nothing.
     fn read(&mut self) {
         let host = &self.hosts[usize::try_from(self.dice.number()).unwrap() % self.hosts.len()];
         let (clients, trace, name) = (self.clients.clone(), self.trace.clone(), host.name.clone());
@@ -216,7 +222,7 @@ impl World {
     fn converge(&mut self) -> u64 {
         self.trace.line("nothing goes wrong any more");
         self.ground.network.heal();
-        // With all of them back even a group goes on that has waited for a person: no more is lost for good than it can
+        // With all of them back even a group goes on that has waited for an operator: no more is lost for good than it can
         // do without.
         people::scale_admins(self, ADMINS);
         for ordinal in 0..self.hosts.len() {
@@ -252,7 +258,7 @@ impl World {
 
     /// Whether all servers that are wanted run, vote, and know it, and nobody else votes: then the volume of one may go,
     /// or of any other that is not wanted. The volumes of two voters at once, or of the only one, are more than any group
-    /// survives without a person who gives up what they held.
+    /// survives without an operator who gives up what they held.
     fn may_lose(&self, ordinal: usize) -> bool {
         let wanted = self.group.wanted();
         let whole = self.group.differences(&self.hosts[..wanted]).is_empty();

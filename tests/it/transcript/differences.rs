@@ -80,7 +80,7 @@ pub fn untrue(differences: &Differences, scripts: &[Script]) -> Vec<String> {
     wrong
 }
 
-/// Puts down what differs now in a topic. Reasons that were given stay; a new one is for a person to write.
+/// Puts down what differs now in a topic. Reasons that were given stay; a new one is for an operator to write.
 pub fn rewrite(script: &Script, answers: &[Vec<String>]) -> Result<(), String> {
     let _guard = WRITING.lock().map_err(|error| error.to_string())?;
     let (old, mut new) = (read()?, read()?);

@@ -1,7 +1,7 @@
 //! An operator gave up what only lost servers may have held: kept in the audit trail, once for each epoch.
 
 use super::Change;
-use super::guard::only_a_person;
+use super::guard::only_an_operator;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits, cut};
 use crate::domain::command::Actor;
@@ -11,7 +11,7 @@ use crate::domain::outcome::Outcome;
 use crate::domain::{Applied, Domain};
 use serde::{Deserialize, Serialize};
 
-/// Notes that a person gave up what only others may have held, so that this epoch was founded.
+/// Notes that an operator gave up what only others may have held, so that this epoch was founded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AcceptLoss {
@@ -19,9 +19,9 @@ pub struct AcceptLoss {
     pub epoch: MembershipEpoch,
     /// The server whose log founded it.
     pub founder: ServerId,
-    /// When the person said so.
+    /// When the operator said so.
     pub at: Millis,
-    /// What the person was told would be lost.
+    /// What the operator was told would be lost.
     pub lost: String,
 }
 
@@ -35,7 +35,7 @@ impl Change for AcceptLoss {
     /// Once for each epoch, whoever leads it when.
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
         let Self { epoch, founder, at, lost } = self;
-        only_a_person(actor)?;
+        only_an_operator(actor)?;
         if epoch <= domain.lossy_epoch {
             return Ok(Outcome::Unchanged);
         }

@@ -20,7 +20,9 @@ pub struct AdmitServer {
 }
 
 impl Change for AdmitServer {
-    const SINCE: Version = Version(0, 0, 0);
+    fn since(&self) -> Version {
+        Version(0, 0, 0)
+    }
 
     fn fit(&mut self, bounds: &Bounds) -> Fits {
         bounds.server(&self.server)

@@ -1,7 +1,7 @@
 //! An operator says that another Kubernetes is the domain's from now on.
 
 use super::Change;
-use super::guard::only_a_person;
+use super::guard::only_an_operator;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits, fits};
 use crate::domain::command::Actor;
@@ -20,7 +20,7 @@ pub struct AdoptAnchor {
     pub known: Uid,
     /// The UID of the anchor that is there now.
     pub anchor: Uid,
-    /// Why, in the words of the person who asks.
+    /// Why, in the words of the operator who asks.
     pub why: String,
     /// The anchor as it was read.
     pub evidence: Evidence,
@@ -36,7 +36,7 @@ impl Change for AdoptAnchor {
 
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
         let Self { known, anchor, why, evidence } = self;
-        only_a_person(actor)?;
+        only_an_operator(actor)?;
         if domain.anchor.as_ref() == Some(&anchor) {
             return Ok(Outcome::Unchanged);
         }

@@ -1,6 +1,6 @@
 //! A database that has no archive left, and that nothing wants, is deleted.
 
-use super::{Change, Planned, Work};
+use super::{Change, Command, Planned, Work};
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::{Actor, Fence};
@@ -25,6 +25,10 @@ pub struct DeleteDatabase {
 }
 
 impl Change for DeleteDatabase {
+    fn planned(&self) -> Option<&dyn Planned> {
+        Some(self)
+    }
+
     fn fit(&mut self, bounds: &Bounds) -> Fits {
         let Self { fence: _, database: _, evidence } = self;
         bounds.evidence(evidence)
@@ -76,7 +80,7 @@ impl Planned for DeleteDatabase {
         format!("delete database {}: no archive of it is left, and nothing wants it", self.database)
     }
 
-    fn bind(&mut self, fence: Fence, evidence: Evidence) {
-        (self.fence, self.evidence) = (fence, evidence);
+    fn bound(&self, fence: Fence, evidence: Evidence) -> Command {
+        Command::DeleteDatabase(Self { fence, evidence, ..self.clone() })
     }
 }

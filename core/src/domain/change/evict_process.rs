@@ -1,7 +1,7 @@
 //! An operator takes a process out of the domain, whether it has ended or not.
 
 use super::Change;
-use super::guard::only_a_person;
+use super::guard::only_an_operator;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::Actor;
 use crate::domain::ids::StartId;
@@ -10,7 +10,7 @@ use crate::domain::process::ExitReason;
 use crate::domain::{Applied, Domain};
 use serde::{Deserialize, Serialize};
 
-/// Takes a process away on a person's word, whether it has ended or not. If it still speaks, it is told to end.
+/// Evicts a process by an operator's command, whether it has ended or not. If it still speaks, it is told to end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EvictProcess {
@@ -26,7 +26,7 @@ impl Change for EvictProcess {
 
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
         let Self { process: id } = self;
-        only_a_person(actor)?;
+        only_an_operator(actor)?;
         if domain.tombstones.contains_key(&id) {
             return Ok(Outcome::Unchanged);
         }

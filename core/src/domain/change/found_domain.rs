@@ -24,7 +24,9 @@ pub struct FoundDomain {
 }
 
 impl Change for FoundDomain {
-    const SINCE: Version = Version(0, 0, 0);
+    fn since(&self) -> Version {
+        Version(0, 0, 0)
+    }
 
     fn fit(&mut self, bounds: &Bounds) -> Fits {
         let Self { domain, name, anchor } = self;

@@ -1,7 +1,7 @@
 //! An operator gives up the data of an archive where the domain cannot prove that nothing is lost by it.
 
 use super::Change;
-use super::guard::only_a_person;
+use super::guard::only_an_operator;
 use crate::domain::archive::{Removal, RemovalReason};
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits, fits};
@@ -12,7 +12,7 @@ use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::{Applied, Domain};
 use serde::{Deserialize, Serialize};
 
-/// Removes an archive on an operator's word: no cold start waits for its data any more.
+/// Removes an archive by an operator's command: no cold start waits for its data any more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GiveUpArchive {
@@ -31,7 +31,7 @@ impl Change for GiveUpArchive {
     /// What an operator asks for where the domain cannot prove that nothing is lost by it.
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
         let Self { archive: id, why } = self;
-        only_a_person(actor)?;
+        only_an_operator(actor)?;
         let archive = domain.unused_archive(id)?;
         let reason = RemovalReason::GivenUp;
         let (was, database) = (archive.removed.clone(), archive.database.clone());

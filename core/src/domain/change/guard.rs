@@ -3,15 +3,16 @@
 use crate::domain::archive::{Archive, Claim};
 use crate::domain::command::{Actor, Fence, Role};
 use crate::domain::event::ArchiveEvent;
-use crate::domain::evidence::Evidence;
-use crate::domain::ids::{ArchiveId, ClusterName, ResyncEpoch, Uid};
+use crate::domain::evidence::{Evidence, Need};
+use crate::domain::ids::{ArchiveId, ClusterName, ResyncEpoch, ServerId, Uid};
 use crate::domain::outcome::Refusal;
 use crate::domain::pause::Pause;
+use crate::domain::process::{Process, SessionState};
 use crate::domain::{CLAIMS_PREFIX, Domain, Subject};
 
 /// Refuses what only an operator may ask.
-pub(super) fn only_a_person(actor: &Actor) -> Result<(), Refusal> {
-    if actor.role == Role::Person { Ok(()) } else { Err(Refusal::OnlyAPerson) }
+pub(super) fn only_an_operator(actor: &Actor) -> Result<(), Refusal> {
+    if actor.role == Role::Operator { Ok(()) } else { Err(Refusal::OnlyAnOperator) }
 }
 
 impl Domain {
@@ -35,20 +36,45 @@ impl Domain {
         self.note(actor, [Subject::Archive(id), Subject::Database(archive.database)], event, Some(evidence));
     }
 
+    /// The claim of an archive.
+    pub(super) fn claim_of(&self, id: ArchiveId) -> Option<&Claim> {
+        self.archives.get(&id).and_then(|archive| archive.claim.as_ref())
+    }
+
+    /// The name of the claim of an archive, for a text.
+    pub(super) fn claim_name(&self, id: ArchiveId) -> &str {
+        self.claim_of(id).map_or("", |claim| &claim.name)
+    }
+
+    /// What has to be read to prove that the claim of an archive is gone.
+    pub(super) fn reads_of_claim(&self, id: ArchiveId) -> Vec<Need> {
+        let claim = self.claim_of(id).map(|claim| Need::Claim(claim.name.clone()));
+        claim.into_iter().chain([Need::Anchor]).collect()
+    }
+
     /// Whether the claim of an archive is gone: its name is free, or the claim that has taken it has it still.
     pub(super) fn lost_its_claim(&self, archive: &Archive, evidence: &Evidence) -> bool {
         let taken_by = self.taken_by(archive).map(|claim| &claim.uid);
         archive.claim.as_ref().is_some_and(|claim| evidence.claim_is_lost(&claim.name, taken_by))
     }
 
-    /// Refuses what does not prove that the claim of an archive is gone.
-    pub(super) fn claim_proven_lost(&self, archive: &Archive, evidence: &Evidence) -> Result<(), Refusal> {
+    /// Refuses an archive that is in use or not removed, or of which it is not proven that its claim is gone.
+    pub(super) fn removed_and_lost(
+        &self,
+        fence: &Fence,
+        id: ArchiveId,
+        claim: &Uid,
+        evidence: &Evidence,
+    ) -> Result<(), Refusal> {
+        let archive = self.idle_archive(fence, id, claim)?;
+        if archive.removed.is_none() {
+            return Err(Refusal::NotRemoved(id));
+        }
         self.anchored(evidence)?;
         if self.lost_its_claim(archive, evidence) {
             return Ok(());
         }
-        let name = archive.claim.as_ref().map_or("", |claim| &claim.name);
-        Err(Refusal::Unproven(format!("claim {name} of archive {} is gone", archive.id)))
+        Err(Refusal::Unproven(format!("claim {} of archive {id} is gone", self.claim_name(id))))
     }
 
     /// The claim that has taken the name of an archive's: another archive was bound to it later. Only one claim has a name, so
@@ -61,7 +87,7 @@ impl Domain {
         bound.filter(|(_, claim)| same_name(claim)).max_by_key(|(bound, _)| *bound).map(|(_, claim)| claim)
     }
 
-    /// Refuses a proposal of any but the current resync leader, and of that one too while a person has paused it.
+    /// Refuses a proposal of any but the current resync leader, and of that one too while an operator has paused it.
     pub(super) fn fenced(&self, fence: &Fence) -> Result<(), Refusal> {
         self.led_by(fence)?;
         // A pass that was planned before the pause is not let through either.
@@ -98,6 +124,25 @@ impl Domain {
             return Err(Refusal::AnotherClaim { archive: id });
         }
         self.unused_archive(id)
+    }
+
+    /// Refuses what was read in another cluster than the one that has the object: there it is absent without being gone.
+    pub(super) fn read_in(read: Option<&ClusterName>, cluster: &ClusterName) -> Result<(), Refusal> {
+        if read.is_some_and(|read| read != cluster) { Err(Refusal::AnotherCluster(cluster.clone())) } else { Ok(()) }
+    }
+
+    /// A process that has a session with a server.
+    pub fn speaks_with(&self, server: &ServerId) -> Option<&Process> {
+        let mut processes = self.processes.values();
+        processes.find(|process| process.session.server == *server && process.session.state == SessionState::Live)
+    }
+
+    /// Refuses to remove a server that an engine has a session with.
+    pub(super) fn unused_server(&self, server: &ServerId) -> Result<(), Refusal> {
+        match self.speaks_with(server) {
+            Some(process) => Err(Refusal::ServerInUse { server: server.clone(), process: process.id }),
+            None => Ok(()),
+        }
     }
 
     /// The archive, if no process is on it.

@@ -1,6 +1,6 @@
 //! Which container a process is.
 
-use super::{Change, Planned, Work};
+use super::{Change, Command, Planned, Work};
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::{Actor, Fence};
@@ -24,6 +24,10 @@ pub struct LearnContainer {
 }
 
 impl Change for LearnContainer {
+    fn planned(&self) -> Option<&dyn Planned> {
+        Some(self)
+    }
+
     fn fit(&mut self, bounds: &Bounds) -> Fits {
         let Self { process: _, pod, container } = self;
         bounds.names([("a pod's UID", pod.as_str()), ("a container's id", container.as_str())])
@@ -66,7 +70,9 @@ impl Planned for LearnContainer {
         format!("learn that process {} is container {}", self.process, self.container)
     }
 
-    fn bind(&mut self, _: Fence, _: Evidence) {}
+    fn bound(&self, _: Fence, _: Evidence) -> Command {
+        Command::LearnContainer(self.clone())
+    }
 
     fn removes(&self) -> bool {
         false

@@ -3,7 +3,7 @@
 //! A StatefulSet that is deleted with `--cascade=orphan` and created again adopts its pods: their containers run on, so no
 //! engine registers, and the UID that the archive was registered with is nobody's. The pods say whose they are now.
 
-use super::{Change, Planned, Work};
+use super::{Change, Command, Planned, Work};
 use crate::domain::archive::Ordinal;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
@@ -34,6 +34,10 @@ pub struct LearnOwner {
 }
 
 impl Change for LearnOwner {
+    fn planned(&self) -> Option<&dyn Planned> {
+        Some(self)
+    }
+
     fn fit(&mut self, bounds: &Bounds) -> Fits {
         let Self { fence: _, archive: _, claim: _, process: _, owner, evidence } = self;
         bounds.ordinal(owner)?;
@@ -88,8 +92,8 @@ impl Planned for LearnOwner {
         format!("learn that archive {archive} belongs to {owner} of statefulset {set} ({uid})")
     }
 
-    fn bind(&mut self, fence: Fence, evidence: Evidence) {
-        (self.fence, self.evidence) = (fence, evidence);
+    fn bound(&self, fence: Fence, evidence: Evidence) -> Command {
+        Command::LearnOwner(Self { fence, evidence, ..self.clone() })
     }
 
     fn removes(&self) -> bool {

@@ -1,6 +1,6 @@
 //! A resync leader has read that the claim of a removed archive is gone: only what is watched counts for the delay of a purge.
 
-use super::{Change, Planned, Work};
+use super::{Change, Command, Planned, Work};
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::{Actor, Fence};
@@ -27,6 +27,10 @@ pub struct NoteClaimGone {
 }
 
 impl Change for NoteClaimGone {
+    fn planned(&self) -> Option<&dyn Planned> {
+        Some(self)
+    }
+
     fn fit(&mut self, bounds: &Bounds) -> Fits {
         let Self { fence: _, archive: _, claim: _, evidence } = self;
         bounds.evidence(evidence)
@@ -53,28 +57,22 @@ impl Change for NoteClaimGone {
 
 impl Planned for NoteClaimGone {
     fn reads(&self, domain: &Domain) -> Vec<Need> {
-        let claim = domain.archives.get(&self.archive).and_then(|archive| archive.claim.as_ref());
-        claim.map(|claim| Need::Claim(claim.name.clone())).into_iter().chain([Need::Anchor]).collect()
+        domain.reads_of_claim(self.archive)
     }
 
     fn check(&self, domain: &Domain) -> Result<Work, Refusal> {
         let Self { fence, archive: id, claim, evidence } = self;
         domain.fenced(fence)?;
-        let archive = domain.idle_archive(fence, *id, claim)?;
-        if archive.removed.is_none() {
-            return Err(Refusal::NotRemoved(*id));
-        }
-        domain.claim_proven_lost(archive, evidence)?;
+        domain.removed_and_lost(fence, *id, claim, evidence)?;
         // Each read counts for the delay.
         Ok(Work::ToDo)
     }
 
     fn text(&self, domain: &Domain) -> String {
-        let claim = domain.archives.get(&self.archive).and_then(|archive| archive.claim.as_ref());
-        format!("note that claim {} of archive {} is gone", claim.map_or("", |claim| &claim.name), self.archive)
+        format!("note that claim {} of archive {} is gone", domain.claim_name(self.archive), self.archive)
     }
 
-    fn bind(&mut self, fence: Fence, evidence: Evidence) {
-        (self.fence, self.evidence) = (fence, evidence);
+    fn bound(&self, fence: Fence, evidence: Evidence) -> Command {
+        Command::NoteClaimGone(Self { fence, evidence, ..self.clone() })
     }
 }

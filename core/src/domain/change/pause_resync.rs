@@ -1,7 +1,7 @@
 //! An operator has the resync remove nothing for a while.
 
 use super::Change;
-use super::guard::only_a_person;
+use super::guard::only_an_operator;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits, fits};
 use crate::domain::command::Actor;
@@ -11,11 +11,11 @@ use crate::domain::pause::Pause;
 use crate::domain::{Applied, Domain};
 use serde::{Deserialize, Serialize};
 
-/// Has nothing taken away by the resync until `ResumeResync`.
+/// Pauses all removals by the resync until `ResumeResync`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PauseResync {
-    /// Why, in the words of the person who asks.
+    /// Why, in the words of the operator who asks.
     pub why: String,
 }
 
@@ -27,7 +27,7 @@ impl Change for PauseResync {
 
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
         let Self { why } = self;
-        only_a_person(actor)?;
+        only_an_operator(actor)?;
         if domain.paused.as_ref().is_some_and(|pause| pause.by == actor.name && pause.why == why) {
             return Ok(Outcome::Unchanged);
         }

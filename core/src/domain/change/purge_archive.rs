@@ -1,6 +1,6 @@
-//! A removed archive whose claim is gone is forgotten for ever.
+//! A removed archive whose claim is gone is purged.
 
-use super::{Change, Planned, Work};
+use super::{Change, Command, Planned, Work};
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::{Actor, Fence};
 use crate::domain::event::ArchiveEvent;
@@ -10,7 +10,7 @@ use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::{Applied, Domain};
 use serde::{Deserialize, Serialize};
 
-/// Forgets a removed archive for ever.
+/// Purges a removed archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PurgeArchive {
@@ -25,6 +25,10 @@ pub struct PurgeArchive {
 }
 
 impl Change for PurgeArchive {
+    fn planned(&self) -> Option<&dyn Planned> {
+        Some(self)
+    }
+
     fn fit(&mut self, bounds: &Bounds) -> Fits {
         let Self { fence: _, archive: _, claim: _, evidence } = self;
         bounds.evidence(evidence)
@@ -35,8 +39,7 @@ impl Change for PurgeArchive {
             return Ok(Outcome::Unchanged);
         }
         let Self { fence: _, archive: id, claim: _, evidence } = self;
-        let claim = domain.archives.get(&id).and_then(|archive| archive.claim.as_ref());
-        let Some(claim) = claim else { return Err(Refusal::UnknownArchive(id)) };
+        let Some(claim) = domain.claim_of(id) else { return Err(Refusal::UnknownArchive(id)) };
         let purged = ArchiveEvent::Purged { archive: id, claim: claim.into() };
         domain.forget(actor, id, purged, evidence);
         Ok(Outcome::Changed)
@@ -45,8 +48,7 @@ impl Change for PurgeArchive {
 
 impl Planned for PurgeArchive {
     fn reads(&self, domain: &Domain) -> Vec<Need> {
-        let claim = domain.archives.get(&self.archive).and_then(|archive| archive.claim.as_ref());
-        claim.map(|claim| Need::Claim(claim.name.clone())).into_iter().chain([Need::Anchor]).collect()
+        domain.reads_of_claim(self.archive)
     }
 
     fn check(&self, domain: &Domain) -> Result<Work, Refusal> {
@@ -55,20 +57,15 @@ impl Planned for PurgeArchive {
         if *id <= domain.last_archive && !domain.archives.contains_key(id) {
             return Ok(Work::Done);
         }
-        let archive = domain.idle_archive(fence, *id, claim)?;
-        if archive.removed.is_none() {
-            return Err(Refusal::NotRemoved(*id));
-        }
-        domain.claim_proven_lost(archive, evidence)?;
+        domain.removed_and_lost(fence, *id, claim, evidence)?;
         Ok(Work::ToDo)
     }
 
     fn text(&self, domain: &Domain) -> String {
-        let claim = domain.archives.get(&self.archive).and_then(|archive| archive.claim.as_ref());
-        format!("purge archive {}: its claim {} was deleted", self.archive, claim.map_or("", |claim| &claim.name))
+        format!("purge archive {}: its claim {} was deleted", self.archive, domain.claim_name(self.archive))
     }
 
-    fn bind(&mut self, fence: Fence, evidence: Evidence) {
-        (self.fence, self.evidence) = (fence, evidence);
+    fn bound(&self, fence: Fence, evidence: Evidence) -> Command {
+        Command::PurgeArchive(Self { fence, evidence, ..self.clone() })
     }
 }

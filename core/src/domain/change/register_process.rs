@@ -4,6 +4,7 @@
 //! engines on one archive are never admitted: the second waits until the first is known to be gone.
 
 mod archives;
+mod unread;
 
 use super::Change;
 use crate::domain::archive::{Archive, Claim};
@@ -42,6 +43,7 @@ impl Domain {
     fn register(&mut self, actor: &Actor, mut asked: Registration) -> Applied {
         let read = asked.evidence.as_ref().filter(|_| asked.kind == EngineKind::Sm);
         let mounts_nothing = read.is_some_and(|read| read.pod_has_no_archive(&asked.identity.pod_uid));
+        self.recall_claim(&mut asked);
         self.leave_unbound(&mut asked);
         self.is_current(&asked)?;
         if let Some(known) = self.known(&asked)? {
@@ -74,8 +76,6 @@ impl Domain {
         }
         let node = self.next_node(actor, &asked);
         let archive = found.map(|found| self.settle_archive(actor, found, &asked));
-        let claim_unread =
-            archive.is_some_and(|archive| asked.claim.is_none() && !self.was_read(&asked.identity, archive));
         let session = SessionNumber(1);
         let process = Process {
             id,
@@ -100,7 +100,7 @@ impl Domain {
             stop: None,
             started: None,
             history: None,
-            claim_unread,
+            claim_unread: asked.kind == EngineKind::Sm && asked.claim.is_none(),
             interrupted: None,
         };
         self.note_registered(actor, &process);
@@ -114,14 +114,6 @@ impl Domain {
         subjects.extend(archive.map(Subject::Archive));
         let pod = process.identity.pod.clone();
         self.note(actor, subjects, ProcessEvent::Registered { process: id, kind, pod, archive }, None);
-    }
-
-    /// Whether the claim of this pod was read when an earlier start in it registered on the archive: a pod keeps its claims.
-    fn was_read(&self, identity: &Identity, archive: ArchiveId) -> bool {
-        let living = self.processes.values();
-        let known = living.chain(self.tombstones.values().map(|exited| &exited.process));
-        let mut of_pod = known.filter(|known| known.identity.pod_uid == identity.pod_uid);
-        of_pod.any(|known| known.archive == Some(archive) && !known.claim_unread)
     }
 
     /// Whether a first registration fits.
@@ -172,7 +164,7 @@ impl Domain {
         }
     }
 
-    /// Leaves out the claim where it would have archives taken away, or bound, that are on other claims of its name, and nothing
+    /// Leaves out the claim where it would have archives removed, or bound, that are on other claims of its name, and nothing
     /// proves that this is the domain's Kubernetes: in another one all claims are others. It is read again later.
     fn leave_unbound(&self, asked: &mut Registration) {
         let Some(claim) = &asked.claim else { return };
@@ -237,33 +229,6 @@ impl Domain {
         }
         let session = self.processes[&id].session.number;
         Ok(Outcome::Registered(self.registered(id, node, archive, session)))
-    }
-
-    /// Binds the archive of a process whose pod could not be read when it registered, also if a claim of it is known: the
-    /// volume may have been restored under another one. Where another process is in the way nothing is done: it is asked
-    /// again. Once it was read it stays: a claim that has the name later is not the one that the pod mounts.
-    fn learn_claim(&mut self, actor: &Actor, process: StartId, asked: &Registration) {
-        let (Some(claim), Some(id)) = (&asked.claim, self.processes.get(&process).and_then(|known| known.archive))
-        else {
-            return;
-        };
-        let (archive, reads) = (self.archives.get(&id), self.processes.get(&process).is_some_and(|it| it.claim_unread));
-        if archive.is_none_or(|archive| archive.claim.is_some() && !reads) {
-            return self.refresh_owner(actor, id, claim);
-        }
-        // Nobody has read whether the claim that is known is gone: the volume may be a copy.
-        if archive.is_some_and(|archive| self.moved_to(archive, asked).is_err()) {
-            return;
-        }
-        let mut others = self.others_on(id, Some(claim));
-        others.extend(self.replaced_by(&asked.cluster, claim));
-        others.retain(|other| *other != id);
-        if others.into_iter().all(|other| self.process_on(other).is_none()) {
-            self.settle_archive(actor, Found::Known(id), asked);
-            if let Some(process) = self.processes.get_mut(&process) {
-                process.claim_unread = false;
-            }
-        }
     }
 
     /// Notes that another StatefulSet, or another one of the same name, owns the pod that mounts an archive's claim.
@@ -331,12 +296,6 @@ impl Domain {
         let superseded = self.replaced_by(&asked.cluster, claim).into_iter();
         let superseded = superseded.map(|archive| self.free(archive, before)).collect::<Result<_, _>>()?;
         Ok(Found::New { superseded })
-    }
-
-    /// The claim that has to be read before a registration can be decided: the volume's marker names an archive that was
-    /// on another claim. Of a claim in another namespace or cluster nothing can be read.
-    pub fn claim_in_doubt(&self, asked: &Registration) -> Option<&Claim> {
-        self.left_claim(self.archives.get(&asked.marker.as_ref()?.archive)?, asked)
     }
 
     /// The claim that an archive was on, if it is another one than the pod mounts.

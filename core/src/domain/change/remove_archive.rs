@@ -1,6 +1,6 @@
 //! An archive is removed: kept, but not counted, and resurrected by the next registration.
 
-use super::{Change, Planned, Work};
+use super::{Change, Command, Planned, Work};
 use crate::domain::archive::{Removal, RemovalReason};
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
@@ -29,6 +29,10 @@ pub struct RemoveArchive {
 }
 
 impl Change for RemoveArchive {
+    fn planned(&self) -> Option<&dyn Planned> {
+        Some(self)
+    }
+
     fn fit(&mut self, bounds: &Bounds) -> Fits {
         let Self { fence: _, archive: _, claim: _, reason: _, evidence } = self;
         bounds.evidence(evidence)
@@ -54,8 +58,7 @@ impl Change for RemoveArchive {
 
 impl Planned for RemoveArchive {
     fn reads(&self, domain: &Domain) -> Vec<Need> {
-        let claim = domain.archives.get(&self.archive).and_then(|archive| archive.claim.as_ref());
-        let proof = claim.and_then(|claim| match self.reason {
+        let proof = domain.claim_of(self.archive).and_then(|claim| match self.reason {
             RemovalReason::ScaledDown => Some(Need::StatefulSet(claim.owner.as_ref()?.stateful_set.clone())),
             RemovalReason::ClaimDeleted => Some(Need::Claim(claim.name.clone())),
             RemovalReason::GivenUp => None,
@@ -94,13 +97,13 @@ impl Planned for RemoveArchive {
 
     fn text(&self, domain: &Domain) -> String {
         let Self { archive, reason, .. } = self;
-        let claim = domain.archives.get(archive).and_then(|archive| archive.claim.as_ref());
-        let owner = claim.and_then(|claim| claim.owner.as_ref()).filter(|_| *reason == RemovalReason::ScaledDown);
+        let owner = domain.claim_of(*archive).and_then(|claim| claim.owner.as_ref());
+        let owner = owner.filter(|_| *reason == RemovalReason::ScaledDown);
         let owner = owner.map_or(String::new(), |owner| format!(" of {owner}"));
-        format!("remove archive {archive}{owner} on claim {}: {reason}", claim.map_or("", |claim| &claim.name))
+        format!("remove archive {archive}{owner} on claim {}: {reason}", domain.claim_name(*archive))
     }
 
-    fn bind(&mut self, fence: Fence, evidence: Evidence) {
-        (self.fence, self.evidence) = (fence, evidence);
+    fn bound(&self, fence: Fence, evidence: Evidence) -> Command {
+        Command::RemoveArchive(Self { fence, evidence, ..self.clone() })
     }
 }

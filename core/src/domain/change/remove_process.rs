@@ -1,6 +1,6 @@
 //! A process whose pod or container is proven to be gone becomes a tombstone.
 
-use super::{Change, Planned, Work};
+use super::{Change, Command, Planned, Work};
 use crate::domain::bounds::{Bounds, Fits, cut};
 use crate::domain::command::{Actor, Fence};
 use crate::domain::evidence::{Evidence, Need};
@@ -10,7 +10,7 @@ use crate::domain::process::{ExitReason, SessionState};
 use crate::domain::{Applied, Domain};
 use serde::{Deserialize, Serialize};
 
-/// Takes away a process whose pod or container is gone.
+/// Removes a process whose pod or container is gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoveProcess {
@@ -27,6 +27,10 @@ pub struct RemoveProcess {
 }
 
 impl Change for RemoveProcess {
+    fn planned(&self) -> Option<&dyn Planned> {
+        Some(self)
+    }
+
     fn fit(&mut self, bounds: &Bounds) -> Fits {
         let Self { fence: _, process: _, session: _, reason, evidence } = self;
         if let ExitReason::Exited(why) = reason {
@@ -104,7 +108,7 @@ impl Planned for RemoveProcess {
         format!("remove process {id} of pod {pod}: {reason}")
     }
 
-    fn bind(&mut self, fence: Fence, evidence: Evidence) {
-        (self.fence, self.evidence) = (fence, evidence);
+    fn bound(&self, fence: Fence, evidence: Evidence) -> Command {
+        Command::RemoveProcess(Self { fence, evidence, ..self.clone() })
     }
 }

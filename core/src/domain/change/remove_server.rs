@@ -1,6 +1,6 @@
 //! An admin server that is not wanted, and whose volume was deleted, is removed for good.
 
-use super::{Change, Planned, Work};
+use super::{Change, Command, Planned, Work};
 use crate::domain::archive::Ordinal;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
@@ -9,7 +9,6 @@ use crate::domain::event::ServerEvent;
 use crate::domain::evidence::{Evidence, Need};
 use crate::domain::ids::{RaftId, ServerId};
 use crate::domain::outcome::{Outcome, Refusal};
-use crate::domain::process::{Process, SessionState};
 use crate::domain::server::raft_log_claim;
 use crate::domain::{Applied, Domain};
 use serde::{Deserialize, Serialize};
@@ -31,6 +30,10 @@ pub struct RemoveServer {
 }
 
 impl Change for RemoveServer {
+    fn planned(&self) -> Option<&dyn Planned> {
+        Some(self)
+    }
+
     fn fit(&mut self, bounds: &Bounds) -> Fits {
         let Self { fence: _, server: _, raft_id: _, owner: _, evidence } = self;
         bounds.evidence(evidence)
@@ -68,10 +71,7 @@ impl Planned for RemoveServer {
         if server.raft_id != *raft_id {
             return Err(Refusal::AnotherLog { server: id.clone(), raft_id: server.raft_id });
         }
-        let speaks = |process: &&Process| process.session.server == *id && process.session.state == SessionState::Live;
-        if let Some(process) = domain.processes.values().find(speaks) {
-            return Err(Refusal::ServerInUse { server: id.clone(), process: process.id });
-        }
+        domain.unused_server(id)?;
         domain.anchored(evidence)?;
         let claim = raft_log_claim(id);
         let is_its_place = format!("{}-{}", owner.stateful_set, owner.ordinal) == id.as_str();
@@ -89,7 +89,7 @@ impl Planned for RemoveServer {
         format!("remove server {server}: it is not wanted, and its claim {} was deleted", raft_log_claim(server))
     }
 
-    fn bind(&mut self, fence: Fence, evidence: Evidence) {
-        (self.fence, self.evidence) = (fence, evidence);
+    fn bound(&self, fence: Fence, evidence: Evidence) -> Command {
+        Command::RemoveServer(Self { fence, evidence, ..self.clone() })
     }
 }

@@ -1,7 +1,7 @@
 //! A domain in which nothing has happened yet takes over the databases, archives and values of another one.
 
 use super::Change;
-use super::guard::only_a_person;
+use super::guard::only_an_operator;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::Actor;
@@ -16,7 +16,7 @@ impl Change for Restore {
     }
 
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
-        only_a_person(actor)?;
+        only_an_operator(actor)?;
         if domain.restored.as_ref().is_some_and(|restored| restored.checksum == self.checksum) {
             return Ok(Outcome::Unchanged);
         }

@@ -1,7 +1,7 @@
 //! An operator ends a pause.
 
 use super::Change;
-use super::guard::only_a_person;
+use super::guard::only_an_operator;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::Actor;
@@ -19,7 +19,7 @@ impl Change for ResumeResync {
     }
 
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
-        only_a_person(actor)?;
+        only_an_operator(actor)?;
         let Some(pause) = domain.paused.take() else { return Ok(Outcome::Unchanged) };
         let resumed = DomainEvent::ResyncResumed { by: pause.by, why: pause.why };
         domain.note(actor, [Subject::Domain], resumed, None);

@@ -1,4 +1,4 @@
-//! What a person might do with `kubectl`, as `kaa plan` and the REST API take it: `statefulset/NAME=N`, `pvc/NAME`.
+//! What an operator might do with `kubectl`, as `kaa plan` and the REST API take it: `statefulset/NAME=N`, `pvc/NAME`.
 
 use std::fmt;
 use std::str::FromStr;

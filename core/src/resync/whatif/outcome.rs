@@ -1,4 +1,4 @@
-//! What comes of hypothetical changes, as a person reads it: what happens in which order, what stays and why.
+//! What comes of hypothetical changes, as an operator reads it: what happens in which order, what stays and why.
 
 use crate::domain::archive::Claim;
 use crate::domain::audit::Subject;
@@ -17,7 +17,7 @@ pub struct WhatIf {
     pub steps: Vec<Happening>,
     /// What there is to know beside.
     pub notes: Vec<Note>,
-    /// What is not taken away in the end, and why: of what the changes touch, and what waits only because of them.
+    /// What is not removed in the end, and why: of what the changes touch, and what waits only because of them.
     pub waiting: Vec<Waiting>,
 }
 
@@ -178,7 +178,7 @@ impl WhatIf {
 
 impl Step {
     /// Whether it takes something out of the domain that people would miss.
-    pub fn takes_away(&self) -> bool {
+    pub fn removes(&self) -> bool {
         match self {
             Self::Proposed(finding) => finding.removes(),
             Self::Starts { gets: Gets::New { purged }, .. } => !purged.is_empty(),
@@ -211,7 +211,7 @@ impl fmt::Display for Step {
 impl fmt::Display for Gets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Kept(archive) => write!(f, "archive {archive} goes on when it starts"),
+            Self::Kept(archive) => write!(f, "archive {archive} continues when it starts"),
             Self::Resurrected(archive) => write!(f, "archive {archive} comes back when it starts"),
             Self::New { purged } => {
                 f.write_str("a new archive is made when it starts")?;
@@ -224,7 +224,7 @@ impl fmt::Display for Gets {
                 f,
                 "no archive is known on its claim {claim}: the volume says which one it gets when it starts, a new one if it is empty"
             ),
-            Self::NothingYet { claim } => write!(f, "does not start before its claim {claim} is deleted and made anew"),
+            Self::NothingYet { claim } => write!(f, "does not start before its claim {claim} is deleted and recreated"),
             Self::NoDatabase { stateful_set } => {
                 write!(
                     f,
@@ -270,7 +270,7 @@ impl fmt::Display for Note {
             Self::MadeAgain { pod, owner } => {
                 write!(f, "pod {pod} is deleted; it is for its owner {owner} to make another")
             }
-            Self::NotMadeAgain(pod) => write!(f, "pod {pod} is deleted, and nobody makes it again"),
+            Self::NotMadeAgain(pod) => write!(f, "pod {pod} is deleted and not recreated"),
             Self::CanComeBack { archive, claim } => {
                 let pod = claim.owner.as_ref().map_or("its pod".to_owned(), ToString::to_string);
                 write!(f, "claim {} stays: archive {archive} comes back when {pod} is wanted again", claim.name)
@@ -285,7 +285,7 @@ impl fmt::Display for Note {
 impl fmt::Display for WhatIf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for Happening { step, anyway } in &self.steps {
-            let what = if step.takes_away() { "take" } else { "then" };
+            let what = if step.removes() { "take" } else { "then" };
             writeln!(f, "{what}    {}: {step}{}", step.subject(), if *anyway { " (anyway)" } else { "" })?;
         }
         for note in &self.notes {

@@ -11,7 +11,7 @@ use kaa_core::domain::ids::{ArchiveId, ContainerId, DatabaseName, Millis, Sessio
 use kaa_core::domain::process::{
     About, DurableState, EngineKind, EngineState, ExitReason, Identity, Process, Registration, SessionState,
 };
-use kaa_core::observed::objects::{Container, Ended};
+use kaa_core::observed::objects::{Container, Ended, Pod};
 use std::collections::BTreeSet;
 
 /// An engine's container.
@@ -110,6 +110,7 @@ impl Run {
         self.nonces += 1;
         let (nonce, clock) = (self.nonces, self.clock);
         let Some(engine) = self.engines.get_mut(pod).filter(|engine| !engine.alive && !engine.zombie) else { return };
+        self.changes += 1;
         engine.container = format!("k{nonce}").into();
         (engine.nonce, engine.started, engine.connection, engine.alive) = (nonce, clock, nonce, true);
         if shown {
@@ -324,22 +325,55 @@ impl Run {
         }
     }
 
+    /// What an agent reads of the pod of an engine: the claim that it mounts, with whose the pod is now; and the evidence.
+    fn read_pod(&self, engine: &Engine) -> (Option<Claim>, Option<Evidence>) {
+        if self.unread() {
+            return (None, None);
+        }
+        let pod = self.kubernetes.is.pods.get(&engine.pod);
+        let owner = pod.and_then(|pod| pod.owner.as_ref().zip(pod.ordinal()));
+        let owner =
+            owner.map(|(owner, ordinal)| Ordinal { stateful_set: owner.name.clone(), uid: owner.uid.clone(), ordinal });
+        let claim = engine.claim.clone().map(|claim| Claim { owner, ..claim });
+        let anchor = self.anchor.clone().map(|uid| Fact::AnchorIs { uid });
+        let facts = |pod: &Pod| pod.facts().into_iter().chain(anchor).collect();
+        (claim, pod.map(|pod| Evidence { read_at: Millis(self.clock), facts: facts(pod) }))
+    }
+
+    /// The agents read again the pods that could not be read. One that must not start is told to end.
+    pub fn learn_claims(&mut self) {
+        for mut asked in self.domain.unbound(&"admin-0".into()) {
+            let engine = self.engines.get(&asked.identity.pod_uid).filter(|it| it.nonce == asked.identity.nonce);
+            let Some(engine) = engine.filter(|it| !it.zombie && it.connection == asked.connection).cloned() else {
+                continue;
+            };
+            let pod = self.kubernetes.is.pods.get(&engine.pod).filter(|pod| pod.uid == engine.pod_uid);
+            (asked.claim, asked.evidence) = self.read_pod(&engine);
+            self.kubernetes.is.read_claim_in_doubt(&self.domain, &mut asked);
+            match self.domain.learns(&asked) {
+                _ if pod.is_none() => {}
+                Ok(false) => {}
+                Ok(true) => drop(self.propose(Role::Agent, Command::RegisterProcess(Box::new(asked)))),
+                Err(_) => {
+                    self.end_container(&engine.pod_uid, true, true);
+                    // A kubelet waits longer each time that a container ends with an error.
+                    self.clock += 10_000;
+                    self.start_container(&engine.pod_uid, true);
+                }
+            }
+        }
+    }
+
     /// What an engine registers with now. It may arrive later, too.
     pub fn registration(&mut self, engine: &Engine) -> Registration {
-        let unread = self.unread();
         self.nonces += 1;
         if let Some(engine) = self.engines.get_mut(&engine.pod_uid) {
             engine.connection = self.nonces;
         }
         let volume = engine.claim.as_ref().and_then(|claim| self.volumes.get(&claim.uid));
         let marker = volume.and_then(|volume| volume.marker);
-        let pod = self.kubernetes.is.pods.get(&engine.pod).filter(|_| !unread);
         let database = self.kubernetes.is.pods.get(&engine.pod).and_then(|pod| pod.database.clone());
-        // Whose the pod is now, read with it.
-        let owner = pod.and_then(|pod| pod.owner.as_ref().zip(pod.ordinal()));
-        let owner =
-            owner.map(|(owner, ordinal)| Ordinal { stateful_set: owner.name.clone(), uid: owner.uid.clone(), ordinal });
-        let claim = engine.claim.clone().filter(|_| !unread).map(|claim| Claim { owner, ..claim });
+        let (claim, evidence) = self.read_pod(engine);
         let mut registration = Registration {
             database: database.unwrap_or_else(|| "demo".into()),
             kind: if engine.claim.is_some() { EngineKind::Sm } else { EngineKind::Te },
@@ -359,10 +393,7 @@ impl Run {
             server: "admin-0".into(),
             connection: self.nonces,
             about: About::default(),
-            evidence: pod.map(|pod| Evidence {
-                read_at: Millis(self.clock),
-                facts: pod.facts().into_iter().chain(self.anchor.clone().map(|uid| Fact::AnchorIs { uid })).collect(),
-            }),
+            evidence,
             as_of: Some(self.domain.index),
         };
         self.kubernetes.is.read_claim_in_doubt(&self.domain, &mut registration);

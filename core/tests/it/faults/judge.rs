@@ -100,7 +100,7 @@ impl Run {
         for (id, process) in before.processes.iter().filter(|(id, _)| !self.domain.processes.contains_key(id)) {
             let live = process.session.state == SessionState::Live && sent.is_some();
             if live || process.cluster.as_str() != "c1" {
-                wrong.push(format!("process {id} of cluster {} was taken away while it is there", process.cluster));
+                wrong.push(format!("process {id} of cluster {} was removed while it is there", process.cluster));
             }
         }
         wrong
@@ -157,8 +157,8 @@ impl Run {
         };
         if let Some(fence) = fence(command) {
             check(Some(fence.epoch) == before.resync.get(&fence.cluster).map(|l| l.epoch), "a stale leader was obeyed");
-            check(before.paused.is_none(), "something was taken away during a pause");
-            check(truth.anchor == before.anchor, "something was taken away on the word of another Kubernetes");
+            check(before.paused.is_none(), "something was removed during a pause");
+            check(truth.anchor == before.anchor, "something was removed on the word of another Kubernetes");
         }
         let archive_of = |id: &ArchiveId| before.archives[id].clone();
         let claim_of = |id: &ArchiveId| archive_of(id).claim.unwrap_or_else(|| panic!("archive {id} has no claim"));
@@ -305,14 +305,13 @@ impl Run {
         }
         for engine in self.engines.values().filter(|engine| engine.claim.is_some()) {
             let live = |p: &Process| p.session.state == SessionState::Live;
-            if !self.process_of(engine).is_some_and(live) && !self.has_a_copy(engine) && !self.is_blocked() {
+            let kept_out = || self.marked(engine).is_some_and(|archive| self.is_on_a_copy(archive));
+            if !self.process_of(engine).is_some_and(live) && !self.has_a_copy(engine) && !kept_out() {
                 wrong.push(format!("the engine of {} is not known", engine.pod));
             }
         }
-        if !self.is_blocked() {
-            wrong.extend(self.wrongly_kept());
-            wrong.extend(self.wrongly_held());
-        }
+        wrong.extend(self.wrongly_kept());
+        wrong.extend(self.wrongly_held());
         let alive = self.alive();
         for process in self.domain.processes.values().filter(|process| process.cluster.as_str() == "c1") {
             // One whose container was never learned ends when the next start in its pod registers, which a copy does not.
@@ -334,21 +333,25 @@ impl Run {
     /// copy, and its engine does not get in.
     fn has_a_copy(&self, engine: &Engine) -> bool {
         let Some(own) = &engine.claim else { return false };
-        let archive = self.volumes.get(&own.uid).and_then(|volume| self.domain.archives.get(&volume.marker?));
-        archive.is_some_and(|archive| {
+        self.marked(engine).is_some_and(|archive| {
             let others = archive.claim.as_ref().filter(|claim| claim.uid != own.uid);
             others.is_some_and(|claim| self.kubernetes.claim_uids().contains(&claim.uid))
                 || self.database_of(&own.name) != archive.database.as_str()
         })
     }
 
-    /// A copy registered while nobody could read which claim its pod mounts, and its next start is refused: its process is in
-    /// the way until an operator evicts it.
-    fn is_blocked(&self) -> bool {
-        let of_copy = |process: &Process| {
-            self.engines.get(&process.identity.pod_uid).is_some_and(|engine| self.has_a_copy(engine))
-        };
-        self.domain.processes.values().any(of_copy)
+    /// The archive that the marker on an engine's volume names.
+    fn marked(&self, engine: &Engine) -> Option<&Archive> {
+        let volume = self.volumes.get(&engine.claim.as_ref()?.uid)?;
+        self.domain.archives.get(&volume.marker?)
+    }
+
+    /// Whether a copy runs as this archive: it joined a database that ran, before anybody could read which claim its pod mounts.
+    /// The original is refused until an operator evicts it.
+    fn is_on_a_copy(&self, archive: &Archive) -> bool {
+        let process = self.domain.process_on(archive.id).filter(|it| it.claim_unread && it.may_have_run());
+        let engine = process.and_then(|process| self.engines.get(&process.identity.pod_uid));
+        engine.is_some_and(|engine| self.has_a_copy(engine))
     }
 
     /// Where a storage manager runs, its archive holds what those hold that have ended: the unwanted ones of them go.
@@ -396,9 +399,6 @@ impl Run {
 
     /// Compares the end with that of a run without faults. Returns whether all could be compared.
     pub fn judge_end(&mut self, reference: &Self) -> bool {
-        if self.is_blocked() || reference.is_blocked() {
-            return false;
-        }
         let otherwise = self.shown_otherwise(reference);
         let (ours, theirs) = (self.fates(), reference.fates());
         let mut wrong = Vec::new();
@@ -406,8 +406,14 @@ impl Run {
         let unbound = |run: &Self| run.domain.archives.values().any(|archive| archive.claim.is_none());
         let mut all = otherwise.is_empty() && !unbound(self) && !unbound(reference);
         for (_, database) in SETS {
+            let on_a_copy = |run: &Self| {
+                let mut archives = run.domain.archives.values().filter(|it| it.database.as_str() == database);
+                archives.any(|archive| run.is_on_a_copy(archive))
+            };
             let kept = self.waits(database)
                 || reference.waits(database)
+                || on_a_copy(self)
+                || on_a_copy(reference)
                 || otherwise.iter().any(|name| self.database_of(name) == database);
             all &= !kept;
             let names: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();

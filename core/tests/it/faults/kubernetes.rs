@@ -121,7 +121,7 @@ pub enum Change {
     ZombiesDie,
     Anchor(Option<&'static str>),
     Adopt,
-    Rights {
+    Permissions {
         kind: Kind,
         granted: bool,
     },

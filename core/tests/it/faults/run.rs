@@ -53,8 +53,8 @@ pub struct Run {
     pub claim_of_pod: BTreeMap<Uid, Claim>,
     /// Whether engines can say how new their data is; else all of them say 0.
     pub tells_history: bool,
-    /// How many commands changed anything.
-    changes: u64,
+    /// How many commands changed anything, and how many containers were started.
+    pub changes: u64,
     /// What the watches were told of last.
     published: Objects,
     /// Whether what happens is written down, which takes most of the time.
@@ -233,6 +233,7 @@ impl Run {
         for pod in self.engines.keys().cloned().collect::<Vec<_>>() {
             self.act(&pod);
         }
+        self.learn_claims();
     }
 
     pub fn change(&mut self, change: &Change) {
@@ -274,7 +275,7 @@ impl Run {
                 let evict = matches!(change, Change::Evict { .. });
                 let stop = Command::StopProcess(change::StopProcess { process, how });
                 self.propose(
-                    Role::Person,
+                    Role::Operator,
                     if evict { Command::EvictProcess(change::EvictProcess { process }) } else { stop },
                 );
             }
@@ -315,17 +316,17 @@ impl Run {
             Change::ZombiesDie => self.zombies_die(),
             Change::Anchor(uid) => self.anchor = uid.map(Into::into),
             Change::Adopt => self.adopt(),
-            Change::Rights { kind, granted } => {
+            Change::Permissions { kind, granted } => {
                 if granted {
                     self.denied.remove(&kind)
                 } else {
                     self.denied.insert(kind)
                 };
             }
-            Change::Pause(true) => {
-                drop(self.propose(Role::Person, Command::PauseResync(change::PauseResync { why: "a look".to_owned() })))
-            }
-            Change::Pause(false) => drop(self.propose(Role::Person, Command::ResumeResync)),
+            Change::Pause(true) => drop(
+                self.propose(Role::Operator, Command::PauseResync(change::PauseResync { why: "a look".to_owned() })),
+            ),
+            Change::Pause(false) => drop(self.propose(Role::Operator, Command::ResumeResync)),
             Change::Later { seconds } => self.clock += seconds * 1000,
             // No pod was there to be picked.
             _ => {}
@@ -336,7 +337,7 @@ impl Run {
         let (Some(known), Some(anchor)) = (self.domain.anchor.clone(), self.anchor.clone()) else { return };
         let evidence = Evidence { read_at: self.now(), facts: vec![Fact::AnchorIs { uid: anchor.clone() }] };
         self.propose(
-            Role::Person,
+            Role::Operator,
             Command::AdoptAnchor(change::AdoptAnchor { known, anchor, why: "restored".to_owned(), evidence }),
         );
     }
@@ -361,7 +362,7 @@ impl Run {
         self.trace.push("the faults end".to_owned());
         self.change(&Change::Anchor(Some("A1")));
         self.change(&Change::Adopt);
-        KINDS.into_iter().for_each(|kind| self.change(&Change::Rights { kind, granted: true }));
+        KINDS.into_iter().for_each(|kind| self.change(&Change::Permissions { kind, granted: true }));
         for set in 0..SETS.len() {
             self.change(&Change::Annotate { set, hold_purge: false, pause: false });
         }
@@ -379,8 +380,6 @@ impl Run {
             self.send(leader, usize::MAX, false);
         }
         self.settle();
-        self.bind_the_unbound();
-        self.settle();
         // A delay is over only where somebody watched.
         for _ in 0..(2 * self.purge_delay_ms).div_ceil(60_000) {
             self.clock += 60_000;
@@ -392,20 +391,6 @@ impl Run {
             if findings > 0 {
                 self.violated(format!("still proposes {findings} things at rest"));
             }
-        }
-    }
-
-    /// An engine that registered while its claim could not be read is bound when it starts anew.
-    fn bind_the_unbound(&mut self) {
-        let unbound = |engine: &&Engine| {
-            let process = self.process_of(engine);
-            let archive = process.and_then(|process| process.archive);
-            process.is_some_and(|process| process.claim_unread)
-                || archive.is_some_and(|archive| self.domain.archives[&archive].claim.is_none())
-        };
-        for pod in self.engines.values().filter(unbound).map(|engine| engine.pod_uid.clone()).collect::<Vec<_>>() {
-            self.end_container(&pod, true, true);
-            self.start_container(&pod, true);
         }
     }
 }

@@ -83,7 +83,7 @@ fn a_pod_has_the_identity_of_its_ordinal() {
 }
 
 #[test]
-fn a_pod_that_ended_or_was_deleted_is_made_anew() {
+fn a_pod_that_ended_or_was_deleted_is_recreated() {
     let mut world = World::new();
     world.create(Kind::StatefulSet, stateful_set(2, "OrderedReady"));
     world.run();

@@ -41,7 +41,7 @@ fn rewrite_anchor(cluster: &Cluster, annotations: &BTreeMap<String, String>) {
     cluster.run(asked).expect("the anchor is rewritten");
 }
 
-/// A server loses its volume, and its pod begins anew with an empty one.
+/// A server loses its volume, and its pod starts again with an empty one.
 fn wipe(cluster: &Cluster, server: &str) {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client(), cluster.namespace());
     let name = format!("raftlog-{server}");
@@ -102,7 +102,7 @@ fn nobody_founds(cluster: &Cluster, anchor_is: &Option<BTreeMap<String, String>>
 }
 
 /// Agents that run say so and go on; an empty first server founds nothing while another answers, nor while the Lease of
-/// the resync is there. A person makes it again.
+/// the resync is there. An operator makes it again.
 pub fn anchor_deleted(cluster: &mut Cluster) {
     let group = Group::watched(cluster, 3);
     let change = group.begin("the anchor deleted");
@@ -122,7 +122,7 @@ pub fn anchor_deleted(cluster: &mut Cluster) {
     nobody_founds(cluster, &None);
     processes.into_iter().for_each(|process| process.signal("CONT"));
     writes_go_on(&group);
-    group.within(&server(1), "adopt --because deleted-by-hand").expect("the anchor is made again");
+    group.within(&server(1), "adopt --reason deleted-by-hand").expect("the anchor is made again");
     group.whole(change, 3);
     assert_ne!(group.logs()[&server(0)], first, "it is a new member");
     group.judge();
@@ -238,7 +238,7 @@ pub fn two_sets_of_agents(cluster: &mut Cluster) {
 
 /// Asks the first server to go on without the others, until it does.
 pub(super) fn recovered(group: &Group<'_>, from: u64) {
-    group.until("the next epoch, however often a person has to ask", || {
+    group.until("the next epoch, however often an operator has to ask", || {
         if group.epoch() == from {
             group.recover(&server(0), "--accept-data-loss --yes").map(drop)?;
         }
@@ -246,7 +246,7 @@ pub(super) fn recovered(group: &Group<'_>, from: u64) {
     });
 }
 
-/// Those whose logs a person gave up were only stopped, and go on while the founder waits for their end: they set their
+/// Those whose logs an operator gave up were only stopped, and go on while the founder waits for their end: they set their
 /// logs aside, which is as good.
 pub fn given_up_and_continued(cluster: &mut Cluster) {
     let group = Group::watched(cluster, 3);
@@ -267,7 +267,7 @@ pub fn given_up_and_continued(cluster: &mut Cluster) {
     let now = group.logs();
     for server in &lost {
         assert_ne!(now[server], before[server], "{server} has a new log");
-        let kept = group.set_aside(server);
+        let kept = group.retired(server);
         assert!(kept.iter().any(|kept| kept.ends_with(&format!("-{}", before[server]))), "{server}: {kept:?}");
     }
     group.judge();
@@ -303,8 +303,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The process of a pod that is gone by every word of Kubernetes comes back on its old volume, after a person gave up what
-/// was on it. It has passed the gate as that pod, so it starts at once: it hears of the later epoch and sets its log aside.
+/// The process of a pod that is gone by every word of Kubernetes comes back on its old volume, after an operator gave up what
+/// was on it. It has passed the gate as that pod, so it starts at once: it hears of the later epoch and retires its log.
 pub fn given_up_and_brought_back(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 3);
     // What it has acknowledged is in its own log: so nothing acknowledged is lost, and that can be judged.
@@ -333,8 +333,8 @@ pub fn given_up_and_brought_back(cluster: &mut Cluster) {
         std::net::TcpListener::bind(&address).map(drop).map_err(|error| format!("{address}: {error}"))
     });
     let mut unseen = Unseen::start(environment);
-    let kept = volume.join(format!("set-aside-{}-{log}", began.epoch() - 1));
-    group.until("its log to be set aside", || match unseen.0.try_wait().unwrap() {
+    let kept = volume.join(format!("retired-{}-{log}", began.epoch() - 1));
+    group.until("its log to be retired", || match unseen.0.try_wait().unwrap() {
         _ if kept.is_dir() => Ok(()),
         Some(ended) => panic!("it ended: {ended}"),
         None => Err("it is not".to_owned()),
@@ -343,7 +343,7 @@ pub fn given_up_and_brought_back(cluster: &mut Cluster) {
     group.whole(began, 1);
     drop(unseen);
     group.scale(3);
-    let kept = group.set_aside(&old);
+    let kept = group.retired(&old);
     assert!(kept.iter().any(|kept| kept.ends_with(&format!("-{log}"))), "{old}: {kept:?}");
     group.judge();
 }

@@ -15,17 +15,17 @@ const SERVERS: u32 = 5;
 /// How long it is looked that nothing is founded: longer than an agent takes to look at the anchor and to decide.
 const UNFOUNDED: Duration = Duration::from_secs(5);
 
-/// Three of five are lost, and a person has the two that are left go on; the one that is to found loses its volume. The
-/// other has set its log aside, and both wait, and say so. A person names that log: the domain goes on with all that is in
+/// Three of five are lost, and an operator has the two that are left go on; the one that is to found loses its volume. The
+/// other has retired its log, and both wait, and say so. An operator names that log: the domain goes on with all that is in
 /// it, and the others join.
-pub fn founded_from_what_was_set_aside(cluster: &mut Cluster) {
+pub fn founded_from_what_was_retired(cluster: &mut Cluster) {
     cluster.admins(SERVERS);
     let mut group = Group::watched(cluster, SERVERS);
     let before = group.logs();
     // Nobody writes, so that what is acknowledged is in every log: whichever comes back has to hold all of it.
     group.rest(true);
     std::thread::sleep(SETTLED);
-    let change = group.begin("5 -> 2, three lost, recover, the founder's volume lost, founded from what was set aside");
+    let change = group.begin("5 -> 2, three lost, recover, the founder's volume lost, founded from a retired log");
     let (founder, other) = who_goes_on(&mut group, cluster, &change);
     // It stops before it founds, and never runs again.
     arm(cluster, &founder, "stops", &format!("={}", Point::AnchorSwapped.name()));
@@ -39,11 +39,11 @@ pub fn founded_from_what_was_set_aside(cluster: &mut Cluster) {
         asked.join().expect("no panic").expect_err("the founder is gone before it has answered")
     });
     assert!(!refused.is_empty());
-    let place = format!("{other}/{}", set_aside(&group, &other, &before[&other]));
+    let place = format!("{other}/{}", retired(&group, &other, &before[&other]));
     wait_and_say_so(&group, &change, &founder, &other);
     listed_and_refused(&group, &founder, &other, &place);
     // Whoever is asked: it is passed on to the one that has it.
-    let begun = group.recover(&founder, &format!("--from-set-aside {place} --accept-data-loss --yes")).expect("done");
+    let begun = group.recover(&founder, &format!("--from-retired-log {place} --accept-data-loss --yes")).expect("done");
     assert!(begun.contains(&format!("Epoch {} begins with the log {place}", change.epoch() + 2)), "{begun}");
     assert!(begun.contains("Lost: whatever was committed after entry "), "{begun}");
     group.rest(false);
@@ -51,8 +51,8 @@ pub fn founded_from_what_was_set_aside(cluster: &mut Cluster) {
     let now = group.logs();
     assert_eq!(now[&other], before[&other], "the log that was named votes");
     assert_ne!(now[&founder], before[&founder], "the one that was lost does not");
-    let kept = group.set_aside(&other);
-    assert!(kept.iter().any(|name| name.starts_with("set-aside-2-")), "what it had till then is kept: {kept:?}");
+    let kept = group.retired(&other);
+    assert!(kept.iter().any(|name| name.starts_with("retired-2-")), "what it had till then is kept: {kept:?}");
     assert!(!kept.iter().any(|name| place.ends_with(name.as_str())), "the log is in its place: {kept:?}");
     cluster.says("explain domain", "whatever was committed after entry");
     cluster.says("explain domain", "loopback");
@@ -69,10 +69,10 @@ fn who_goes_on(group: &mut Group<'_>, cluster: &Cluster, change: &Change) -> (St
     [server(3), server(4)].iter().for_each(|lost| cluster.force_delete_pod(lost));
     group.until("it to be told who would go on", || {
         let shown = group.recover(&left[1], "--dry-run")?;
-        if shown.contains("Would go on: ") { Ok(()) } else { Err(shown) }
+        if shown.contains("Would continue: ") { Ok(()) } else { Err(shown) }
     });
     let shown = group.recover(&left[1], "--dry-run").expect("an answer");
-    let founder = left.iter().find(|server| shown.contains(&format!("Would go on: {server}"))).expect("one of them");
+    let founder = left.iter().find(|server| shown.contains(&format!("Would continue: {server}"))).expect("one of them");
     let other = left.iter().find(|server| *server != founder).expect("another");
     // Nothing is typed, as where there is no terminal.
     let refused = group.recover(other, "--accept-data-loss").expect_err("it was not confirmed");
@@ -90,10 +90,10 @@ fn without_its_volume(group: &mut Group<'_>, cluster: &Cluster, founder: &str, o
     group.ask_for(2);
 }
 
-/// The directory of that log, once it has been set aside.
-fn set_aside(group: &Group<'_>, server: &str, log: &str) -> String {
-    let name = format!("set-aside-1-{log}");
-    group.until("the log of the one that does not found to be set aside", || match group.set_aside(server) {
+/// The directory of that log, once it has been retired.
+fn retired(group: &Group<'_>, server: &str, log: &str) -> String {
+    let name = format!("retired-1-{log}");
+    group.until("the log of the one that does not found to be retired", || match group.retired(server) {
         kept if kept.contains(&name) => Ok(()),
         kept => Err(format!("{kept:?}")),
     });
@@ -120,10 +120,10 @@ fn listed_and_refused(group: &Group<'_>, founder: &str, other: &str, place: &str
         let shown = group.recover(asked, "--dry-run").expect("an answer");
         assert!(shown.contains(&format!("  {place}: log ")) && shown.contains(" of epoch 1, up to entry "), "{shown}");
         assert!(shown.contains("Would be refused: no server that is wanted answers with a log"), "{shown}");
-        let shown = group.recover(asked, &format!("--dry-run --from-set-aside {place}")).expect("an answer");
-        assert!(shown.contains(&format!("Would go on: {other}, with the log {place} up to entry ")), "{shown}");
-        let wrong = format!("--from-set-aside {other}/set-aside-1-1 --accept-data-loss --yes");
+        let shown = group.recover(asked, &format!("--dry-run --from-retired-log {place}")).expect("an answer");
+        assert!(shown.contains(&format!("Would continue: {other}, with the log {place} up to entry ")), "{shown}");
+        let wrong = format!("--from-retired-log {other}/retired-1-1 --accept-data-loss --yes");
         let refused = group.recover(asked, &wrong).expect_err("there is none");
-        assert!(refused.contains(&format!("no log set-aside-1-1 was set aside on {other}: there is ")), "{refused}");
+        assert!(refused.contains(&format!("{other} has no retired log retired-1-1; it has ")), "{refused}");
     }
 }

@@ -2,7 +2,7 @@
 //! of the members, and what is on their volumes.
 
 use crate::domain::clients::{Agents, Clients, Pace};
-use crate::domain::cluster::{Cluster, PERSON, rows};
+use crate::domain::cluster::{Cluster, OPERATOR, rows};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
@@ -17,7 +17,7 @@ use testkit::eventually;
 
 /// Enough writes that a time without one means something, and no client that waits long for an agent that is gone.
 const PACE: Pace =
-    Pace { writers: 4, readers: 1, patience: Duration::from_millis(700), most_pause_ms: 60, person: Some(PERSON) };
+    Pace { writers: 4, readers: 1, patience: Duration::from_millis(700), most_pause_ms: 60, operator: Some(OPERATOR) };
 
 /// How long an agent may take to say what it knows.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -96,7 +96,7 @@ impl<'a> Group<'a> {
         silence
     }
 
-    /// Scales up, where those that come back bring logs of an earlier epoch: these are kept aside and the servers join
+    /// Scales up, where those that come back bring logs of an earlier epoch: these are retired and the servers join
     /// with empty ones, under new ids.
     pub fn back_from_the_past(&mut self, replicas: u32) {
         let before = self.logs();
@@ -110,7 +110,7 @@ impl<'a> Group<'a> {
         let now = self.logs();
         for name in (from..replicas).map(server) {
             assert_ne!(now[&name], before[&name], "{name} has a new log");
-            let kept = self.set_aside(&name);
+            let kept = self.retired(&name);
             let old = format!("-{}", before[&name]);
             assert!(kept.iter().any(|directory| directory.ends_with(&old)), "{name}: no log{old} among {kept:?}");
         }
@@ -360,12 +360,12 @@ impl<'a> Group<'a> {
         self.cluster.run(async { tokio::time::timeout(ANSWER, asked).await.ok()?.ok() })
     }
 
-    /// The directories on a server's volume that hold a log that was set aside.
-    pub fn set_aside(&self, server: &str) -> Vec<String> {
+    /// The directories on a server's volume that hold a retired log.
+    pub fn retired(&self, server: &str) -> Vec<String> {
         let volume = self.volume(server);
         let entries = std::fs::read_dir(&volume).unwrap_or_else(|error| panic!("{}: {error}", volume.display()));
         let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
-        names.filter(|name| name.starts_with("set-aside-")).collect()
+        names.filter(|name| name.starts_with("retired-")).collect()
     }
 
     /// Where the volume of a server is on this machine.

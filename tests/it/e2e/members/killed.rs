@@ -1,5 +1,5 @@
-//! kill -9 of agents right after each durable write of a founding, an override, a joining with an old log set aside, and
-//! a `kaa recover`; each begins anew and goes on. In the end there is always one domain in one epoch, every server that is
+//! kill -9 of agents right after each durable write of a founding, an override, a joining with an old log retired, and
+//! a `kaa recover`; each starts again and goes on. In the end there is always one domain in one epoch, every server that is
 //! wanted votes, and nothing acknowledged is lost.
 //!
 //! On the embedded Kubernetes only: fail points are no part of an image. `.ci/long` (`KAA_TIER=long`) takes every two points
@@ -31,14 +31,14 @@ const OVERRIDING: [Script; 7] = [
     &[Founded, Purged],
 ];
 
-/// And the other one sets its log aside, and joins.
+/// And the other one retires its log, and joins.
 const FOLLOWING: [Script; 6] =
-    [&[SetAside], &[SetAside, Identity], &[Joined], &[Joined, GatePassed], &[Joined, Vote], &[Joined, Entry]];
+    [&[Retired], &[Retired, Identity], &[Joined], &[Joined, GatePassed], &[Joined, Vote], &[Joined, Entry]];
 
 /// What one writes that comes back with a log of an earlier epoch.
 const COMING_BACK: [Script; 7] = [
-    &[SetAside],
-    &[SetAside, Identity],
+    &[Retired],
+    &[Retired, Identity],
     &[Joined],
     &[Joined, GatePassed],
     &[Joined, Vote],
@@ -46,7 +46,7 @@ const COMING_BACK: [Script; 7] = [
     &[Joined, Snapshot],
 ];
 
-/// What one writes that goes on with its log because a person gave up what the others have.
+/// What one writes that goes on with its log because an operator gave up what the others have.
 const RECOVERING: [Script; 6] =
     [&[Sealed], &[AnchorSwapped], &[Founded], &[Founded, Vote], &[Founded, Entry], &[Founded, Entry, Entry]];
 
@@ -161,12 +161,12 @@ fn halved(cluster: &Cluster, rounds: &[Vec<Script>]) {
     group.judge();
 }
 
-/// Two of three are lost, a person gives up what they have, and the one that is left dies at each point.
+/// Two of three are lost, an operator gives up what they have, and the one that is left dies at each point.
 pub fn recovering(cluster: &mut Cluster) {
     cluster.admins(3);
     let mut group = Group::watched(cluster, 3);
     for script in RECOVERING {
-        println!("members: killed: at {script:?} while a person gives up what the others have");
+        println!("members: killed: at {script:?} while an operator gives up what the others have");
         // What it has acknowledged is in its own log: so nothing acknowledged is lost, and that can be judged.
         group.lead_by(0);
         arm(cluster, &server(0), "recovering", &once(script));

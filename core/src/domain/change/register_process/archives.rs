@@ -24,7 +24,7 @@ impl Domain {
     }
 
     /// The volume says which archive it holds, so no other is on its claim. One that never ran holds nothing and goes; one
-    /// that ran is kept without a claim, and so is never judged: a person has to look where its data is.
+    /// that ran is kept without a claim, and so is never judged: an operator has to look where its data is.
     fn displace(&mut self, actor: &Actor, id: ArchiveId, claim: Option<&Claim>) {
         for other in self.others_on(id, claim) {
             let Some(archive) = self.archives.get_mut(&other) else { continue };

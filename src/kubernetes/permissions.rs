@@ -1,7 +1,7 @@
-//! Which rights are missing: what the API server refused, and what it says when asked whether it would.
+//! Which permissions are missing: what the API server refused, and what it says when asked whether it would.
 //!
 //! Nothing is decided by it: decisions rest on the answers themselves. It is for people, who have to be told which verb on
-//! which kind they took away, before it is missed. Every refused request notes its right at once; a round of
+//! of which kind was withdrawn, before it is missed. Every refused request notes its permission at once; a round of
 //! SelfSubjectAccessReviews, which everybody may make by default, notes what was not tried and clears what is granted again.
 
 use super::{Asked, Error, Kubernetes};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How often it is asked which rights there are: some twenty cheap requests. A refusal brings the next round forward.
+/// How often it is asked which permissions there are: some twenty cheap requests. A refusal brings the next round forward.
 const PERIOD: Duration = Duration::from_secs(60);
 /// The rounds are at least this far apart, however much is refused.
 const SPACING: Duration = Duration::from_secs(5);
@@ -23,13 +23,13 @@ const SPACING: Duration = Duration::from_secs(5);
 /// What an agent does without, and leaves out: `create` on it.
 const OPTIONAL: &str = "events";
 
-/// The rights that are missing; clones share it.
+/// The permissions that are missing; clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Rights(Arc<Shared>);
+pub struct Permissions(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    missing: Mutex<BTreeSet<Right>>,
+    missing: Mutex<BTreeSet<Permission>>,
     /// Whether it was said that an optional one is missing.
     optional_missing: AtomicBool,
     refused: Notify,
@@ -37,20 +37,20 @@ struct Shared {
 
 /// A verb on a kind; on one object of it, where Roles name it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Right {
+pub struct Permission {
     /// Such as `get`.
     pub verb: &'static str,
     /// Such as `statefulsets.apps`, or `leases.coordination.k8s.io/kaa-default-resync`.
     pub resource: String,
 }
 
-impl std::fmt::Display for Right {
+impl std::fmt::Display for Permission {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.verb, self.resource)
     }
 }
 
-impl Right {
+impl Permission {
     fn of(asked: &Asked) -> Self {
         let Asked { verb, resource, name } = asked;
         // Roles name Leases, since agents make them; what people make they do not.
@@ -73,44 +73,46 @@ impl Right {
     }
 }
 
-impl Rights {
+impl Permissions {
     /// The missing ones.
-    pub fn missing(&self) -> Vec<Right> {
+    pub fn missing(&self) -> Vec<Permission> {
         self.lock().iter().cloned().collect()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<Right>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<Permission>> {
         self.0.missing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what an answer shows of the right to it: that it is missing, that it is there, or nothing.
+    /// Notes what an answer shows of the permission to it: that it is missing, that it is there, or nothing.
     pub(super) fn judge<T>(&self, asked: &Asked, answer: &Result<T, Error>) {
         if asked.resource == OPTIONAL {
             let missing = matches!(answer, Err(Error::Forbidden { .. }));
             if !self.0.optional_missing.swap(missing, Ordering::Relaxed) && missing {
-                tracing::info!("the right to {} {OPTIONAL} is missing: none are made", asked.verb);
+                tracing::info!("the permission to {} {OPTIONAL} is missing: none are made", asked.verb);
             }
             return;
         }
         match answer {
             Err(Error::Forbidden { .. }) => {
-                if self.set(Right::of(asked), true) {
+                if self.set(Permission::of(asked), true) {
                     self.0.refused.notify_one();
                 }
             }
-            Ok(_) | Err(Error::Exists { .. } | Error::Conflict { .. }) => drop(self.set(Right::of(asked), false)),
+            Ok(_) | Err(Error::Exists { .. } | Error::Conflict { .. }) => drop(self.set(Permission::of(asked), false)),
             Err(_) => {}
         }
     }
 
     /// Returns whether that is new. It is logged then.
-    fn set(&self, right: Right, missing: bool) -> bool {
+    fn set(&self, permission: Permission, missing: bool) -> bool {
         let mut known = self.lock();
-        let changed = if missing { known.insert(right.clone()) } else { known.remove(&right) };
+        let changed = if missing { known.insert(permission.clone()) } else { known.remove(&permission) };
         drop(known);
         match (changed, missing) {
-            (true, true) => tracing::warn!("the right to {right} is missing: nothing is taken away for want of it"),
-            (true, false) => tracing::info!("the right to {right} is there again"),
+            (true, true) => {
+                tracing::warn!("the permission to {permission} is missing: removals that need it wait")
+            }
+            (true, false) => tracing::info!("the permission to {permission} is there again"),
             (false, _) => {}
         }
         changed
@@ -118,21 +120,21 @@ impl Rights {
 }
 
 /// What the agent may need, its Leases included.
-fn needed(leases: &[String; 2]) -> Vec<Right> {
+fn needed(leases: &[String; 2]) -> Vec<Permission> {
     let kinds = ["pods", "persistentvolumeclaims", "statefulsets.apps", "deployments.apps"];
-    let mut rights = Vec::new();
+    let mut permissions = Vec::new();
     for verb in ["get", "list", "watch"] {
-        rights.extend(kinds.map(|kind| Right { verb, resource: kind.to_owned() }));
+        permissions.extend(kinds.map(|kind| Permission { verb, resource: kind.to_owned() }));
     }
     for name in leases {
         let resource = format!("leases.coordination.k8s.io/{name}");
-        rights.extend(["get", "update"].map(|verb| Right { verb, resource: resource.clone() }));
+        permissions.extend(["get", "update"].map(|verb| Permission { verb, resource: resource.clone() }));
     }
-    rights.push(Right { verb: "create", resource: "leases.coordination.k8s.io".to_owned() });
-    rights
+    permissions.push(Permission { verb: "create", resource: "leases.coordination.k8s.io".to_owned() });
+    permissions
 }
 
-/// Asks again and again which rights there are, and mirrors what is missing; `anchor` and `resync` name the Leases. Runs
+/// Asks again and again which permissions there are, and mirrors what is missing; `anchor` and `resync` name the Leases. Runs
 /// until the process ends.
 pub async fn watch(kubernetes: Kubernetes, anchor: String, resync: String, metrics: Arc<Metrics>) {
     let needed = needed(&[anchor, resync]);
@@ -142,32 +144,32 @@ pub async fn watch(kubernetes: Kubernetes, anchor: String, resync: String, metri
         if failed != trouble
             && let Some(why) = &failed
         {
-            tracing::warn!("it is not known which rights there are: {why}");
+            tracing::warn!("it is not known which permissions there are: {why}");
         }
         trouble = failed;
-        mirror(&kubernetes.rights, &needed, &metrics);
+        mirror(&kubernetes.permissions, &needed, &metrics);
         tokio::time::sleep(SPACING).await;
         tokio::select! {
-            () = kubernetes.rights.0.refused.notified() => {}
+            () = kubernetes.permissions.0.refused.notified() => {}
             () = tokio::time::sleep(PERIOD) => {}
         }
     }
 }
 
-/// Sets the metric of every right that may be needed, those that are there too.
-pub fn mirror(rights: &Rights, needed: &[Right], metrics: &Metrics) {
-    let missing = rights.missing();
-    for right in needed.iter().chain(&missing) {
-        metrics.mirror_right(right.verb, &right.resource, missing.contains(right));
+/// Sets the metric of every permission that may be needed, those that are there too.
+pub fn mirror(permissions: &Permissions, needed: &[Permission], metrics: &Metrics) {
+    let missing = permissions.missing();
+    for permission in needed.iter().chain(&missing) {
+        metrics.mirror_permission(permission.verb, &permission.resource, missing.contains(permission));
     }
 }
 
-/// One round: asks for each right. What cannot be asked stays as it was known.
-async fn review(kubernetes: &Kubernetes, needed: &[Right]) -> Result<(), Error> {
+/// One round: asks for each permission. What cannot be asked stays as it was known.
+async fn review(kubernetes: &Kubernetes, needed: &[Permission]) -> Result<(), Error> {
     let api: Api<SelfSubjectAccessReview> = Api::all(kubernetes.client.clone());
-    for right in needed {
+    for permission in needed {
         let spec = SelfSubjectAccessReviewSpec {
-            resource_attributes: Some(right.attributes(&kubernetes.namespace)),
+            resource_attributes: Some(permission.attributes(&kubernetes.namespace)),
             ..SelfSubjectAccessReviewSpec::default()
         };
         let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
@@ -179,7 +181,7 @@ async fn review(kubernetes: &Kubernetes, needed: &[Right]) -> Result<(), Error> 
         };
         let answer = kubernetes.within(&asked, request).await?;
         if let Some(status) = answer.status {
-            kubernetes.rights.set(right.clone(), !status.allowed);
+            kubernetes.permissions.set(permission.clone(), !status.allowed);
         }
     }
     Ok(())
@@ -202,24 +204,24 @@ mod tests {
         Err(Error::Forbidden { asked: asked.clone(), message: "no".to_owned() })
     }
 
-    fn names(rights: &Rights) -> Vec<String> {
-        rights.missing().iter().map(ToString::to_string).collect()
+    fn names(permissions: &Permissions) -> Vec<String> {
+        permissions.missing().iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn a_refusal_names_the_verb_and_an_answer_clears_it() {
-        let rights = Rights::default();
+        let permissions = Permissions::default();
         let (claim, lease) = (asked("get", "persistentvolumeclaims", "c"), asked("get", "leases.x", "l"));
-        rights.judge(&claim, &forbidden(&claim));
-        rights.judge(&lease, &forbidden(&lease));
-        assert_eq!(names(&rights), ["get leases.x/l", "get persistentvolumeclaims"]);
+        permissions.judge(&claim, &forbidden(&claim));
+        permissions.judge(&lease, &forbidden(&lease));
+        assert_eq!(names(&permissions), ["get leases.x/l", "get persistentvolumeclaims"]);
         let silent = Err::<(), _>(Error::Silent { asked: claim.clone(), after: Duration::from_secs(1) });
-        rights.judge(&claim, &silent);
-        assert_eq!(names(&rights).len(), 2, "silence shows nothing");
-        rights.judge(&asked("get", "persistentvolumeclaims", "d"), &Ok(()));
-        assert_eq!(names(&rights), ["get leases.x/l"], "a right to claims is one to any claim");
-        rights.judge(&asked("get", "leases.x", "m"), &Ok(()));
-        assert_eq!(names(&rights), ["get leases.x/l"], "another Lease is another right");
+        permissions.judge(&claim, &silent);
+        assert_eq!(names(&permissions).len(), 2, "silence shows nothing");
+        permissions.judge(&asked("get", "persistentvolumeclaims", "d"), &Ok(()));
+        assert_eq!(names(&permissions), ["get leases.x/l"], "a permission to claims is one to any claim");
+        permissions.judge(&asked("get", "leases.x", "m"), &Ok(()));
+        assert_eq!(names(&permissions), ["get leases.x/l"], "another Lease is another permission");
     }
 
     #[tokio::test]
@@ -236,12 +238,12 @@ mod tests {
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
         let kubernetes = fake::kubernetes(Router::new().route(path, post(answer)));
         let (needed, metrics) = (needed(&["anchor".to_owned(), "resync".to_owned()]), Metrics::new());
-        let series = |value| format!("kaa_kubernetes_right_missing{{verb=\"get\",resource=\"pods\"}} {value}");
+        let series = |value| format!("kaa_kubernetes_permission_missing{{verb=\"get\",resource=\"pods\"}} {value}");
         for (grant, names_missing, value) in [(false, vec!["get pods"], 1), (true, vec![], 0)] {
             granted.store(grant, Ordering::Relaxed);
             review(&kubernetes, &needed).await.unwrap();
-            mirror(&kubernetes.rights, &needed, &metrics);
-            assert_eq!(names(&kubernetes.rights), names_missing);
+            mirror(&kubernetes.permissions, &needed, &metrics);
+            assert_eq!(names(&kubernetes.permissions), names_missing);
             assert!(metrics.text().contains(&series(value)), "{}", metrics.text());
         }
     }
@@ -250,8 +252,8 @@ mod tests {
     async fn what_cannot_be_asked_stays_as_it_was_known() {
         let kubernetes = fake::kubernetes(Router::new());
         let asked = asked("get", "pods", "p");
-        kubernetes.rights.judge(&asked, &forbidden(&asked));
+        kubernetes.permissions.judge(&asked, &forbidden(&asked));
         assert!(review(&kubernetes, &needed(&["a".to_owned(), "r".to_owned()])).await.is_err());
-        assert_eq!(names(&kubernetes.rights), ["get pods"]);
+        assert_eq!(names(&kubernetes.permissions), ["get pods"]);
     }
 }

@@ -1,4 +1,4 @@
-//! What a person should know of the voters though the protocol is content with them. Findings, never rules: the goal stays
+//! What an operator should know of the voters though the protocol is content with them. Warnings, never rules: the goal stays
 //! the servers that the StatefulSet wants, and nothing here changes who votes.
 
 use super::logs;
@@ -17,7 +17,7 @@ pub struct Electorate {
 
 /// Something to know of the voters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finding {
+pub enum Warning {
     /// Their number is even: one of them adds nothing to what can be lost.
     Even {
         /// How many vote.
@@ -41,45 +41,45 @@ pub enum Finding {
     },
 }
 
-impl Finding {
+impl Warning {
     /// The same as one word.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Even { .. } => "even",
-            Self::OneZone { .. } => "one_zone",
-            Self::Alone { .. } => "alone",
+            Self::Even { .. } => "even_voters",
+            Self::OneZone { .. } => "zone_majority",
+            Self::Alone { .. } => "single_voter",
         }
     }
 }
 
-/// Every word of [`Finding::code`].
-pub const CODES: [&str; 3] = ["even", "one_zone", "alone"];
+/// Every word of [`Warning::code`].
+pub const CODES: [&str; 3] = ["even_voters", "zone_majority", "single_voter"];
 
 /// What there is to know. Of zones that are not known nothing is said.
-pub fn findings(electorate: &Electorate) -> Vec<Finding> {
+pub fn warnings(electorate: &Electorate) -> Vec<Warning> {
     let Electorate { voters, wanted } = electorate;
     let number = voters.len();
     let mut found = Vec::new();
     if number > 0 && number.is_multiple_of(2) {
-        found.push(Finding::Even { voters: number });
+        found.push(Warning::Even { voters: number });
     }
-    found.extend(one_zone(voters));
+    found.extend(zone_majority(voters));
     if let (Some(server), 1, Some(wanted @ 2..)) = (voters.keys().next(), number, *wanted) {
-        found.push(Finding::Alone { server: server.clone(), wanted });
+        found.push(Warning::Alone { server: server.clone(), wanted });
     }
     found
 }
 
 /// One voter is always in one zone, and that is no news.
-fn one_zone(voters: &BTreeMap<ServerId, Option<String>>) -> Option<Finding> {
+fn zone_majority(voters: &BTreeMap<ServerId, Option<String>>) -> Option<Warning> {
     let zones: BTreeSet<&String> = voters.values().flatten().collect();
     let number = voters.len();
     let there = |zone: &String| voters.values().flatten().filter(|of| *of == zone).count();
     let most = zones.into_iter().find(|zone| there(zone) >= logs::majority_of(number))?;
-    (number > 1).then(|| Finding::OneZone { zone: most.clone(), there: there(most), voters: number })
+    (number > 1).then(|| Warning::OneZone { zone: most.clone(), there: there(most), voters: number })
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Even { voters: 2 } => f.write_str(

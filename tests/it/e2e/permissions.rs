@@ -1,4 +1,4 @@
-//! Rights that are taken away from running agents, one after another: what would need them is not done, which verb is
+//! Permissions that are removed from running agents, one after another: what would need them is not done, which verb is
 //! missing is said, and once it is granted again the domain catches up.
 
 use crate::domain::cluster::Cluster;
@@ -11,19 +11,19 @@ use std::time::Duration;
 use testkit::eventually;
 
 /// The agents' Role as it was found, and how it is now.
-struct Rights<'a> {
+struct Permissions<'a> {
     cluster: &'a Cluster,
     rules: Vec<PolicyRule>,
 }
 
-impl<'a> Rights<'a> {
+impl<'a> Permissions<'a> {
     fn of(cluster: &'a Cluster) -> Self {
         let roles: Api<Role> = Api::namespaced(cluster.client(), cluster.namespace());
         let role = cluster.run(roles.get("kaa-admin")).expect("the agents' Role");
         Self { cluster, rules: role.rules.expect("rules") }
     }
 
-    /// Leaves the agents all rights but these: a resource, or the name of a Lease, and a verb.
+    /// Leaves the agents all permissions but these: a resource, or the name of a Lease, and a verb.
     fn without(&self, withdrawn: &[(&str, &str)]) {
         let mut rules = Vec::new();
         for rule in &self.rules {
@@ -86,14 +86,14 @@ fn planned(address: &str, words: &str) -> String {
     })
 }
 
-/// Everywhere that a person may look, the missing right is named.
+/// Everywhere that an operator may look, the missing right is named.
 fn is_told(cluster: &Cluster, verb: &str, resource: &str) {
     let (server, address) = leader(cluster);
-    planned(&address, &format!("no right to {verb} {resource}"));
-    let missing = format!("the right to {verb} {resource} is missing");
+    planned(&address, &format!("Missing permission: {verb} {resource}."));
+    let missing = format!("the permission to {verb} {resource} is missing");
     eventually(&format!("'{missing}' at the readiness probe"), || {
         let ready = get(cluster, &address, "/readyz?verbose");
-        let told = ready.contains(&format!("[!]rights: {missing}")) && ready.contains("readyz check passed");
+        let told = ready.contains(&format!("[!]permissions: {missing}")) && ready.contains("readyz check passed");
         if told { Ok(()) } else { Err(ready) }
     });
     let pods: Api<Pod> = Api::namespaced(cluster.client(), cluster.namespace());
@@ -105,58 +105,58 @@ fn is_told(cluster: &Cluster, verb: &str, resource: &str) {
 }
 
 fn metric(cluster: &Cluster, address: &str, verb: &str, resource: &str, value: u8) {
-    let series = format!("kaa_kubernetes_right_missing{{verb=\"{verb}\",resource=\"{resource}\"}} {value}\n");
+    let series = format!("kaa_kubernetes_permission_missing{{verb=\"{verb}\",resource=\"{resource}\"}} {value}\n");
     eventually(&format!("{series} among the metrics of {address}"), || {
         let metrics = get(cluster, address, "/metrics");
-        let rights: String = metrics.lines().filter(|line| line.contains("right_missing")).collect();
-        if metrics.contains(&series) { Ok(()) } else { Err(rights) }
+        let permissions: String = metrics.lines().filter(|line| line.contains("permission_missing")).collect();
+        if metrics.contains(&series) { Ok(()) } else { Err(permissions) }
     });
 }
 
-/// The fresh reads, one kind after another: each is what a taking-away rests on.
+/// The fresh reads, one kind after another: each is what a removal rests on.
 pub fn fresh_reads_withdrawn(cluster: &mut Cluster) {
-    let (cluster, rights) = (&*cluster, Rights::of(cluster));
+    let (cluster, permissions) = (&*cluster, Permissions::of(cluster));
 
-    rights.without(&[("statefulsets", "get")]);
+    permissions.without(&[("statefulsets", "get")]);
     cluster.scale("statefulsets", "sm-demo", 1);
     cluster.pod_gone("sm-demo-1");
     is_told(cluster, "get", "statefulsets.apps");
-    let held = planned(&leader(cluster).1, "statefulset sm-demo could not be read: no right to get");
+    let held = planned(&leader(cluster).1, "statefulset sm-demo could not be read: no permission to get");
     assert!(!cluster.kaa("explain archive/2").contains("archive 2 removed"), "{held}");
-    rights.all();
+    permissions.all();
     cluster.says("explain archive/2", "archive 2 removed: its StatefulSet was scaled down");
 
-    rights.without(&[("persistentvolumeclaims", "get"), ("kaa-default-anchor", "get")]);
+    permissions.without(&[("persistentvolumeclaims", "get"), ("kaa-default-anchor", "get")]);
     cluster.delete_claim("archive-volume-sm-demo-1");
     is_told(cluster, "get", "persistentvolumeclaims");
     is_told(cluster, "get", "leases.coordination.k8s.io/kaa-default-anchor");
-    rights.without(&[("kaa-default-anchor", "get")]);
-    let held = planned(&leader(cluster).1, "the anchor lease could not be read: no right to get");
+    permissions.without(&[("kaa-default-anchor", "get")]);
+    let held = planned(&leader(cluster).1, "the anchor lease could not be read: no permission to get");
     assert!(!cluster.kaa("explain archive/2").contains("archive 2 purged"), "{held}");
-    rights.all();
+    permissions.all();
     cluster.says("explain archive/2", "archive 2 purged");
 
     let (pod, start) = cluster.transaction_engine_of(0, 3);
     let (_, latest) = cluster.transaction_engine_of(1, 3);
-    rights.without(&[("pods", "get")]);
+    permissions.without(&[("pods", "get")]);
     cluster.lose_pod(&pod);
     is_told(cluster, "get", "pods");
-    planned(&leader(cluster).1, &format!("pod {pod} could not be read: no right to get"));
-    assert!(!cluster.kaa(&format!("explain process/{start}")).contains("exited"), "it was taken away without a read");
+    planned(&leader(cluster).1, &format!("pod {pod} could not be read: no permission to get"));
+    assert!(!cluster.kaa(&format!("explain process/{start}")).contains("exited"), "it was removed without a read");
     // All else goes on: another engine registers meanwhile.
     cluster.runs_after(latest);
-    rights.all();
+    permissions.all();
     cluster.exited(start, "");
     let address = leader(cluster).1;
     metric(cluster, &address, "get", "pods", 0);
 }
 
-/// What feeds the index, and the Lease. Watches that run are not cut: it is noticed when they begin anew.
+/// What feeds the index, and the Lease. Watches that run are not cut: it is noticed when they start again.
 pub fn lists_and_lease_withdrawn(cluster: &mut Cluster) {
-    let (cluster, rights) = (&*cluster, Rights::of(cluster));
+    let (cluster, permissions) = (&*cluster, Permissions::of(cluster));
     let kinds = ["pods", "persistentvolumeclaims", "statefulsets", "deployments"];
     let withdrawn: Vec<_> = kinds.iter().flat_map(|kind| [(*kind, "list"), (*kind, "watch")]).collect();
-    rights.without(&withdrawn);
+    permissions.without(&withdrawn);
     let address = leader(cluster).1;
     planned(&address, "persistentvolumeclaims may not be listed");
     planned(&address, "statefulsets may not be listed");
@@ -173,17 +173,17 @@ pub fn lists_and_lease_withdrawn(cluster: &mut Cluster) {
     assert!(plan.contains("Nothing to propose"), "{plan}");
     assert!(!cluster.kaa("explain archive/2").contains("removed"), "{plan}");
     assert!(!cluster.kaa(&format!("explain process/{start}")).contains("exited"), "{plan}");
-    rights.all();
+    permissions.all();
     cluster.says("explain archive/2", "archive 2 purged");
     cluster.exited(start, "");
 
-    rights.without(&[("kaa-default-resync", "update"), ("kaa-default-resync", "get")]);
+    permissions.without(&[("kaa-default-resync", "update"), ("kaa-default-resync", "get")]);
     let address = cluster.run(cluster.admin_addresses()).remove(0).1;
-    planned(&address, "no right to update leases.coordination.k8s.io/kaa-default-resync");
-    planned(&address, "knows of nobody who does");
+    planned(&address, "Missing permission: update leases.coordination.k8s.io/kaa-default-resync");
+    planned(&address, "knows of no server that does");
     cluster.scale("statefulsets", "sm-demo", 2);
     // All else goes on: the new engine is let in, by whichever agent it asks.
     cluster.transaction_engine_of(0, 4);
-    rights.all();
+    permissions.all();
     cluster.says("plan", ", epoch ");
 }

@@ -1,4 +1,4 @@
-//! The logs that were set aside on a volume: what each holds, and how one of them comes back where the anchor names it as
+//! The retired logs on a volume: what each holds, and how one of them comes back where the anchor names it as
 //! the founder.
 
 use super::super::backend::{self, Engine, Op};
@@ -9,15 +9,15 @@ use super::{Closed, Error, Extent, Identity, Volume, decode, extent_of, hole, na
 use crate::failpoints::{self, Point};
 use kaa_core::domain::ids::{DomainId, MembershipEpoch, RaftId};
 use kaa_core::membership::Anchor;
-use kaa_core::membership::set_aside::{self, Retired};
+use kaa_core::membership::retired::{self, Retired};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use tracing::warn;
 
-/// A log that was set aside.
+/// A retired log.
 #[derive(Clone, Debug)]
-pub struct SetAside {
+pub struct RetiredLog {
     /// Its directory on the volume.
     pub name: String,
     /// Its epoch.
@@ -28,7 +28,7 @@ pub struct SetAside {
     pub holds: Result<Holds, String>,
 }
 
-/// What a log holds that was set aside.
+/// What a retired log holds.
 #[derive(Clone, Debug)]
 pub struct Holds {
     /// The domain that it belongs to; `None` if it is empty.
@@ -43,7 +43,7 @@ pub struct Holds {
 static LOOKING: Mutex<()> = Mutex::new(());
 
 fn name_of(epoch: MembershipEpoch, log: RaftId) -> String {
-    format!("set-aside-{epoch}-{log}")
+    format!("retired-{epoch}-{log}")
 }
 
 /// What the names in the directory of a volume say, the latest epoch first.
@@ -51,7 +51,7 @@ fn named(dir: &Path) -> std::io::Result<Vec<(MembershipEpoch, RaftId)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        let numbers = name.strip_prefix("set-aside-").and_then(|rest| rest.split_once('-'));
+        let numbers = name.strip_prefix("retired-").and_then(|rest| rest.split_once('-'));
         if let Some((epoch, log)) = numbers.and_then(|(epoch, log)| epoch.parse().ok().zip(log.parse().ok())) {
             found.push((MembershipEpoch(epoch), RaftId(log)));
         }
@@ -60,13 +60,13 @@ fn named(dir: &Path) -> std::io::Result<Vec<(MembershipEpoch, RaftId)>> {
     Ok(found)
 }
 
-/// The logs that were set aside on a volume, the latest epoch first, each read through.
-pub fn set_aside_logs(dir: &Path, engine: Engine) -> std::io::Result<Vec<SetAside>> {
+/// The retired logs on a volume, the latest epoch first, each read through.
+pub fn retired_logs(dir: &Path, engine: Engine) -> std::io::Result<Vec<RetiredLog>> {
     let _looking = LOOKING.lock().unwrap_or_else(PoisonError::into_inner);
     let look = |(epoch, raft_id)| {
         let name = name_of(epoch, raft_id);
         let holds = held_by(&dir.join(&name), engine, epoch, raft_id);
-        SetAside { name, epoch, raft_id, holds }
+        RetiredLog { name, epoch, raft_id, holds }
     };
     Ok(named(dir)?.into_iter().map(look).collect())
 }
@@ -115,7 +115,7 @@ fn of_snapshot(error: &snapshot::Error) -> String {
     }
 }
 
-/// What lies set aside on a volume.
+/// The retired logs of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stock {
     /// How many logs.
@@ -124,8 +124,8 @@ pub struct Stock {
     pub bytes: u64,
 }
 
-/// Measures what lies set aside on a volume, by names and sizes.
-pub fn measure_set_aside(dir: &Path) -> std::io::Result<Stock> {
+/// Measures the retired logs of a volume, by names and sizes.
+pub fn measure_retired(dir: &Path) -> std::io::Result<Stock> {
     let listed = named(dir)?;
     let mut stock = Stock { logs: listed.len(), bytes: 0 };
     for (epoch, log) in listed {
@@ -144,16 +144,16 @@ fn bytes_below(dir: &Path) -> std::io::Result<u64> {
     Ok(bytes)
 }
 
-/// Deletes logs that were set aside beyond the bounds of [`set_aside::prunable`]; names those that went. For a volume whose own
+/// Deletes retired logs beyond the bounds of [`retired::prunable`]; names those that went. For a volume whose own
 /// log has what is committed in the epoch `current`. One that cannot be read stays: nothing is deleted that is not understood.
-pub fn prune_set_aside(dir: &Path, engine: Engine, current: MembershipEpoch) -> std::io::Result<Vec<String>> {
+pub fn prune_retired(dir: &Path, engine: Engine, current: MembershipEpoch) -> std::io::Result<Vec<String>> {
     remove_what_goes(dir)?;
-    let Stock { logs, bytes } = measure_set_aside(dir)?;
-    if logs <= set_aside::MAX_KEPT_LOGS && bytes <= set_aside::MAX_KEPT_BYTES {
+    let Stock { logs, bytes } = measure_retired(dir)?;
+    if logs <= retired::MAX_KEPT_LOGS && bytes <= retired::MAX_KEPT_BYTES {
         return Ok(Vec::new());
     }
     let mut retired = Vec::new();
-    for log in set_aside_logs(dir, engine)? {
+    for log in retired_logs(dir, engine)? {
         if let Ok(Holds { extent, .. }) = log.holds {
             let bytes = bytes_below(&dir.join(&log.name))?;
             retired.push(Retired { epoch: log.epoch, log: log.raft_id, last: extent.position, bytes });
@@ -161,7 +161,7 @@ pub fn prune_set_aside(dir: &Path, engine: Engine, current: MembershipEpoch) -> 
     }
     let _looking = LOOKING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut pruned = Vec::new();
-    for (epoch, log) in set_aside::prunable(&retired, current) {
+    for (epoch, log) in retired::prunable(&retired, current) {
         let name = name_of(epoch, log);
         // Renamed first: a log that is deleted in part must not be taken for one that is damaged.
         Local.rename(&dir.join(&name), &dir.join(format!("{GOES}{name}")))?;
@@ -179,16 +179,16 @@ const GOES: &str = "pruned-";
 fn remove_what_goes(dir: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with(&format!("{GOES}set-aside-")) {
+        if entry.file_name().to_string_lossy().starts_with(&format!("{GOES}retired-")) {
             std::fs::remove_dir_all(entry.path())?;
         }
     }
     Ok(())
 }
 
-/// Everybody whom a log names that was set aside on a volume. One that cannot be read names nobody.
-pub fn named_by_set_aside(dir: &Path, engine: Engine) -> std::io::Result<BTreeMap<RaftId, Node>> {
-    let holds = set_aside_logs(dir, engine)?.into_iter().filter_map(|log| match log.holds {
+/// Everybody whom a retired log of a volume names. One that cannot be read names nobody.
+pub fn named_by_retired(dir: &Path, engine: Engine) -> std::io::Result<BTreeMap<RaftId, Node>> {
+    let holds = retired_logs(dir, engine)?.into_iter().filter_map(|log| match log.holds {
         Ok(holds) => Some(holds.extent.nodes),
         Err(why) => {
             warn!("{} names no members that would be waited for: {why}", log.name);
@@ -199,19 +199,19 @@ pub fn named_by_set_aside(dir: &Path, engine: Engine) -> std::io::Result<BTreeMa
 }
 
 impl Volume {
-    /// Puts the log back in its place that the anchor names as founder, if it lies set aside here; says whether it does.
-    /// The log that was there is set aside in turn. What is cut off in between is done by doing it again.
+    /// Puts the log back in its place that the anchor names as founder, if it is retired here; says whether it does.
+    /// The log that was there is retired in turn. What is cut off in between is done by doing it again.
     pub fn bring_back(&mut self, anchor: &Anchor) -> Result<bool, Error> {
         let _looking = LOOKING.lock().unwrap_or_else(PoisonError::into_inner);
         let listed = named(&self.dir).map_err(|source| Error::File { path: self.dir.clone(), source })?;
-        let Some((epoch, log)) = set_aside::brings_back(anchor, &listed) else { return Ok(false) };
+        let Some((epoch, log)) = retired::brings_back(anchor, &listed) else { return Ok(false) };
         let kept = self.dir.join(name_of(epoch, log));
         // Before it is in its place: there it would start in its own epoch, if the pod that passed the gate with it then
         // is still the same.
         let mut backend = (self.opener)(&*self.disk, &kept)?;
         backend.commit(&[set(names::SEALED, &true)?, Op::Clear(names::GATE_PASSED)])?;
         drop(backend);
-        self.lay_aside()?;
+        self.retire()?;
         let back = self.dir.join("log");
         self.disk.rename(&kept, &back).map_err(|source| Error::File { path: kept, source })?;
         self.disk.sync_dir(&self.dir).map_err(|source| Error::File { path: self.dir.clone(), source })?;
@@ -220,14 +220,14 @@ impl Volume {
     }
 
     /// Moves the log out of its place, where none is then.
-    pub(super) fn lay_aside(&mut self) -> Result<(), Error> {
+    pub(super) fn retire(&mut self) -> Result<(), Error> {
         let kept = self.dir.join(name_of(self.identity.epoch, self.identity.raft_id));
         // The engine must have let go of its file before the file moves.
         self.backend = Box::new(Closed);
         let failed = |source| Error::File { path: kept.clone(), source };
         self.disk.rename(&self.dir.join("log"), &kept).map_err(failed)?;
         self.disk.sync_dir(&self.dir).map_err(failed)?;
-        failpoints::pass(Point::SetAside);
+        failpoints::pass(Point::Retired);
         Ok(())
     }
 }

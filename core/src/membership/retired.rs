@@ -1,13 +1,13 @@
-//! Founding from a log that was set aside, on a person's word: where nobody has a log of the anchor's epoch any more, since
+//! Founding from a retired log, by an operator's command: where nobody has a log of the anchor's epoch any more, since
 //! the volume of its founder was lost before it had founded, what is left of the domain lies in logs of the epochs before.
 //!
 //! The choice needs no note of its own, and so nothing that a crash could lose or leave behind: a raft id names one log, not
-//! one server, and the anchor names the log that founds. To swap the anchor to the id of a log that lies set aside *is* the
+//! one server, and the anchor names the log that founds. To swap the anchor to the id of a retired log *is* the
 //! choice. Before the swap nothing has changed; after it whoever has that log brings it back at the gate ([`brings_back`]),
 //! however often it is cut off in between, and founds from it as any founder does.
 
 //!
-//! They are kept within bounds ([`prunable`]): once the epoch of today has committed, nobody founds from one but a person who
+//! They are kept within bounds ([`prunable`]): once the epoch of today has committed, nobody founds from one but an operator who
 //! gives up what was committed since.
 
 use super::Anchor;
@@ -17,7 +17,7 @@ use crate::domain::ids::{DomainId, MembershipEpoch, RaftId, ServerId};
 use std::fmt;
 use std::str::FromStr;
 
-/// Where a log lies that was set aside; written `SERVER/NAME`.
+/// Where a retired log is; written `SERVER/NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// On whose volume.
@@ -34,7 +34,7 @@ impl fmt::Display for Place {
 
 /// Why a text does not say where a log lies.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not SERVER/NAME, as kaa recover --dry-run lists the logs that were set aside")]
+#[error("'{0}' is not SERVER/NAME, as kaa recover --dry-run lists the retired logs")]
 pub struct NoPlace(String);
 
 impl FromStr for Place {
@@ -50,7 +50,7 @@ impl FromStr for Place {
     }
 }
 
-/// What a log holds that was set aside.
+/// What a retired log holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The domain it belongs to; `None` if it is empty.
@@ -63,12 +63,12 @@ pub struct Kept {
     pub last: Position,
 }
 
-/// The most logs that are kept on one volume after they were set aside.
+/// The most logs that are kept on one volume after they were retired.
 pub const MAX_KEPT_LOGS: usize = 3;
 /// The most bytes that they may take together: twice what the default of `--min-free` leaves.
 pub const MAX_KEPT_BYTES: u64 = 256 << 20;
 
-/// A log that was set aside and can be read, as it is weighed against the others on its volume.
+/// A retired log and can be read, as it is weighed against the others on its volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retired {
     /// Its epoch.
@@ -109,7 +109,7 @@ pub enum Unusable {
     Damaged(String),
 }
 
-/// All that is known when a person names a log, at the agent that has it.
+/// All that is known when an operator names a log, at the agent that has it.
 #[derive(Clone, Debug)]
 pub struct Asked<'a> {
     /// The log that is named.
@@ -154,7 +154,7 @@ pub enum Refusal {
     Log(ServerId, Position),
 }
 
-/// Judges what a person asks for.
+/// Judges what an operator asks for.
 pub fn judge(asked: &Asked<'_>) -> Result<Return, Refusal> {
     let Asked { place, anchor, survey, .. } = *asked;
     let kept = asked.kept.clone().map_err(|why| Refusal::Unusable(place.clone(), why))?;
@@ -186,10 +186,10 @@ pub fn judge(asked: &Asked<'_>) -> Result<Return, Refusal> {
     Ok(Return { kept, next })
 }
 
-/// Which of the logs that lie set aside on a volume, each with its epoch, founds the anchor's epoch. The volume's own log
+/// Which of the retired logs on a volume, each with its epoch, founds the anchor's epoch. The volume's own log
 /// is behind the anchor and not the founder.
 ///
-/// One that is of that epoch has founded it already and was set aside after it: the anchor was turned back.
+/// One that is of that epoch has founded it already and was retired after it: the anchor was turned back.
 pub fn brings_back(anchor: &Anchor, kept: &[(MembershipEpoch, RaftId)]) -> Option<(MembershipEpoch, RaftId)> {
     kept.iter().copied().find(|(epoch, log)| *log == anchor.founder && *epoch < anchor.epoch)
 }
@@ -210,10 +210,10 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unusable(Place { server, name }, Unusable::Missing(there)) => {
-                write!(f, "no log {name} was set aside on {server}")?;
+                write!(f, "{server} has no retired log {name}")?;
                 match there.as_slice() {
-                    [] => f.write_str(": none was"),
-                    there => write!(f, ": there is {}", there.join(", ")),
+                    [] => f.write_str(", and no other"),
+                    there => write!(f, "; it has {}", there.join(", ")),
                 }
             }
             Self::Unusable(place, Unusable::Damaged(why)) => write!(f, "{place} cannot be read: {why}"),

@@ -1,10 +1,10 @@
-//! Founding from a log that was set aside, case by case: what would be given up, when that is refused, and which agent
+//! Founding from a retired log, case by case: what would be given up, when that is refused, and which agent
 //! brings which log back.
 
 use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
 use kaa_core::membership::overrule::Position;
 use kaa_core::membership::recover::{Answer, Survey};
-use kaa_core::membership::set_aside::{
+use kaa_core::membership::retired::{
     Asked, Kept, MAX_KEPT_BYTES, MAX_KEPT_LOGS, Place, Retired, Unusable, brings_back, judge, prunable,
 };
 use kaa_core::membership::{Anchor, Gate, LocalLog, Traces, gate};
@@ -38,14 +38,14 @@ fn survey() -> Survey {
     }
 }
 
-/// What is said to a person who names that log of admin-1.
+/// What is said to an operator who names that log of admin-1.
 fn said(
     kept: Result<Kept, Unusable>,
     epoch: u64,
     founder: Option<ServerId>,
     survey: &Survey,
 ) -> Result<String, String> {
-    let place: Place = "admin-1/set-aside-1-77".parse().unwrap();
+    let place: Place = "admin-1/retired-1-77".parse().unwrap();
     let judged = judge(&Asked { place: &place, kept, anchor: &anchor(epoch), founder, survey });
     let judged = judged.map_err(|why| why.to_string())?;
     let next = Anchor { founder: RaftId(77), ..anchor(epoch + 1) };
@@ -65,17 +65,17 @@ fn it_is_said_what_is_given_up() {
 fn a_log_that_is_of_no_use_is_refused_by_name() {
     let refused = |kept| said(kept, 2, None, &survey()).unwrap_err();
     let missing = |there: &[&str]| Err(Unusable::Missing(there.iter().map(|name| (*name).to_owned()).collect()));
-    assert_eq!(refused(missing(&[])), "no log set-aside-1-77 was set aside on admin-1: none was");
+    assert_eq!(refused(missing(&[])), "admin-1 has no retired log retired-1-77, and no other");
     assert_eq!(
-        refused(missing(&["set-aside-1-5", "set-aside-1-6"])),
-        "no log set-aside-1-77 was set aside on admin-1: there is set-aside-1-5, set-aside-1-6"
+        refused(missing(&["retired-1-5", "retired-1-6"])),
+        "admin-1 has no retired log retired-1-77; it has retired-1-5, retired-1-6"
     );
     let damaged = Err(Unusable::Damaged("log entry 5 is missing".to_owned()));
-    assert_eq!(refused(damaged), "admin-1/set-aside-1-77 cannot be read: log entry 5 is missing");
+    assert_eq!(refused(damaged), "admin-1/retired-1-77 cannot be read: log entry 5 is missing");
     let elsewhere = |domain: Option<&str>| Ok(Kept { domain: domain.map(Into::into), ..kept(1, 17) });
-    assert_eq!(refused(elsewhere(Some("d-2"))), "admin-1/set-aside-1-77 is a log of another domain, d-2");
-    assert_eq!(refused(elsewhere(None)), "admin-1/set-aside-1-77 is a log of no domain");
-    assert_eq!(refused(Ok(kept(1, 0))), "nothing is in admin-1/set-aside-1-77");
+    assert_eq!(refused(elsewhere(Some("d-2"))), "admin-1/retired-1-77 is a log of another domain, d-2");
+    assert_eq!(refused(elsewhere(None)), "admin-1/retired-1-77 is a log of no domain");
+    assert_eq!(refused(Ok(kept(1, 0))), "nothing is in admin-1/retired-1-77");
     // Its terms may be above those of the epoch that would be founded.
     assert!(refused(Ok(kept(3, 17))).contains("of epoch 3, which is later than the anchor's"));
 }
@@ -110,9 +110,9 @@ fn its_server_has_to_be_wanted() {
 
 #[test]
 fn a_place_is_a_server_and_a_name() {
-    let place = "admin-1/set-aside-1-77".parse::<Place>().unwrap();
-    assert_eq!((place.server.clone(), place.to_string()), (server(1), "admin-1/set-aside-1-77".to_owned()));
-    for wrong in ["", "set-aside-1-77", "/set-aside-1-77", "admin-1/", "admin-1/../other", "a/b/c"] {
+    let place = "admin-1/retired-1-77".parse::<Place>().unwrap();
+    assert_eq!((place.server.clone(), place.to_string()), (server(1), "admin-1/retired-1-77".to_owned()));
+    for wrong in ["", "retired-1-77", "/retired-1-77", "admin-1/", "admin-1/../other", "a/b/c"] {
         let refused = wrong.parse::<Place>().unwrap_err().to_string();
         assert!(refused.starts_with(&format!("'{wrong}' is not SERVER/NAME")), "{refused}");
     }
@@ -124,7 +124,7 @@ fn the_anchor_alone_says_which_log_comes_back() {
     let names = |log, epoch| Anchor { founder: RaftId(log), ..anchor(epoch) };
     assert_eq!(brings_back(&names(77, 3), &kept), Some(kept[1]));
     assert_eq!(brings_back(&anchor(3), &kept), None, "the founder's log is on no volume: the server joins");
-    // It has founded epoch 2 and was set aside after that: now the anchor says 2 again.
+    // It has founded epoch 2 and was retired after that: now the anchor says 2 again.
     assert_eq!(brings_back(&names(78, 2), &kept), None);
     assert_eq!(brings_back(&names(78, 3), &kept), Some(kept[2]));
 }
@@ -132,7 +132,7 @@ fn the_anchor_alone_says_which_log_comes_back() {
 /// Each state that a crash can leave on the volume leads on to the founding, and nothing of it was noted beside the anchor.
 #[test]
 fn a_crash_at_any_step_leads_on() {
-    let (anchor, lies_aside) = (Anchor { founder: RaftId(77), ..anchor(3) }, [(MembershipEpoch(1), RaftId(77))]);
+    let (anchor, are_retired) = (Anchor { founder: RaftId(77), ..anchor(3) }, [(MembershipEpoch(1), RaftId(77))]);
     let log = |domain: Option<&str>, epoch, raft_id, sealed| LocalLog {
         domain: domain.map(Into::into),
         epoch: MembershipEpoch(epoch),
@@ -144,9 +144,9 @@ fn a_crash_at_any_step_leads_on() {
     for sealed in [false, true] {
         assert_eq!(gate(log(Some("d-1"), 2, 2, sealed)), Gate::Join(anchor.clone()));
     }
-    // That was set aside, and an empty one was made in its place at the start.
+    // That was retired, and an empty one was made in its place at the start.
     assert_eq!(gate(log(None, 0, 5, false)), Gate::Join(anchor.clone()));
-    assert_eq!(brings_back(&anchor, &lies_aside), Some(lies_aside[0]));
+    assert_eq!(brings_back(&anchor, &are_retired), Some(are_retired[0]));
     // Brought back, and not founded yet.
     assert_eq!(gate(log(Some("d-1"), 1, 77, true)), Gate::Found(anchor.clone()));
     // Founded.
@@ -169,7 +169,7 @@ fn pruned<const N: usize>(logs: [(u64, u64, u64, u64); N], current: u64) -> Vec<
 }
 
 #[test]
-fn of_the_logs_that_were_set_aside_the_latest_epochs_are_kept() {
+fn of_the_logs_that_were_retired_the_latest_epochs_are_kept() {
     assert_eq!(MAX_KEPT_LOGS, 3);
     assert_eq!(pruned([(1, 11, 9, 1), (2, 12, 9, 1), (3, 13, 9, 1)], 4), [0_u64; 0], "as many as there may be");
     assert_eq!(pruned([(1, 11, 9, 1), (4, 14, 9, 1), (2, 12, 9, 1), (3, 13, 9, 1)], 5), [11]);

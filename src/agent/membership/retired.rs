@@ -1,16 +1,16 @@
-//! The shell of `kaa_core::membership::set_aside`: lists the logs that were set aside, and has the domain founded from the
-//! one that a person names. That is one swap of the anchor, by the agent on whose volume the log lies; the gate does the rest.
+//! The shell of `kaa_core::membership::retired`: lists the retired logs, and has the domain founded from the
+//! one that an operator names. That is one swap of the anchor, by the agent on whose volume the log lies; the gate does the rest.
 
 use super::recover::Known;
 use crate::agent::{Shared, Surroundings};
-use crate::http::{RecoverAnswer, SetAside};
+use crate::http::{RecoverAnswer, Retired};
 use crate::kubernetes::anchor::{self, Loss, Swap};
 use crate::proto::raft::RecoverRequest;
 use crate::raft::Lifecycle;
 use crate::raft::volume::{self, Holds, Stock};
 use kaa_core::domain::ids::ServerId;
 use kaa_core::membership::Anchor;
-use kaa_core::membership::set_aside::{self, Asked, Kept, MAX_KEPT_LOGS, Place, Unusable};
+use kaa_core::membership::retired::{self, Asked, Kept, MAX_KEPT_LOGS, Place, Unusable};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tracing::{info, warn};
@@ -18,9 +18,9 @@ use tracing::{info, warn};
 /// How long another agent may take to list its own.
 const LISTING: Duration = Duration::from_secs(3);
 
-/// Shows how many logs lie set aside on this volume; deletes what is beyond the bounds if the epoch of today has committed and
-/// this server has that: then nobody needs an earlier one but a person who gives up what was committed since. Says whether
-/// that is done. Nothing is set aside while Raft runs, so once is enough.
+/// Shows how many retired logs are on this volume; deletes what is beyond the bounds if the epoch of today has committed and
+/// this server has that: then nobody needs an earlier one but an operator who gives up what was committed since. Says whether
+/// that is done. Nothing is retired while Raft runs, so once is enough.
 ///
 /// To be called right after a read that showed the anchor to be of this epoch.
 pub(super) async fn prune(shared: &Shared) -> bool {
@@ -29,19 +29,19 @@ pub(super) async fn prune(shared: &Shared) -> bool {
     let safe = votes && status.quorum && status.lifecycle == Lifecycle::Active && status.applied_index > 0;
     let (dir, store) = (shared.config.data_dir.clone(), shared.config.store);
     let looked = crate::clock::blocking(move || {
-        let pruned = if safe { volume::prune_set_aside(&dir, store, status.epoch)? } else { Vec::new() };
-        Ok((pruned, volume::measure_set_aside(&dir)?))
+        let pruned = if safe { volume::prune_retired(&dir, store, status.epoch)? } else { Vec::new() };
+        Ok((pruned, volume::measure_retired(&dir)?))
     });
     match looked.await.flatten() {
         Ok((pruned, Stock { logs, bytes })) => {
             for name in &pruned {
                 info!("{name} was deleted: {MAX_KEPT_LOGS} logs of earlier epochs, and later ones, are kept");
             }
-            shared.guards.metrics.mirror_set_aside(logs, bytes);
+            shared.guards.metrics.mirror_retired(logs, bytes);
             safe
         }
         Err(error) => {
-            warn!("the logs that were set aside cannot be looked after: {error}");
+            warn!("cannot prune the retired logs: {error}");
             false
         }
     }
@@ -55,7 +55,7 @@ pub(super) async fn judge_or_do(
     accepted_by: Option<String>,
 ) -> Result<RecoverAnswer, String> {
     let mut answer = known.facts(surroundings);
-    answer.from_set_aside = Some(place.to_string());
+    answer.from_retired_log = Some(place.to_string());
     if answer.refusal.is_some() {
         return Ok(answer);
     }
@@ -67,7 +67,7 @@ pub(super) async fn judge_or_do(
         founder: known.who_has(known.anchor.founder),
         survey: &known.survey,
     };
-    let judged = match set_aside::judge(&asked) {
+    let judged = match retired::judge(&asked) {
         Ok(judged) => judged,
         Err(why) => {
             answer.refusal = Some(why.to_string());
@@ -93,24 +93,24 @@ async fn swap(surroundings: &Surroundings, next: &Anchor, loss: Loss) -> Result<
     match anchor::swap(kubernetes, &config.anchor_name(), next, &config.server, Some(&loss)).await {
         Ok(Swap::Swapped) => {
             warn!(
-                "{by} has epoch {} founded from log {}, which was set aside here; lost: {lost}",
+                "{by} has epoch {} founded from log {}, which was retired here; lost: {lost}",
                 next.epoch, next.founder
             );
             Ok(())
         }
-        Ok(Swap::Moved) => Err("another one moved the anchor: look again".to_owned()),
+        Ok(Swap::Moved) => Err("another server changed the anchor: reading it again: look again".to_owned()),
         Err(error) => Err(format!("the anchor could not be swapped, or that is not known: {error}; look again")),
     }
 }
 
 /// Who may still commit in an epoch before, as far as any log here tells, or is wanted.
-fn outside(known: &Known, listed: &[volume::SetAside], own: &ServerId) -> BTreeSet<ServerId> {
+fn outside(known: &Known, listed: &[volume::RetiredLog], own: &ServerId) -> BTreeSet<ServerId> {
     let holds = listed.iter().filter_map(|log| log.holds.as_ref().ok());
     let named = holds.flat_map(|holds| holds.extent.nodes.values()).map(|node| ServerId::from(node.server.as_str()));
     named.chain(known.heard.keys().cloned()).filter(|server| server != own).collect()
 }
 
-fn kept(listed: &[volume::SetAside], name: &str) -> Result<Kept, Unusable> {
+fn kept(listed: &[volume::RetiredLog], name: &str) -> Result<Kept, Unusable> {
     let Some(log) = listed.iter().find(|log| log.name == name) else {
         return Err(Unusable::Missing(listed.iter().map(|log| log.name.clone()).collect()));
     };
@@ -118,17 +118,17 @@ fn kept(listed: &[volume::SetAside], name: &str) -> Result<Kept, Unusable> {
     Ok(Kept { domain, epoch: log.epoch, log: log.raft_id, last: extent.position })
 }
 
-async fn read(surroundings: &Surroundings) -> Result<Vec<volume::SetAside>, String> {
+async fn read(surroundings: &Surroundings) -> Result<Vec<volume::RetiredLog>, String> {
     let (dir, store) = (surroundings.config.data_dir.clone(), surroundings.config.store);
-    let listed = crate::clock::blocking(move || volume::set_aside_logs(&dir, store)).await;
-    listed.flatten().map_err(|error| format!("the logs that were set aside cannot be listed: {error}"))
+    let listed = crate::clock::blocking(move || volume::retired_logs(&dir, store)).await;
+    listed.flatten().map_err(|error| format!("the retired logs cannot be listed: {error}"))
 }
 
-/// The logs that were set aside on this volume, as people are shown them.
-pub(super) async fn own(surroundings: &Surroundings) -> Result<Vec<SetAside>, String> {
-    let row = |log: volume::SetAside| {
+/// The retired logs on this volume, as people are shown them.
+pub(super) async fn own(surroundings: &Surroundings) -> Result<Vec<Retired>, String> {
+    let row = |log: volume::RetiredLog| {
         let holds = log.holds.as_ref().ok();
-        SetAside {
+        Retired {
             server: surroundings.config.server.to_string(),
             name: log.name.clone(),
             domain: holds.and_then(|holds| holds.domain.as_ref()).map(ToString::to_string),
@@ -148,19 +148,19 @@ pub(super) async fn list(surroundings: &Surroundings, known: &Known, answer: &mu
     let others: Vec<_> =
         others.filter_map(|(server, heard)| Some((server, heard.as_ref().ok()?.address.clone()))).collect();
     let asked = others.iter().map(|(server, address)| async move {
-        let request = RecoverRequest { list_set_aside: true, ..RecoverRequest::default() };
+        let request = RecoverRequest { list_retired: true, ..RecoverRequest::default() };
         let listed = tokio::time::timeout(LISTING, surroundings.links.recover(address, request)).await;
         let listed = listed.unwrap_or_else(|_| Err(format!("no answer within {} s", LISTING.as_secs())));
         let listed: Result<RecoverAnswer, _> =
             listed.and_then(|listed| serde_json::from_str(&listed).map_err(|error| error.to_string()));
-        ((*server).clone(), listed.map(|answer| answer.set_aside))
+        ((*server).clone(), listed.map(|answer| answer.retired))
     });
     let mut listed = futures::future::join_all(asked).await;
     listed.push((surroundings.config.server.clone(), own(surroundings).await));
     listed.sort_by(|(one, _), (other, _)| one.cmp(other));
     for (server, listed) in listed {
         match listed {
-            Ok(logs) => answer.set_aside.extend(logs),
+            Ok(logs) => answer.retired.extend(logs),
             Err(why) => answer.unlisted.push(format!("{server}: {why}")),
         }
     }
