@@ -14,7 +14,6 @@ use crate::proto::engine::engine_server::Engine;
 use crate::proto::engine::from_engine::Message as From;
 use crate::proto::engine::to_engine::Message as To;
 use futures::{Stream, StreamExt};
-use kaa_core::domain::Domain;
 use kaa_core::domain::archive::Marker;
 use kaa_core::domain::bounds::{self, Bounds, Excess};
 use kaa_core::domain::change::{self, Command};
@@ -109,16 +108,11 @@ async fn learn_claim(shared: &Arc<Shared>, mut known: Registration) {
     let identity = &known.identity;
     let wrapper = Wrapper { pod: &identity.pod, uid: &identity.pod_uid, container: &identity.container };
     let Ok(read) = evidence::identify(&kubernetes, wrapper, &shared.config.anchor_name()).await else { return };
-    // In another Kubernetes the domain would leave it unbound.
-    let ours = |domain: &Domain| domain.anchor.as_ref().is_some_and(|uid| read.evidence.anchored_by(uid));
-    if !shared.raft.read(ours) {
-        return;
-    }
     (known.claim, known.evidence) = (read.claim, Some(read.evidence));
-    let decided = read_doubted(shared, &kubernetes, &mut known).await;
+    read_doubted(shared, &kubernetes, &mut known).await;
     let learns = shared.raft.read(|domain| domain.learns(&known));
     // An engine that went to another agent meanwhile must not be taken for one that is here.
-    if !decided || !shared.connected.is_up(known.connection) || shared.vouches_for_nobody() {
+    if !shared.connected.is_up(known.connection) || shared.vouches_for_nobody() {
         return;
     }
     let pod = known.identity.pod.clone();
@@ -379,23 +373,18 @@ async fn registration(shared: &Shared, register: wire::Register) -> Result<Regis
     Ok(registration)
 }
 
-/// Reads the claim of the archive that a registration may have copied, if there is such a doubt. Says whether none is left.
-async fn read_doubted(shared: &Shared, kubernetes: &Kubernetes, registration: &mut Registration) -> bool {
+/// Reads the claim of the archive that a registration may have copied, if there is such a doubt.
+async fn read_doubted(shared: &Shared, kubernetes: &Kubernetes, registration: &mut Registration) {
     let doubted = shared.raft.read(|domain| domain.claim_in_doubt(registration).map(|claim| claim.name.clone()));
-    let (Some(claim), Some(evidence)) = (doubted, &mut registration.evidence) else { return true };
+    let (Some(claim), Some(evidence)) = (doubted, &mut registration.evidence) else { return };
     let need = BTreeSet::from([Need::Claim(claim)]);
-    let mut decided = true;
     for (_, read) in evidence::gather(kubernetes, &shared.config.anchor_name(), &need).await.answers {
         match read {
             Ok(facts) => evidence.facts.extend(facts),
             // What cannot be read is not known: the domain then refuses, and the wrapper asks again.
-            Err(why) => {
-                decided = false;
-                warn!("{}: {why}", registration.identity.pod);
-            }
+            Err(why) => warn!("{}: {why}", registration.identity.pod),
         }
     }
-    decided
 }
 
 /// Whether the domain has given the session up, or has a later one, while its stream is up here: another agent may have

@@ -43,10 +43,7 @@ impl Domain {
     fn register(&mut self, actor: &Actor, mut asked: Registration) -> Applied {
         let read = asked.evidence.as_ref().filter(|_| asked.kind == EngineKind::Sm);
         let mounts_nothing = read.is_some_and(|read| read.pod_has_no_archive(&asked.identity.pod_uid));
-        self.recall_claim(&mut asked);
-        self.leave_unbound(&mut asked);
-        self.is_current(&asked)?;
-        if let Some(known) = self.known(&asked)? {
+        if let Some(known) = self.recognized(&mut asked)? {
             return self.take_up(actor, known, &asked);
         }
         let there = |database: &Database| database.state != DatabaseState::Tombstone;
@@ -106,6 +103,19 @@ impl Domain {
         self.note_registered(actor, &process);
         self.processes.insert(id, process);
         Ok(Outcome::Registered(self.registered(id, node, archive, session)))
+    }
+
+    /// The living process that asks, if it asks again. Leaves of the claim that was read what may be relied on.
+    fn recognized(&self, asked: &mut Registration) -> Result<Option<StartId>, Refusal> {
+        self.recall_claim(asked);
+        let known = self.known(asked)?;
+        if known.is_none() {
+            // Before its claim may be left out below: that it was read proves a copy in any Kubernetes.
+            self.marked(asked)?;
+        }
+        self.leave_unbound(asked);
+        self.is_current(asked)?;
+        Ok(known)
     }
 
     fn note_registered(&mut self, actor: &Actor, process: &Process) {
@@ -168,12 +178,15 @@ impl Domain {
     /// proves that this is the domain's Kubernetes: in another one all claims are others. It is read again later.
     fn leave_unbound(&self, asked: &mut Registration) {
         let Some(claim) = &asked.claim else { return };
-        let anchored = self.anchor.as_ref().zip(asked.evidence.as_ref());
-        if anchored.is_none_or(|(anchor, evidence)| !evidence.anchored_by(anchor))
-            && !self.replaced_by(&asked.cluster, claim).is_empty()
-        {
+        if !self.is_anchored(asked) && !self.replaced_by(&asked.cluster, claim).is_empty() {
             asked.claim = None;
         }
+    }
+
+    /// Whether what was read for a registration was read in the domain's Kubernetes.
+    fn is_anchored(&self, asked: &Registration) -> bool {
+        let read = self.anchor.as_ref().zip(asked.evidence.as_ref());
+        read.is_some_and(|(anchor, evidence)| evidence.anchored_by(anchor))
     }
 
     /// Whether a start of a container is later than the one that the process is. One that is not arrives late, or comes from
@@ -262,27 +275,32 @@ impl Domain {
         }
     }
 
+    /// The archive that the marker on the volume names, if it may be that. None if it was purged, and yet its data is back: it
+    /// goes on as a new archive.
+    fn marked(&self, asked: &Registration) -> Result<Option<&Archive>, Refusal> {
+        let Some(marker) = &asked.marker else { return Ok(None) };
+        if Some(&marker.domain) != self.id.as_ref() && !self.came_from(&marker.domain, marker.archive) {
+            return Err(Refusal::ForeignVolume(marker.domain.clone()));
+        }
+        let Some(archive) = self.archives.get(&marker.archive) else { return Ok(None) };
+        if archive.database != asked.database {
+            return Err(Refusal::AnotherDatabase(archive.id));
+        }
+        self.moved_to(archive, asked)?;
+        Ok(Some(archive))
+    }
+
     fn find_archive(&self, asked: &Registration, before: Option<StartId>) -> Result<Found, Refusal> {
-        if let Some(marker) = &asked.marker {
-            if Some(&marker.domain) != self.id.as_ref() && !self.came_from(&marker.domain, marker.archive) {
-                return Err(Refusal::ForeignVolume(marker.domain.clone()));
+        if let Some(archive) = self.marked(asked)? {
+            for other in self.others_on(archive.id, asked.claim.as_ref()) {
+                self.free(other, before)?;
             }
-            if let Some(archive) = self.archives.get(&marker.archive) {
-                if archive.database != asked.database {
-                    return Err(Refusal::AnotherDatabase(archive.id));
-                }
-                self.moved_to(archive, asked)?;
-                for other in self.others_on(archive.id, asked.claim.as_ref()) {
+            if let (None, Some(claim)) = (&archive.claim, &asked.claim) {
+                for other in self.replaced_by(&asked.cluster, claim) {
                     self.free(other, before)?;
                 }
-                if let (None, Some(claim)) = (&archive.claim, &asked.claim) {
-                    for other in self.replaced_by(&asked.cluster, claim) {
-                        self.free(other, before)?;
-                    }
-                }
-                return self.free(archive.id, before).map(Found::Known);
             }
-            // The archive was purged, and yet its data is back: it goes on as a new archive.
+            return self.free(archive.id, before).map(Found::Known);
         }
         let Some(claim) = &asked.claim else { return Ok(Found::New { superseded: Vec::new() }) };
         let on_claim = |archive: &&Archive| archive.claim.as_ref().is_some_and(|known| known.uid == claim.uid);

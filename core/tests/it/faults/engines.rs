@@ -289,9 +289,13 @@ impl Run {
     fn connect(&mut self, engine: &Engine) {
         let unread = self.unread();
         let registration = self.registration(engine);
+        let copied = self.read_as_a_copy(&registration);
         let outcome = self.propose(Role::Agent, Command::RegisterProcess(Box::new(registration)));
         match outcome {
             Outcome::Registered(registered) => {
+                if let Some(archive) = copied {
+                    self.violated(format!("process {} has a copy of archive {archive}", registered.process));
+                }
                 self.judge_id(registered.process, engine);
                 self.registered.insert((engine.pod_uid.clone(), unread || self.anchor != self.domain.anchor));
                 if let (Some(archive), Some(claim)) = (registered.archive, &engine.claim) {
@@ -304,6 +308,14 @@ impl Run {
             }
             _ => {}
         }
+    }
+
+    /// The archive that the volume of an engine that is not known yet is a copy of, if what was read for it proves that.
+    fn read_as_a_copy(&self, asked: &Registration) -> Option<ArchiveId> {
+        let archive = self.domain.archives.get(&asked.marker.as_ref()?.archive)?;
+        let (known, claim) = (archive.claim.as_ref()?, asked.claim.as_ref()?);
+        let exists = asked.evidence.as_ref()?.claim_exists(&known.name, &known.uid);
+        (exists && known.uid != claim.uid && asked.known_as.is_none()).then_some(archive.id)
     }
 
     /// Whether agents cannot read pods and claims.

@@ -354,12 +354,18 @@ impl Run {
         engine.is_some_and(|engine| self.has_a_copy(engine))
     }
 
+    fn runs_a_copy(&self, database: &DatabaseName) -> bool {
+        let mut archives = self.domain.archives.values().filter(|archive| archive.database == *database);
+        archives.any(|archive| self.is_on_a_copy(archive))
+    }
+
     /// Where a storage manager runs, its archive holds what those hold that have ended: the unwanted ones of them go.
     fn wrongly_kept(&self) -> Vec<String> {
         let kept = self.domain.archives.values().filter(|archive| {
             let claim = archive.claim.as_ref().filter(|_| archive.removed.is_none());
             let idle = self.domain.process_on(archive.id).is_none();
-            let runs = !self.running_on(&archive.database).is_empty();
+            // What a copy holds proves nothing of the archive's data.
+            let runs = !self.running_on(&archive.database).is_empty() && !self.runs_a_copy(&archive.database);
             claim.is_some_and(|claim| idle && runs && !self.was_evicted(archive) && self.is_unwanted(claim))
         });
         kept.map(|archive| format!("archive {} is kept, unwanted, while its database runs", archive.id)).collect()
@@ -406,10 +412,7 @@ impl Run {
         let unbound = |run: &Self| run.domain.archives.values().any(|archive| archive.claim.is_none());
         let mut all = otherwise.is_empty() && !unbound(self) && !unbound(reference);
         for (_, database) in SETS {
-            let on_a_copy = |run: &Self| {
-                let mut archives = run.domain.archives.values().filter(|it| it.database.as_str() == database);
-                archives.any(|archive| run.is_on_a_copy(archive))
-            };
+            let on_a_copy = |run: &Self| run.runs_a_copy(&database.into());
             let kept = self.waits(database)
                 || reference.waits(database)
                 || on_a_copy(self)

@@ -10,7 +10,7 @@ use crate::domain::process::{EngineKind, Process, Registration, SessionState};
 
 impl Domain {
     /// Fills in the claim of a pod that could not be read now, if it was read for the start before this one: a pod mounts the claims
-    /// of the same names as long as it lives. The archive is on that claim still if nobody else was on it since. A volume
+    /// of the same names as long as it lives. The archive is on that claim still if no other process was on it since. A volume
     /// without a marker is not the one that an archive ran on: its claim was recreated under the pod.
     pub(super) fn recall_claim(&self, asked: &mut Registration) {
         if asked.claim.is_some() || asked.kind != EngineKind::Sm {
@@ -66,14 +66,13 @@ impl Domain {
     /// Whether a registration with what was read of a pod meanwhile says anything new: what does not is not proposed again and
     /// again. `Err` if its engine has to end: it was not told to start, and its volume is proven to be a copy.
     pub fn learns(&self, asked: &Registration) -> Result<bool, Refusal> {
-        let mut asked = asked.clone();
-        self.leave_unbound(&mut asked);
         let Some(process) = asked.known_as.and_then(|process| self.processes.get(&process)) else { return Ok(false) };
-        match self.learned(process, &asked) {
+        match self.learned(process, asked) {
             Err(copy @ Refusal::Copy { .. }) if !process.may_have_run() => Err(copy),
-            // Nobody has read whether the claim that is known is gone; or one that may have run keeps its archive.
+            // Nothing read says whether the claim that is known is gone; or one that may have run keeps its archive.
             Err(_) => Ok(false),
-            Ok(archive) => Ok(archive.is_some()),
+            // A claim of another Kubernetes would be left out.
+            Ok(archive) => Ok(archive.is_some() && self.is_anchored(asked)),
         }
     }
 
