@@ -19,7 +19,7 @@ use nix::sys::signal::Signal;
 use schedule::{Length, Schedule};
 use std::time::Instant;
 use testkit::chance::number;
-use testkit::tier;
+use testkit::{eventually, tier};
 use world::{Witnesses, World};
 
 fn schedule() -> Schedule {
@@ -50,6 +50,12 @@ mod ci {
     #[ignore = "with .ci/run"]
     fn another_agent_takes_over_from_a_resync_leader_that_is_killed_or_stopped() {
         super::taken_over();
+    }
+
+    #[test]
+    #[ignore = "with .ci/run"]
+    fn a_copy_whose_claim_could_not_be_read_ends_as_soon_as_it_can() {
+        super::copy_told_to_end();
     }
 }
 
@@ -157,5 +163,33 @@ fn bound_as_soon_as_it_can() {
     println!("bound {:.1} s after the API was well", took.as_secs_f64());
     let seen = witnesses.watcher.end(&witnesses.truth, &world.causes);
     assert!(seen.ended.is_empty(), "no engine ends for it: {:?}", seen.ended);
+    world.cluster.passed();
+}
+
+fn copy_told_to_end() {
+    let mut world = World::new(Cluster::up("copy_unread", Disturb::Nobody));
+    world.scale("sm-demo", 3);
+    world.wait("a third archive", || world.claims() == [true; 3] && world.agrees());
+    world.scale("te-demo", 0);
+    world.scale("sm-demo", 0);
+    world.wait("all engines to end", || world.runs_no_engine());
+
+    world.copy_marker("archive-volume-sm-demo-1", "archive-volume-sm-demo-2");
+    world.cluster.stage().injector().set(Faults { down: true, ..Faults::default() });
+    world.scale_from("sm-demo", 2, 1);
+    eventually("the copy to register as the original and to be blocked", || {
+        let waits = world.waits();
+        let blocked = waits.iter().any(|reason| reason.contains("could not be read, so its volume may be a copy"));
+        if blocked { Ok(()) } else { Err(waits.join("\n")) }
+    });
+    world.cluster.stage().injector().set(Faults::default());
+    let refused = "the volume is a copy of archive 2, whose claim archive-volume-sm-demo-1 still exists";
+    let took = world.wait("its next start to be refused", || world.log("sm-demo-2").contains(refused));
+    println!("refused {:.1} s after the API was well", took.as_secs_f64());
+
+    // What the refusal says.
+    world.remove_marker("archive-volume-sm-demo-2");
+    world.wait("its engine to run", || world.agrees() && !world.runs_no_engine());
+    world.cluster.says("show archives", "[3] ");
     world.cluster.passed();
 }

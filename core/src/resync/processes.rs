@@ -29,7 +29,10 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
         }
         let pod = pods.get(&process.identity.pod).filter(|pod| pod.uid == process.identity.pod_uid);
         match (pod, process.session.state) {
-            (None, SessionState::Live) => process_waits(plan, process.id, WaitingReason::SessionLive),
+            (None, SessionState::Live) => {
+                process_waits(plan, process.id, WaitingReason::SessionLive);
+                started(view, plan, process);
+            }
             (None, SessionState::Lost(_)) => propose_removal(view, plan, process, ExitReason::PodGone),
             (Some(pod), SessionState::Live) => {
                 learn(view, plan, process, pod);

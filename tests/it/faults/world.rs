@@ -12,6 +12,10 @@ use embedded_kubernetes::object;
 use embedded_kubernetes::resource::Kind;
 use embedded_kubernetes::server::Faults;
 use embedded_kubernetes::store::{Key, Part, Store};
+use k8s_openapi::api::core::v1::Pod;
+use kaa::engine::marker::MARKER;
+use kube::Api;
+use kube::api::LogParams;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -81,6 +85,30 @@ impl World {
     pub fn scale(&self, workload: &str, replicas: u64) {
         let kind = if workload.starts_with("te-") { Kind::Deployment } else { Kind::StatefulSet };
         self.edit(kind, workload, |object| object["spec"]["replicas"] = json!(replicas));
+    }
+
+    /// Has a StatefulSet want so many replicas from an ordinal on.
+    pub fn scale_from(&self, set: &str, start: u64, replicas: u64) {
+        self.edit(Kind::StatefulSet, set, |object| {
+            object["spec"]["ordinals"] = json!({"start": start});
+            object["spec"]["replicas"] = json!(replicas);
+        });
+    }
+
+    /// The marker on a claim's volume.
+    fn marker(&self, claim: &str) -> PathBuf {
+        let claim = self.instance.look(|store| store.find(&self.key(Kind::PersistentVolumeClaim, claim)).cloned());
+        let claim = claim.expect("a claim of a StatefulSet that was scaled up");
+        self.dir.join("volumes").join(object::uid(&claim)).join(MARKER)
+    }
+
+    /// What a copy of one volume onto another does to the marker.
+    pub fn copy_marker(&self, from: &str, to: &str) {
+        std::fs::copy(self.marker(from), self.marker(to)).unwrap();
+    }
+
+    pub fn remove_marker(&self, claim: &str) {
+        std::fs::remove_file(self.marker(claim)).unwrap();
     }
 
     /// The nth process of a role, as far as there are so many.
@@ -253,6 +281,24 @@ impl World {
                 said.sort_unstable();
                 said == pods
             })
+    }
+
+    /// Whether no engine's pod is there, and all agents say so.
+    pub fn runs_no_engine(&self) -> bool {
+        self.pods("sm-demo").is_empty() && self.pods("te-demo").is_empty() && self.agrees()
+    }
+
+    /// What the agents that answer wait for.
+    pub fn waits(&self) -> Vec<String> {
+        let plans = self.get("kaa/plan");
+        let waits = plans.iter().flat_map(|plan| plan["waiting"].as_array().cloned().unwrap_or_default());
+        waits.filter_map(|wait| wait["reason"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// What the container of a pod has printed since it started; nothing while it is not there.
+    pub fn log(&self, pod: &str) -> String {
+        let pods: Api<Pod> = Api::namespaced(self.cluster.client(), self.cluster.namespace());
+        self.cluster.run(pods.logs(pod, &LogParams::default())).unwrap_or_default()
     }
 
     /// Each container was restarted no more often than it was killed.
