@@ -55,12 +55,17 @@ pub async fn run(shared: Arc<Shared>) {
         if let Leadership::Leader(term) = leads
             && shared.candidacy.still_leads(&term)
         {
-            match pass(&shared, &term, held.of(&term)).await {
-                Ok(last) => {
+            let mut last = LastPass::default();
+            let ended = pass(&shared, &term, held.of(&term), &mut last).await;
+            proposed = !last.lines.is_empty();
+            // Also one that was given up has planned, unless the domain gave it no epoch.
+            if last.epoch != ResyncEpoch::default() {
+                report(&mut reported, last, &shared);
+            }
+            match ended {
+                Ok(()) => {
                     shared.candidacy.pass_ended(true);
-                    proposed = !last.lines.is_empty();
                     again = held.next().unwrap_or(RESYNC_PERIOD);
-                    report(&mut reported, last, &shared);
                 }
                 Err(why) => {
                     warn!("resync pass aborted: {why}");
@@ -155,27 +160,20 @@ fn now_ms(term: &Term) -> u64 {
     u64::try_from(term.since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// One pass: epoch, plan, reads, proposals.
-async fn pass(shared: &Shared, term: &Term, held: &mut HeldFindings) -> Result<LastPass, GivenUp> {
+/// One pass: epoch, plan, reads, proposals. Notes in `last` what it did; if it is given up, until then.
+async fn pass(shared: &Shared, term: &Term, held: &mut HeldFindings, last: &mut LastPass) -> Result<(), GivenUp> {
     let epoch = epoch(shared, term).await?;
     let fence = Fence { cluster: shared.config.cluster.clone(), epoch };
-    let (mut waiting, findings, due) = {
+    let due = {
         let observed = shared.observed.read().map_err(|_| GivenUp::Watches)?;
         let moment = shared.moment();
         let (plan, anchor) =
             shared.raft.read(|domain| (plan(domain, &observed, &shared.policy, &moment), domain.anchor.clone()));
-        let (mut waiting, findings) = (plan.waiting, plan.findings.len());
-        let Parted { due, waiting: held } = held.part(plan.findings, &observed, anchor.as_ref(), now_ms(term));
-        waiting.extend(held);
-        (waiting, findings, due)
+        (last.epoch, last.findings, last.waiting) = (epoch, plan.findings.len(), plan.waiting);
+        let Parted { due, waiting } = held.part(plan.findings, &observed, anchor.as_ref(), now_ms(term));
+        last.waiting.extend(waiting);
+        due
     };
-    {
-        // Also a pass that is given up has planned: what it waits for is shown.
-        let mut shown = shared.last_pass.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = shown.take().unwrap_or_default();
-        *shown = Some(LastPass { epoch, findings, waiting: waiting.clone(), ..before });
-    }
-    let mut lines = Vec::new();
     if !due.is_empty() {
         let needs: BTreeSet<_> = due.iter().flat_map(|due| due.finding.needs.iter().cloned()).collect();
         let planned = Instant::now();
@@ -187,7 +185,7 @@ async fn pass(shared: &Shared, term: &Term, held: &mut HeldFindings) -> Result<L
         for due in due {
             let (text, subject) = (due.finding.text.clone(), due.finding.subject.clone());
             let confirmed = shared.raft.read(|domain| confirm(&due.finding, &readings, &fence, domain));
-            lines.push(match confirmed {
+            last.lines.push(match confirmed {
                 Ok(_) if !shared.candidacy.still_leads(term) => return Err(GivenUp::LeaseLost),
                 Ok(command) => match propose(shared, command).await? {
                     Outcome::Refused(why) => {
@@ -204,13 +202,13 @@ async fn pass(shared: &Shared, term: &Term, held: &mut HeldFindings) -> Result<L
                 Err(Objection::Waits(reason)) => {
                     held.note(due, Some(reason.clone()), now_ms(term));
                     let line = format!("{text}: blocked, {reason}");
-                    waiting.push(Waiting { subject, reason });
+                    last.waiting.push(Waiting { subject, reason });
                     line
                 }
             });
         }
     }
-    Ok(LastPass { at: crate::clock::now(), lines, epoch, findings, waiting })
+    Ok(())
 }
 
 /// The epoch that the domain gave this acquisition of the Lease; asks for one if there is none yet.
@@ -247,7 +245,7 @@ async fn propose(shared: &Shared, command: Command) -> Result<Outcome, ProposeEr
     Ok(shared.propose_as(actor, command).await?.1)
 }
 
-/// Logs what was done, and what is waited for whenever that changes.
+/// Logs what was done, and what is waited for whenever that changes. Notes when it was.
 fn report(reported: &mut Vec<Waiting>, last: LastPass, shared: &Shared) {
     for line in &last.lines {
         info!("resync: {line}");
@@ -261,7 +259,10 @@ fn report(reported: &mut Vec<Waiting>, last: LastPass, shared: &Shared) {
     // What the last pass that did something did stays to be seen.
     let mut shown = shared.last_pass.lock().unwrap_or_else(PoisonError::into_inner);
     let before = shown.take().unwrap_or_default();
-    *shown = Some(if last.lines.is_empty() { LastPass { lines: before.lines, at: before.at, ..last } } else { last });
+    *shown = Some(match last.lines.is_empty() {
+        true => LastPass { lines: before.lines, at: before.at, ..last },
+        false => LastPass { at: crate::clock::now(), ..last },
+    });
 }
 
 impl Shared {
