@@ -11,7 +11,7 @@ pub struct Wait {
     pub ends: &'static str,
 }
 
-/// What ends a reason of a table.
-pub(crate) fn ends(table: &[Wait], code: &str) -> &'static str {
-    table.iter().find(|wait| wait.code == code).map_or("", |wait| wait.ends)
+/// What ends a reason, if a table has it.
+pub fn ends(table: &[Wait], code: &str) -> Option<&'static str> {
+    table.iter().find(|wait| wait.code == code).map(|wait| wait.ends)
 }

@@ -120,11 +120,10 @@ impl Connected {
         }
     }
 
-    /// Tells an engine to end that must not start. One whose queue is full reads nothing at the moment: it is told the next time.
+    /// Tells an engine to end that must not start.
     pub fn end(&self, connection: u64) {
-        let streams = self.streams();
-        if let Some(line) = streams.get(&connection).and_then(|stream| stream.line.as_ref()) {
-            let _ = line.answers.try_send(Ok(exit(Stop::Gracefully)));
+        if let Some(line) = self.streams().get_mut(&connection).and_then(|stream| stream.line.as_mut()) {
+            line.tell_end(Stop::Gracefully);
         }
     }
 
@@ -146,19 +145,23 @@ impl Connected {
             let Some(line) = &mut stream.line else { continue };
             line.tell_start(&gates);
             line.ask(&gates, domain.index);
-            let Some(wanted) = wanted(domain, line.process).filter(|wanted| line.told < Some(*wanted)) else {
-                continue;
-            };
-            // One whose queue is full reads nothing at the moment: it is told the next time.
-            if line.answers.try_send(Ok(exit(wanted))).is_ok() {
-                info!("process {}: told to end ({wanted:?})", line.process);
-                line.told = Some(wanted);
+            if let Some(how) = wanted(domain, line.process) {
+                line.tell_end(how);
             }
         }
     }
 }
 
 impl Line {
+    /// Tells the engine to end, if it was not told yet, or only to end gracefully. One whose queue is full reads nothing at the
+    /// moment: it is told the next time.
+    fn tell_end(&mut self, how: Stop) {
+        if self.told < Some(how) && self.answers.try_send(Ok(exit(how))).is_ok() {
+            info!("process {}: told to end ({how:?})", self.process);
+            self.told = Some(how);
+        }
+    }
+
     /// Asks whether the engine still runs, if something depends on it. Heartbeats say it too, a while later.
     fn ask(&mut self, gates: &Gates<'_>, applied: u64) {
         let Some(owed) = gates.owed_proof(self.process).filter(|owed| *owed > self.asked) else { return };

@@ -67,7 +67,7 @@ pub(super) fn plan(answer: &PlanAnswer) -> String {
     }
     for waiting in &answer.waiting {
         let _ = writeln!(text, "  {}: {}", waiting.subject, waiting.reason);
-        let _ = writeln!(text, "    what ends it: {}", waiting.ends.replace('`', ""));
+        text += &what_ends_it(&waiting.ends);
     }
     text += &membership(&answer.membership);
     if let Some(pass) = &answer.last_pass {
@@ -77,6 +77,10 @@ pub(super) fn plan(answer: &PlanAnswer) -> String {
         }
     }
     text
+}
+
+fn what_ends_it(ends: &str) -> String {
+    format!("    what ends it: {}\n", ends.replace('`', ""))
 }
 
 /// Nothing where there is nothing to know.
@@ -89,9 +93,7 @@ fn membership(answer: &MembershipAnswer) -> String {
     for said in answer.waiting.iter().chain(&answer.warnings) {
         let subject = said.subject.as_ref().map_or(String::new(), |subject| format!("{subject}: "));
         let _ = writeln!(text, "  {subject}{}", said.reason);
-        if let Some(ends) = &said.ends {
-            let _ = writeln!(text, "    what ends it: {}", ends.replace('`', ""));
-        }
+        text += &said.ends.as_deref().map(what_ends_it).unwrap_or_default();
     }
     text
 }

@@ -6,6 +6,7 @@ use super::{Answer, Face};
 use crate::metrics::group_waits;
 use axum::extract::State;
 use kaa_core::membership::standing;
+use kaa_core::wait;
 use serde::{Deserialize, Serialize};
 
 /// Who votes, and what is waited for.
@@ -40,8 +41,7 @@ pub struct SaidRow {
 
 /// What ends a wait of the group or of a server.
 fn ends(code: &str) -> Option<String> {
-    let mut waits = group_waits::WAITS.iter().chain(&standing::WAITS);
-    waits.find(|wait| wait.code == code).map(|wait| wait.ends.to_owned())
+    wait::ends(&group_waits::WAITS, code).or_else(|| wait::ends(&standing::WAITS, code)).map(str::to_owned)
 }
 
 impl MembershipAnswer {

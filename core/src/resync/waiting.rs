@@ -206,7 +206,7 @@ impl WaitingReason {
 
     /// What ends it.
     pub fn ends(&self) -> &'static str {
-        wait::ends(&WAITS, self.code())
+        wait::ends(&WAITS, self.code()).unwrap_or_default()
     }
 }
 
