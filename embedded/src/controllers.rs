@@ -24,7 +24,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// How often the controllers take turns at most. A handful of turns is what any change needs; should they ever disagree
-/// forever, the next change finds them going on from here instead of nobody being answered.
+/// forever, requests are still answered, and the next change finds them going on from here.
 const TURNS: usize = 200;
 
 /// When time alone makes something due.

@@ -50,7 +50,7 @@ pub enum Error {
     NoPlace,
     /// Who changes something has to say who they are.
     #[error(
-        "whoever changes the domain from outside the agent's pod needs a name and password (--basic-creds of nuocmd), or a \
+        "a caller outside the agent's pod that changes the domain needs a name and password (--basic-creds of nuocmd), or a \
          client certificate"
     )]
     NoCredentials,
@@ -67,7 +67,7 @@ pub enum Error {
     #[error("too many wrong names and passwords from this address: try again in {} s", seconds(.0))]
     Throttled(Duration),
     /// Their certificate was good once.
-    #[error("the client certificate has expired, or nobody vouches for it any more")]
+    #[error("the client certificate has expired, or no authority vouches for it any more")]
     StaleCertificate,
     /// Their certificate is no operator's.
     #[error("the client certificate has no URI kaa://{0}/operator/NAME: it does not allow changes of the domain")]

@@ -41,7 +41,7 @@ pub struct RecoverAnswer {
     pub waits: Option<String>,
     /// The epoch that this request has begun.
     pub begun: Option<u64>,
-    /// The retired log and would be founded from, or is, as `SERVER/NAME`.
+    /// The retired log that is, or would be, founded from, as `SERVER/NAME`.
     pub from_retired_log: Option<String>,
     /// The retired logs, on the volumes of all agents that say so.
     pub retired: Vec<Retired>,
@@ -104,7 +104,7 @@ pub(super) struct Word {
     accept_data_loss: bool,
     /// The domain's name: a request that went to another domain than was meant gives nothing up.
     domain: String,
-    /// The retired log and is to be founded from, as `SERVER/NAME`.
+    /// The retired log that is to be founded from, as `SERVER/NAME`.
     from_retired_log: Option<String>,
 }
 

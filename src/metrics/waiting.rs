@@ -45,7 +45,7 @@ pub mod group_waits {
         },
         Wait {
             code: RESYNC_AWAY,
-            means: "this agent does not stand for the lead of the resync, and another one leads it: the sentence names what it lacks ([troubleshooting](troubleshooting.md#nobody-leads-the-resync))",
+            means: "this agent does not stand for the lead of the resync, and another one leads it: the sentence names what it lacks ([troubleshooting](troubleshooting.md#no-agent-leads-the-resync))",
             ends: "what the sentence names; it stands again by itself",
         },
     ];

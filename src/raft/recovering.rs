@@ -20,7 +20,7 @@ const QUESTIONS: usize = 4;
 pub struct Wish {
     /// Who accepts that something is lost; `None` to be shown it only.
     pub accepted_by: Option<String>,
-    /// The retired log and is to be founded from, `SERVER/NAME`; `None` for what the servers go on with.
+    /// The retired log that is to be founded from, `SERVER/NAME`; `None` for what the servers go on with.
     pub from_retired_log: Option<String>,
 }
 

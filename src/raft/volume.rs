@@ -55,8 +55,8 @@ pub enum Error {
     Backend(#[from] backend::Error),
     /// Something on it is not understood.
     #[error(
-        "volume {} holds what this agent cannot read; nothing was changed. Run the agent that wrote it, or take the \
-         directory 'log' away (or delete the volume's claim) and this server joins as a new member",
+        "volume {} holds what this agent cannot read; nothing was changed. Run the agent that wrote it, or remove the \
+         directory 'log' (or delete the volume's claim), and this server joins as a new member",
         .path.display()
     )]
     Content {

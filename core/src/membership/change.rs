@@ -61,7 +61,7 @@ impl fmt::Display for Reason {
             Self::BesideMe => "the wanted servers get a vote before the departing leader hands over the lead",
             Self::Unsettled => "the last change of the voters is not committed yet",
             Self::Unknown => "it is not known which servers the StatefulSet wants",
-            Self::Nobody => "no server that is wanted votes or has caught up, so the voters keep their votes",
+            Self::Nobody => "no wanted server votes or has caught up, so the voters stay as they are",
             Self::Silent => "most of the servers that would vote do not answer",
         })
     }

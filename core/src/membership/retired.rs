@@ -1,13 +1,13 @@
-//! Founding from a retired log, by an operator's command: where nobody has a log of the anchor's epoch any more, since
-//! the volume of its founder was lost before it had founded, what is left of the domain lies in logs of the epochs before.
+//! Founding from a retired log, by an operator's command: where no server has a log of the anchor's epoch any more, since
+//! the volume of its founder was lost before it had founded, what is left of the domain is in logs of the epochs before.
 //!
 //! The choice needs no note of its own, and so nothing that a crash could lose or leave behind: a raft id names one log, not
 //! one server, and the anchor names the log that founds. To swap the anchor to the id of a retired log *is* the
-//! choice. Before the swap nothing has changed; after it whoever has that log brings it back at the gate ([`brings_back`]),
+//! choice. Before the swap nothing has changed; after it the server that has that log brings it back at the gate ([`brings_back`]),
 //! however often it is cut off in between, and founds from it as any founder does.
 
 //!
-//! They are kept within bounds ([`prunable`]): once the epoch of today has committed, nobody founds from one but an operator who
+//! They are kept within bounds ([`prunable`]): once the epoch of today has committed, only an operator founds from one, who
 //! gives up what was committed since.
 
 use super::Anchor;
@@ -68,7 +68,7 @@ pub const MAX_KEPT_LOGS: usize = 3;
 /// The most bytes that they may take together: twice what the default of `--min-free` leaves.
 pub const MAX_KEPT_BYTES: u64 = 256 << 20;
 
-/// A retired log and can be read, as it is weighed against the others on its volume.
+/// A retired log that can be read, as it is weighed against the others on its volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retired {
     /// Its epoch.

@@ -72,7 +72,7 @@ pub async fn go_on(pass: &Pass<'_>, volume: &Volume) -> Result<(), String> {
         }
         Ok(Swap::Moved) => {
             info!("another server changed the anchor: reading it again");
-            pass.host.recovered(Accepting::Failed("another server changed the anchor: reading it again".to_owned()));
+            pass.host.recovered(Accepting::Failed("another server changed the anchor: ask again".to_owned()));
         }
         // Whether it was done shows when it is read again.
         Err(error) => return Err(format!("the anchor could not be swapped: {error}")),

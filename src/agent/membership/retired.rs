@@ -98,8 +98,8 @@ async fn swap(surroundings: &Surroundings, next: &Anchor, loss: Loss) -> Result<
             );
             Ok(())
         }
-        Ok(Swap::Moved) => Err("another server changed the anchor: reading it again: look again".to_owned()),
-        Err(error) => Err(format!("the anchor could not be swapped, or that is not known: {error}; look again")),
+        Ok(Swap::Moved) => Err("another server changed the anchor: ask again".to_owned()),
+        Err(error) => Err(format!("the anchor could not be swapped, or that is not known: {error}; ask again")),
     }
 }
 
