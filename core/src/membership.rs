@@ -76,7 +76,7 @@ pub enum Waiting {
     /// There is no domain yet, and the first server founds it.
     ForTheFirst,
     /// This server held a log of a domain whose anchor is gone.
-    AnchorMissing(DomainId),
+    AnchorMissing(DomainId, MembershipEpoch),
     /// There is no anchor, but a Lease that only agents with a domain make: a domain was here.
     Lease(String),
     /// There is no anchor, but another agent of the StatefulSet has a log of a domain.
@@ -117,8 +117,8 @@ impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ForTheFirst => f.write_str("there is no domain yet: the server with the first ordinal founds it"),
-            Self::AnchorMissing(domain) => {
-                write!(f, "this volume holds a log of domain {domain}, whose anchor is gone")
+            Self::AnchorMissing(domain, epoch) => {
+                write!(f, "this volume holds a log of epoch {epoch} of domain {domain}, whose anchor is gone")
             }
             Self::Lease(lease) => write!(
                 f,
@@ -162,7 +162,7 @@ pub fn gate(anchor: Option<&Anchor>, local: &LocalLog, traces: &Traces) -> Gate 
 /// A domain begins only where nothing speaks for another one, and at one server only.
 fn without_anchor(local: &LocalLog, traces: &Traces) -> Gate {
     if let Some(domain) = &local.domain {
-        return Gate::Wait(Waiting::AnchorMissing(domain.clone()));
+        return Gate::Wait(Waiting::AnchorMissing(domain.clone(), local.epoch));
     }
     if let Some((server, domain)) = traces.answered.first() {
         return Gate::Wait(Waiting::Answered(server.clone(), domain.clone()));

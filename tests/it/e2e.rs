@@ -139,6 +139,8 @@ mod ci {
         #[ignore = "with .ci/run"]
         anchor_turned_back from 2;
         #[ignore = "with .ci/run"]
+        anchor_written_by_hand from 3;
+        #[ignore = "with .ci/run"]
         two_sets_of_agents from 1;
     }
 

@@ -29,7 +29,7 @@ fn first() -> Traces {
 fn without_an_anchor_only_the_first_server_founds_and_only_on_an_empty_log() {
     assert_eq!(gate(None, &empty(7), &first()), Gate::CreateAnchor);
     assert_eq!(gate(None, &empty(8), &Traces::default()), Gate::Wait(Waiting::ForTheFirst));
-    let missing = Gate::Wait(Waiting::AnchorMissing("D1".into()));
+    let missing = Gate::Wait(Waiting::AnchorMissing("D1".into(), MembershipEpoch(1)));
     assert_eq!(
         gate(None, &log("D1", 1, 7), &first()),
         missing,

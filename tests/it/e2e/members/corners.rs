@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kaa::demo::install;
 use kaa::demo::manifests::{self, Part};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -125,6 +125,32 @@ pub fn anchor_deleted(cluster: &mut Cluster) {
     group.within(&server(1), "adopt --reason deleted-by-hand").expect("the anchor is made again");
     group.whole(change, 3);
     assert_ne!(group.logs()[&server(0)], first, "it is a new member");
+    group.judge();
+}
+
+/// The anchor is gone, and then every pod: no server starts, nor founds another domain. What docs/troubleshooting.md says ends
+/// that.
+pub fn anchor_written_by_hand(cluster: &mut Cluster) {
+    let group = Group::watched(cluster, 3);
+    let was = anchor(cluster).expect("an anchor");
+    let change = group.begin("the anchor and all pods deleted");
+    let deleted = async { leases(cluster).delete("kaa-default-anchor", &DeleteParams::default()).await };
+    cluster.run(deleted).expect("deleted");
+    let before: Vec<_> = (0..3).map(|ordinal| cluster.pod_uid(&server(ordinal))).collect();
+    (0..3).for_each(|ordinal| cluster.force_delete_pod(&server(ordinal)));
+    for (ordinal, uid) in (0..3).zip(&before) {
+        cluster.pod_replaced(&server(ordinal), uid);
+    }
+    let domain = &was["kaa.dev/domain"];
+    let missing = format!("this volume holds a log of epoch 1 of domain {domain}, whose anchor is gone");
+    (0..3).for_each(|ordinal| says(&group, &server(ordinal), &missing));
+    nobody_founds(cluster, &None);
+    let annotations = json!({"kaa.dev/domain": domain, "kaa.dev/epoch": "1", "kaa.dev/founder": "0"});
+    let lease = json!({"metadata": {"name": "kaa-default-anchor", "annotations": annotations}});
+    let lease: Lease = serde_json::from_value(lease).expect("a Lease");
+    cluster.run(async { leases(cluster).create(&PostParams::default(), &lease).await }).expect("created");
+    group.until("the domain to be adopted", || group.within(&server(1), "adopt --reason by-hand").map(drop));
+    group.whole(change, 3);
     group.judge();
 }
 
