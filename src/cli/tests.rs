@@ -66,7 +66,7 @@ fn the_arguments_are_consistent() {
 #[tokio::test]
 async fn drain() {
     let text = run_on(fake::source(), "drain").await.unwrap();
-    assert_eq!(text, "admin-0 is not scaled away, and keeps its vote; admin-1 leads.\n");
+    assert_eq!(text, "admin-0 is not scaled down, and keeps its vote; admin-1 leads.\n");
 }
 
 #[tokio::test]

@@ -108,7 +108,7 @@ impl Source for Fake {
 
     fn drain(&self) -> BoxFuture<'_, DrainAnswer> {
         let [server, outcome, message, leader] =
-            ["admin-0", "keeps_vote", "admin-0 is not scaled away, and keeps its vote", "admin-1"].map(str::to_owned);
+            ["admin-0", "keeps_vote", "admin-0 is not scaled down, and keeps its vote", "admin-1"].map(str::to_owned);
         async { DrainAnswer { server, outcome, message, leader: Some(leader) } }.boxed()
     }
 
@@ -427,7 +427,7 @@ fn observed() -> Observed {
     observed
 }
 
-/// Two voters, and one that was scaled away.
+/// Two voters, and one that was scaled down.
 fn membership() -> MembershipReport {
     let evicted = Awaited::Evicted { replicas: 2 };
     MembershipReport {

@@ -47,7 +47,7 @@ pub trait Source: Send + Sync + 'static {
     /// What may be lost if the group goes on without those that are away, or from a retired log; done, if
     /// somebody accepts it. A failure is a sentence.
     fn recover(&self, wish: Wish) -> BoxFuture<'_, Result<RecoverAnswer, String>>;
-    /// Stays until it is voted out if it is scaled away, else hands over what it leads; within its bounds, and it goes on as a
+    /// Stays until it is voted out if it is scaled down, else hands over what it leads; within its bounds, and it goes on as a
     /// server.
     fn drain(&self) -> BoxFuture<'_, DrainAnswer>;
     /// What the next resync pass would propose.

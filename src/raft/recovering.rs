@@ -129,7 +129,7 @@ impl Host {
             Ok(Accepting::Swapped(epoch, lost)) => Ok((epoch, lost)),
             Ok(Accepting::Failed(why)) => Err(why),
             // The sender lives in `self`.
-            Ok(Accepting::No | Accepting::Asked(_)) | Err(_) => Err("nobody has asked".to_owned()),
+            Ok(Accepting::No | Accepting::Asked(_)) | Err(_) => Err("there is no such request".to_owned()),
         }
     }
 
@@ -144,7 +144,7 @@ impl Host {
     /// Answers another agent's question: an operator's, which it passes on.
     pub(super) async fn recover_for(&self, request: RecoverRequest) -> RecoverReply {
         let answered = async {
-            let local = self.local_log().ok_or("no log lies here")?;
+            let local = self.local_log().ok_or("there is no log here")?;
             let domain = local.domain.as_ref().map_or("", |domain| domain.as_str());
             // Which logs are retired here does not rest on the one that does not.
             let way = if request.list_retired { Way::Listing } else { Way::PassedOn };

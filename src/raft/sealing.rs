@@ -60,7 +60,7 @@ impl Host {
     /// Has the log sealed for another agent of its domain and epoch, and says what it holds.
     pub(super) async fn seal_for(&self, request: SealRequest) -> SealReply {
         let refused = |reason: String| SealReply { reason, server: self.server().to_string(), ..SealReply::default() };
-        let Some(local) = self.local_log() else { return refused("no log lies here".to_owned()) };
+        let Some(local) = self.local_log() else { return refused("there is no log here".to_owned()) };
         let domain = local.domain.as_ref().map_or("", |domain| domain.as_str());
         if request.domain != domain || request.epoch != local.epoch.0 {
             return refused(format!("this is domain '{domain}', epoch {}", local.epoch));

@@ -114,7 +114,7 @@ pub fn step_violations(before: &Domain, after: &Domain) -> Vec<String> {
         let removed_now = before.archives.get(id).is_some_and(|before| before.removed.is_none());
         if removed_now && archive.removed.as_ref().is_some_and(|removal| removal.because == RemovalReason::ScaledDown) {
             let others = after.active_archives(&archive.database).next().is_some();
-            check(others, &|| format!("the last archive of database {} was scaled away", archive.database));
+            check(others, &|| format!("the last archive of database {} was scaled down", archive.database));
         }
     }
     for id in before.processes.keys() {

@@ -1,4 +1,4 @@
-//! What a server that is told to end waits for: that the others have voted it out, if it is scaled away; that they are a
+//! What a server that is told to end waits for: that the others have voted it out, if it is scaled down; that they are a
 //! majority without it, if its pod is deleted for another reason.
 
 use super::{Membership, logs};

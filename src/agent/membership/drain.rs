@@ -1,4 +1,4 @@
-//! Leaving: a server that is scaled away stays until it does not vote any more, one that restarts until the others are a
+//! Leaving: a server that is scaled down stays until it does not vote any more, one that restarts until the others are a
 //! majority without it, and hands over what it leads.
 
 use super::{answer_of, overrule};
@@ -54,8 +54,8 @@ impl fmt::Display for Drained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoVoter => f.write_str("does not vote"),
-            Self::Stays => f.write_str("is not scaled away, and keeps its vote"),
-            Self::Unknown(why) => write!(f, "keeps its vote, since it is not known whether it is scaled away: {why}"),
+            Self::Stays => f.write_str("is not scaled down, and keeps its vote"),
+            Self::Unknown(why) => write!(f, "keeps its vote, since it is not known whether it is scaled down: {why}"),
             Self::VotedOut(took) => write!(f, "does not vote any more, after {:.1} s", took.as_secs_f64()),
             Self::Over => f.write_str("votes in an epoch that is over"),
             Self::StillVotes => {
@@ -68,7 +68,7 @@ impl fmt::Display for Drained {
     }
 }
 
-/// Stays until the others have voted this server out, if it is scaled away by a fresh read; or, if its pod is deleted for
+/// Stays until the others have voted this server out, if it is scaled down by a fresh read; or, if its pod is deleted for
 /// another reason, until they are a majority without it. One of which neither can be said does not wait. Whoever asks again
 /// while it leaves, as SIGTERM does after the preStop hook, has what was left of the time.
 pub async fn drain(shared: &Shared) -> Drained {

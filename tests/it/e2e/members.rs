@@ -114,7 +114,7 @@ fn drained_by_hand(group: &Group<'_>, cluster: &Cluster) {
     let leader = cluster.raft_leader();
     let change = group.begin(&format!("kaa drain on {leader}, which leads"));
     let said = group.within(&leader, "drain").unwrap_or_else(|why| panic!("{leader}: {why}"));
-    assert!(said.starts_with(&format!("{leader} is not scaled away, and keeps its vote; ")), "{said}");
+    assert!(said.starts_with(&format!("{leader} is not scaled down, and keeps its vote; ")), "{said}");
     assert!(!said.contains(&format!("{leader} leads")), "{said}");
     ordinary(group.whole(change, group.replicas()));
 }

@@ -289,7 +289,7 @@ pub fn api_server_killed(cluster: &mut Cluster) {
     }
 }
 
-/// While no agent looks, a storage manager is scaled away and its claim is deleted and recreated.
+/// While no agent looks, a storage manager is scaled down and its claim is deleted and recreated.
 pub fn claim_recreated_unseen(cluster: &mut Cluster) {
     let (cluster, before) = (&*cluster, Picture::of(cluster));
     cluster.scale("statefulsets", "kaa-admin", 0);
