@@ -62,6 +62,8 @@ struct Line {
     /// Why it was told that it may not start yet.
     held: Option<Held>,
     told: Option<Stop>,
+    /// Whether it was warned of that its volume is a copy.
+    warned: bool,
     /// The last entry as of which it was asked whether its engine still runs.
     asked: u64,
 }
@@ -91,7 +93,16 @@ impl Connected {
     /// Notes whose stream it is.
     pub fn registered(&self, connection: u64, process: StartId, answers: Answers) {
         if let Some(stream) = self.streams().get_mut(&connection) {
-            let line = Line { process, answers, started: false, held_back: false, held: None, told: None, asked: 0 };
+            let line = Line {
+                process,
+                answers,
+                started: false,
+                held_back: false,
+                held: None,
+                told: None,
+                warned: false,
+                asked: 0,
+            };
             stream.line = Some(line);
         }
     }
@@ -125,6 +136,13 @@ impl Connected {
         if let Some(line) = self.streams().get_mut(&connection).and_then(|stream| stream.line.as_mut()) {
             line.tell_end(Stop::Gracefully);
         }
+    }
+
+    /// Whether it is to be said that the volume of an engine that runs is a copy: once for each stream.
+    pub fn warns_of_a_copy(&self, connection: u64) -> bool {
+        let mut streams = self.streams();
+        let line = streams.get_mut(&connection).and_then(|stream| stream.line.as_mut());
+        line.is_some_and(|line| !std::mem::replace(&mut line.warned, true))
     }
 
     /// Notes that a stream is down.

@@ -16,7 +16,7 @@ use crate::proto::engine::to_engine::Message as To;
 use futures::{Stream, StreamExt};
 use kaa_core::domain::archive::Marker;
 use kaa_core::domain::bounds::{self, Bounds, Excess};
-use kaa_core::domain::change::{self, Command};
+use kaa_core::domain::change::{self, Command, Lesson};
 use kaa_core::domain::command::{Outcome, Refusal, Registered, Role};
 use kaa_core::domain::evidence::Fact;
 use kaa_core::domain::ids::{ArchiveId, Millis, SessionNumber, StartId};
@@ -117,16 +117,23 @@ async fn learn_claim(shared: &Arc<Shared>, mut known: Registration) {
     }
     let pod = known.identity.pod.clone();
     match learns {
-        Ok(false) => {}
-        Ok(true) => match shared.propose(Role::Agent, Command::RegisterProcess(Box::new(known))).await {
+        Lesson::Nothing => {}
+        Lesson::Claim => match shared.propose(Role::Agent, Command::RegisterProcess(Box::new(known))).await {
             Ok(Outcome::Registered(_)) => info!("{pod}: its pod was read, so its archive's claim is known now"),
             Ok(other) => warn!("{pod}: the claim of its archive was not accepted: {other:?}"),
             Err(why) => warn!("{pod}: could not report the claim of its archive: {why}"),
         },
-        Err(copy) => {
-            // The wrapper reports its end. The next one in the container is refused as it registers, and says why.
-            info!("{pod}: its pod was read, and it has to end: {copy}");
+        Lesson::End(why) => {
+            // The wrapper reports its end. The next one in the container registers with what was read now.
+            info!("{pod}: its pod was read, and it has to end: {why}");
             shared.connected.end(known.connection);
+        }
+        Lesson::RunsOnACopy(copy) => {
+            if let Some(process) = known.known_as.filter(|_| shared.connected.warns_of_a_copy(known.connection)) {
+                warn!(
+                    "{pod}: its pod was read, and {copy}. Its engine runs: `kaa process evict {process}` lets the original in"
+                );
+            }
         }
     }
 }

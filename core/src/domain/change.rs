@@ -56,6 +56,7 @@ pub use note_claim_gone::NoteClaimGone;
 pub use note_voters::NoteVoters;
 pub use pause_resync::PauseResync;
 pub use purge_archive::PurgeArchive;
+pub use register_process::Lesson;
 pub use remove_archive::RemoveArchive;
 pub use remove_process::RemoveProcess;
 pub use remove_server::RemoveServer;

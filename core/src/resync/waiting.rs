@@ -215,7 +215,7 @@ pub const WAITS: [Wait; 27] = [
     Wait {
         code: "start_held",
         means: "the engine is not started yet: archives that may hold newer data have not reported, a storage manager is silent ([cold start](concepts.md#cold-start)), or its pod or a claim could not be read",
-        ends: "start the storage managers that are named: `kubectl scale`. One that never comes back: `kaa process evict ID`, then `kaa archive remove ID --reason WHY`. If its pod or a claim cannot be read: `kubectl apply -k manifests/base` (`get pods`, `get persistentvolumeclaims`)",
+        ends: "start the storage managers that are named: `kubectl scale`. One that never comes back: `kaa process evict ID`, then `kaa archive remove ID --reason WHY`. If its pod or a claim cannot be read: `kubectl apply -k manifests/base` (`get pods`, `get persistentvolumeclaims`); in another Kubernetes, or if the anchor is gone: `kaa adopt --reason WHY`",
     },
     Wait {
         code: "ordered_ready",

@@ -113,6 +113,7 @@ fn change() -> impl Strategy<Value = Change> {
         2 => (set(), death()).prop_map(|(set, death)| Change::Wipe { set, death }),
         3 => (set(), ordinal()).prop_map(|(set, ordinal)| Change::RestoreClaim { set, ordinal }),
         2 => (set(), ordinal(), pod()).prop_map(|(set, ordinal, from)| Change::CopyClaim { set, ordinal, from }),
+        1 => (set(), ordinal()).prop_map(|(set, ordinal)| Change::RemoveMarker { set, ordinal }),
         4 => (pod(), yes(), yes()).prop_map(|(pod, said, shown)| Change::Restart { pod, said, shown }),
         2 => (pod(), yes()).prop_map(|(pod, said)| Change::Ends { pod, said }),
         2 => Just(Change::Shown),

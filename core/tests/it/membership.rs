@@ -254,7 +254,7 @@ fn a_leader_that_leaves_hands_over_first() {
 }
 
 #[test]
-fn with_zero_replicas_the_scaled_to_zero_keep_their_place() {
+fn with_zero_replicas_the_voters_keep_their_place() {
     assert_eq!(next(&membership(&[&[1, 2, 3]], ALL), &[]), wait(Reason::Nobody));
     let unknown = next_change(&membership(&[&[1, 2, 3]], ALL), &current(&[("admin-0", 1)]), None, &BTreeSet::new());
     assert_eq!(unknown, wait(Reason::Unknown), "not known is not zero");

@@ -7,7 +7,7 @@
 use kaa_core::domain::Domain;
 use kaa_core::domain::archive::{Claim, Marker, Ordinal, RemovalReason};
 use kaa_core::domain::audit::Subject;
-use kaa_core::domain::change::{self, Command};
+use kaa_core::domain::change::{self, Command, Lesson};
 use kaa_core::domain::command::{Actor, Entry, Expected, Fence, Outcome, Request, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::gate::Start;
@@ -484,9 +484,10 @@ impl World {
                 Some(Evidence { read_at: Millis(0), facts: pod.facts().into_iter().chain([anchor]).collect() });
             self.api.read_claim_in_doubt(&self.domain, &mut asked);
             told += &match self.domain.learns(&asked) {
-                Ok(true) => self.propose(Role::Agent, Command::RegisterProcess(Box::new(asked))),
-                Ok(false) => "nothing new\n".to_owned(),
-                Err(refusal) => format!("has to end: {refusal}\n"),
+                Lesson::Claim => self.propose(Role::Agent, Command::RegisterProcess(Box::new(asked))),
+                Lesson::Nothing => "nothing new\n".to_owned(),
+                Lesson::End(why) => format!("has to end: {why}\n"),
+                Lesson::RunsOnACopy(copy) => format!("runs on a copy: {copy}\n"),
             };
         }
         told
@@ -856,7 +857,6 @@ impl Objects {
         }
     }
 
-    /// What an agent reads besides the pod where the marker of a volume names an archive on another claim.
     /// The claim that a pod mounts, with the owner of the pod.
     fn claim_of(&self, pod: &Pod) -> Option<Claim> {
         let name = pod.archive_claim.as_ref()?;

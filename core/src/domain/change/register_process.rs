@@ -6,6 +6,8 @@
 mod archives;
 mod unread;
 
+pub use unread::Lesson;
+
 use super::Change;
 use crate::domain::archive::{Archive, Claim};
 use crate::domain::bounds::{Bounds, Fits};
@@ -22,6 +24,12 @@ use crate::domain::{Applied, Domain, Subject};
 /// Which archive a registration leads to.
 enum Found {
     Known(ArchiveId),
+    /// The archive that the claim is known to be of, and not the one that the marker names: that was made for this volume while
+    /// nothing could be read, and never ran.
+    Instead {
+        known: ArchiveId,
+        unused: ArchiveId,
+    },
     /// None; the archives named are those whose claim was replaced by an empty one of the same name.
     New {
         superseded: Vec<ArchiveId>,
@@ -174,19 +182,19 @@ impl Domain {
         }
     }
 
-    /// Leaves out the claim where it would have archives removed, or bound, that are on other claims of its name, and nothing
-    /// proves that this is the domain's Kubernetes: in another one all claims are others. It is read again later.
+    /// Leaves out the claim where [`Self::is_left_out`]. It is read again later.
     fn leave_unbound(&self, asked: &mut Registration) {
-        let Some(claim) = &asked.claim else { return };
-        if !self.is_anchored(asked) && !self.replaced_by(&asked.cluster, claim).is_empty() {
+        if asked.claim.as_ref().is_some_and(|claim| self.is_left_out(asked, claim)) {
             asked.claim = None;
         }
     }
 
-    /// Whether what was read for a registration was read in the domain's Kubernetes.
-    fn is_anchored(&self, asked: &Registration) -> bool {
-        let read = self.anchor.as_ref().zip(asked.evidence.as_ref());
-        read.is_some_and(|(anchor, evidence)| evidence.anchored_by(anchor))
+    /// Whether the claim would have archives removed, or bound, that are on other claims of its name, and nothing proves that
+    /// this is the domain's Kubernetes: in another one all claims are others.
+    fn is_left_out(&self, asked: &Registration, claim: &Claim) -> bool {
+        let anchored = self.anchor.as_ref().zip(asked.evidence.as_ref());
+        anchored.is_none_or(|(anchor, evidence)| !evidence.anchored_by(anchor))
+            && !self.replaced_by(&asked.cluster, claim).is_empty()
     }
 
     /// Whether a start of a container is later than the one that the process is. One that is not arrives late, or comes from
@@ -300,7 +308,11 @@ impl Domain {
                     self.free(other, before)?;
                 }
             }
-            return self.free(archive.id, before).map(Found::Known);
+            let unused = self.free(archive.id, before)?;
+            return Ok(match self.known_on(archive, asked.claim.as_ref()) {
+                Some(known) => Found::Instead { known, unused },
+                None => Found::Known(unused),
+            });
         }
         let Some(claim) = &asked.claim else { return Ok(Found::New { superseded: Vec::new() }) };
         let on_claim = |archive: &&Archive| archive.claim.as_ref().is_some_and(|known| known.uid == claim.uid);
@@ -356,6 +368,18 @@ impl Domain {
             archive.id != id && uid.is_some() && uid == claim.map(|claim| &claim.uid)
         };
         self.archives.values().filter(on_it).map(|archive| archive.id).collect()
+    }
+
+    /// The archive that ran on the claim, where another one was made for the volume while the claim could not be read, and never
+    /// ran: the volume had lost its marker.
+    fn known_on(&self, archive: &Archive, claim: Option<&Claim>) -> Option<ArchiveId> {
+        if archive.claim.is_some() || archive.ever_ran {
+            return None;
+        }
+        let ran = |other: &ArchiveId| {
+            self.archives.get(other).is_some_and(|other| other.ever_ran && other.database == archive.database)
+        };
+        self.others_on(archive.id, claim).into_iter().find(ran)
     }
 
     /// The archive, if no process but `before` is on it.

@@ -3,7 +3,7 @@
 use super::kubernetes::{Death, Effect, Kind, running};
 use super::run::Run;
 use kaa_core::domain::archive::{Claim, Marker, Ordinal};
-use kaa_core::domain::change::{self, Command};
+use kaa_core::domain::change::{self, Command, Lesson};
 use kaa_core::domain::command::{Outcome, Refusal, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::gate::Start;
@@ -364,9 +364,9 @@ impl Run {
             self.kubernetes.is.read_claim_in_doubt(&self.domain, &mut asked);
             match self.domain.learns(&asked) {
                 _ if pod.is_none() => {}
-                Ok(false) => {}
-                Ok(true) => drop(self.propose(Role::Agent, Command::RegisterProcess(Box::new(asked)))),
-                Err(_) => {
+                Lesson::Nothing | Lesson::RunsOnACopy(_) => {}
+                Lesson::Claim => drop(self.propose(Role::Agent, Command::RegisterProcess(Box::new(asked)))),
+                Lesson::End(_) => {
                     self.end_container(&engine.pod_uid, true, true);
                     // A kubelet waits longer each time that a container ends with an error.
                     self.clock += 10_000;

@@ -97,6 +97,13 @@ impl Run {
                 wrong.push(format!("archive {id} is lost and its claim {} is there", claim.uid));
             }
         }
+        for (id, archive) in before.archives.iter().filter(|(_, archive)| archive.cluster.as_str() == "c1") {
+            let now = self.domain.archives.get(id).and_then(|archive| archive.claim.as_ref());
+            let Some((was, now)) = archive.claim.as_ref().zip(now) else { continue };
+            if was.name != now.name && self.kubernetes.claim_uids().contains(&was.uid) {
+                wrong.push(format!("archive {id} went to a copy on {}, and its claim {} is there", now.name, was.name));
+            }
+        }
         for (id, process) in before.processes.iter().filter(|(id, _)| !self.domain.processes.contains_key(id)) {
             let live = process.session.state == SessionState::Live && sent.is_some();
             if live || process.cluster.as_str() != "c1" {

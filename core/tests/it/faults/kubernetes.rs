@@ -101,6 +101,11 @@ pub enum Change {
         ordinal: u32,
         from: usize,
     },
+    /// An operator removes the marker from a volume.
+    RemoveMarker {
+        set: usize,
+        ordinal: u32,
+    },
     /// A container ends, with or without a word, and the next one begins; its status may be shown later.
     Restart {
         pod: usize,

@@ -308,6 +308,12 @@ impl Run {
             Change::Wipe { set, death } => kubernetes.wipe(set, death),
             Change::RestoreClaim { set, ordinal } => kubernetes.restore_claim(set, ordinal),
             Change::CopyClaim { set, ordinal, from } => kubernetes.copy_claim(set, ordinal, from),
+            Change::RemoveMarker { set, ordinal } => {
+                let claim = kubernetes.is.claims.get(&claim_name(SETS[set].0, ordinal));
+                if let Some(volume) = claim.and_then(|claim| self.volumes.get_mut(&claim.uid)) {
+                    volume.marker = None;
+                }
+            }
             Change::Shown => {
                 for pod in self.engines.keys().cloned().collect::<Vec<_>>() {
                     self.show_status(&pod);

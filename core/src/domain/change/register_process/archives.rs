@@ -15,6 +15,13 @@ impl Domain {
                 self.resurrect(actor, id, asked);
                 id
             }
+            Found::Instead { known, unused } => {
+                self.resurrect(actor, known, asked);
+                self.archives.remove(&unused);
+                let displaced = ArchiveEvent::Displaced { archive: unused, by: known, kept: false };
+                self.note(actor, [Subject::Archive(unused), Subject::Archive(known)], displaced, None);
+                known
+            }
             Found::New { superseded } => self.create_archive(actor, &superseded, asked),
         };
         if let Some(claim) = &asked.claim {

@@ -8,6 +8,19 @@ use crate::domain::ids::{ArchiveId, ServerId, StartId};
 use crate::domain::outcome::Refusal;
 use crate::domain::process::{EngineKind, Process, Registration, SessionState};
 
+/// What follows when the pod of a storage manager that is connected is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lesson {
+    /// Nothing that is not known: it is not proposed again and again.
+    Nothing,
+    /// Its archive's claim is known now: it is registered again.
+    Claim,
+    /// It has to end, for this reason: it was not told to start, and its volume is not that of its archive.
+    End(String),
+    /// Its volume is proven to be a copy, and it may run: an operator has to evict it before the original gets in.
+    RunsOnACopy(Refusal),
+}
+
 impl Domain {
     /// Fills in the claim of a pod that could not be read now, if it was read for the start before this one: a pod mounts the claims
     /// of the same names as long as it lives. The archive is on that claim still if no other process was on it since. A volume
@@ -63,17 +76,26 @@ impl Domain {
         self.left_claim(self.archives.get(&archive)?, asked)
     }
 
-    /// Whether a registration with what was read of a pod meanwhile says anything new: what does not is not proposed again and
-    /// again. `Err` if its engine has to end: it was not told to start, and its volume is proven to be a copy.
-    pub fn learns(&self, asked: &Registration) -> Result<bool, Refusal> {
-        let Some(process) = asked.known_as.and_then(|process| self.processes.get(&process)) else { return Ok(false) };
-        match self.learned(process, asked) {
-            Err(copy @ Refusal::Copy { .. }) if !process.may_have_run() => Err(copy),
-            // Nothing read says whether the claim that is known is gone; or one that may have run keeps its archive.
-            Err(_) => Ok(false),
-            // A claim of another Kubernetes would be left out.
-            Ok(archive) => Ok(archive.is_some() && self.is_anchored(asked)),
+    /// What follows of a registration with what was read of a pod meanwhile.
+    pub fn learns(&self, asked: &Registration) -> Lesson {
+        let process = asked.known_as.and_then(|process| self.processes.get(&process));
+        let (Some(process), Some(claim)) = (process, &asked.claim) else { return Lesson::Nothing };
+        if let Some(known) = self.to_end_for(process, claim) {
+            return Lesson::End(format!("claim {} is that of archive {known}, which its next start gets", claim.name));
         }
+        match self.learned(process, asked) {
+            Err(copy @ Refusal::Copy { .. }) if process.may_have_run() => Lesson::RunsOnACopy(copy),
+            Err(copy @ Refusal::Copy { .. }) => Lesson::End(copy.to_string()),
+            Ok(Some(_)) if !self.is_left_out(asked, claim) => Lesson::Claim,
+            // Nothing read says whether the claim that is known is gone.
+            Ok(_) | Err(_) => Lesson::Nothing,
+        }
+    }
+
+    /// The archive that an engine gets with its next start, if it was not told to start as the one that it has.
+    fn to_end_for(&self, process: &Process, claim: &Claim) -> Option<ArchiveId> {
+        let archive = self.archives.get(&process.archive.filter(|_| !process.may_have_run())?)?;
+        self.known_on(archive, Some(claim))
     }
 
     /// The archive that is to be bound, of a process whose pod could not be read when it registered; also if a claim of it is
@@ -83,6 +105,9 @@ impl Domain {
         let archive = process.archive.and_then(|archive| self.archives.get(&archive));
         let (Some(claim), Some(archive)) = (&asked.claim, archive) else { return Ok(None) };
         if archive.claim.is_some() && !process.claim_unread {
+            return Ok(None);
+        }
+        if self.to_end_for(process, claim).is_some() {
             return Ok(None);
         }
         self.moved_to(archive, asked)?;
