@@ -1,6 +1,6 @@
 //! What an operator asks of an admin server that will not come back: `delete server` of the published client.
 
-use super::domain::{Named, name};
+use super::domain::{Named, linearize, name};
 use super::error::Error;
 use super::writer::Writer;
 use super::{Answer, Face};
@@ -17,7 +17,8 @@ pub(super) async fn delete(
     named: Named,
 ) -> Result<Answer<Option<()>>, Error> {
     let server = ServerId::from(name(named, "server id")?);
-    // Nothing is read of a name that is no server's.
+    // Nothing is read of a name that is no server's. An agent that does not follow the group knows of none.
+    linearize(&face).await?;
     let known = face.source.read(|domain| domain.servers.get(&server).map(|server| server.raft_id));
     let Some(raft_id) = known else { return Err(Error::NotFound(Refusal::UnknownServer(server).to_string())) };
     let evidence = face.source.read_claim(&raft_log_claim(&server)).await;

@@ -96,8 +96,11 @@ impl Checks {
         self.history.insert(index, domain);
     }
 
-    /// Whether the volume of its claim says that it holds another archive, which is there.
+    /// Whether it never ran, and the volume of its claim says that it holds another archive, which is there.
     fn gives_way(&self, archive: &Archive, after: &Domain) -> bool {
+        if archive.ever_ran {
+            return false;
+        }
         let truth = self.truth.lock().unwrap();
         let marker = archive.claim.as_ref().and_then(|claim| truth.markers.get(claim.uid.as_str()));
         marker.is_some_and(|marker| {
