@@ -177,7 +177,7 @@ impl Metrics {
             membership_waiting: register(r, "membership_waiting", "What the group waits for", Family::default()),
             membership_warnings: register(r, "membership_warnings", "Warnings about the voters", Family::default()),
             resync_is_leader: register(r, "resync_is_leader", "1 if this agent leads the resync", Gauge::default()),
-            resync_findings: register(r, "resync_findings", "What the last pass would propose", Gauge::default()),
+            resync_findings: register(r, "resync_findings", "Changes the last pass found", Gauge::default()),
             resync_waiting: register(
                 r,
                 "resync_waiting",

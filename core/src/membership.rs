@@ -61,7 +61,7 @@ pub enum Gate {
     Start,
     /// The log is sealed: go on with the override until the epoch moves.
     Overrule,
-    /// Retire the log if it holds anything. If the anchor names a retired log here earlier, bring that back
+    /// Retire the log if it holds anything. If the anchor names a log that was retired here, bring that back
     /// ([`retired::brings_back`]) and pass the gate again; else take a new raft id, and ask to join.
     Join(Anchor),
     /// Do not start; read again later.

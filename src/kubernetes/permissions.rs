@@ -1,7 +1,7 @@
 //! Which permissions are missing: what the API server refused, and what it says when asked whether it would.
 //!
 //! Nothing is decided by it: decisions rest on the answers themselves. It is for people, who have to be told which verb on
-//! of which kind was withdrawn, before it is missed. Every refused request notes its permission at once; a round of
+//! which kind was withdrawn, before it is missed. Every refused request notes its permission at once; a round of
 //! SelfSubjectAccessReviews, which everybody may make by default, notes what was not tried and clears what is granted again.
 
 use super::{Asked, Error, Kubernetes};

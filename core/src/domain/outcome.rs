@@ -95,7 +95,9 @@ pub enum Refusal {
         raft_id: RaftId,
     },
     /// The server votes, or it is not known who does.
-    #[error("server {0} may still vote: scale the StatefulSet down first")]
+    #[error(
+        "server {0} may still vote: it can be removed once it is known not to vote (scale the StatefulSet down if that wants it)"
+    )]
     StillVotes(ServerId),
     /// An engine speaks with the server.
     #[error("process {process} has a live session with server {server}")]

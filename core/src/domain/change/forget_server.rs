@@ -123,7 +123,10 @@ mod tests {
     fn an_operator_removes_a_server_whose_claim_is_gone() {
         let mut domain = domain();
         let mut told = |server: &str, facts| forget(&mut domain, server, facts, |_| {});
-        assert_eq!(told("admin-0", gone("admin-0")), "server admin-0 may still vote: scale the StatefulSet down first");
+        assert_eq!(
+            told("admin-0", gone("admin-0")),
+            "server admin-0 may still vote: it can be removed once it is known not to vote (scale the StatefulSet down if that wants it)"
+        );
         assert_eq!(told("admin-2", gone("admin-2")), "there is no server admin-2");
         assert_eq!(told("admin-1", gone("admin-1")), "Changed");
         assert_eq!(told("admin-1", gone("admin-1")), "there is no server admin-1");
