@@ -24,8 +24,10 @@ mod tests;
 mod whatif;
 
 use crate::config::AgentArgs;
-use crate::engine::{EngineArgs, InstallArgs, StandInArgs};
+use crate::install::InstallArgs;
+use crate::stand_in::StandInArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use kaa_engine::EngineArgs;
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -191,7 +193,7 @@ impl Cli {
             #[cfg(feature = "demo")]
             Command::ContainerShim(shim) => return demo::shim(shim),
             Command::Agent(agent) => return daemon::agent(*agent),
-            Command::Engine(engine) => return daemon::engine(*engine),
+            Command::Engine(engine) => return kaa_engine::main(*engine),
             Command::Install(install) => return daemon::install(install),
             Command::StandIn(stand_in) => return daemon::stand_in(stand_in),
         };

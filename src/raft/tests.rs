@@ -61,7 +61,8 @@ fn address(server: &str, tls: Option<&Tls>) -> String {
     }
     // Once, for the file is read at every look-up.
     static HOSTS: Once = Once::new();
-    HOSTS.call_once(|| net::names::use_file(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/raft.hosts")));
+    HOSTS
+        .call_once(|| kaa_engine::names::use_file(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/raft.hosts")));
     address.replace("127.0.0.1", &format!("{server}.kaa.test"))
 }
 

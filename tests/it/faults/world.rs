@@ -13,7 +13,7 @@ use embedded_kubernetes::resource::Kind;
 use embedded_kubernetes::server::Faults;
 use embedded_kubernetes::store::{Key, Part, Store};
 use k8s_openapi::api::core::v1::Pod;
-use kaa::engine::marker::MARKER;
+use kaa_engine::marker::MARKER;
 use kube::Api;
 use kube::api::LogParams;
 use nix::sys::signal::Signal;

@@ -1,9 +1,9 @@
 //! Finds agents and opens connections to them.
 
 use super::config::{Agent, Dial};
-use crate::net::names;
-use crate::proto::engine::FromEngine;
-use crate::proto::engine::engine_client::EngineClient;
+use crate::names;
+use crate::proto::FromEngine;
+use crate::proto::engine_client::EngineClient;
 use rand::seq::SliceRandom;
 use std::collections::BTreeMap;
 use std::fmt;

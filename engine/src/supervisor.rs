@@ -10,7 +10,7 @@ use super::marker::Locked;
 use super::running;
 use super::session::{Answers, Report, Told};
 use super::signals::Signals;
-use crate::proto::engine::{self, Directive, EngineState, Exit, Refused, Registered, directive};
+use crate::proto::{self as engine, Directive, EngineState, Exit, Refused, Registered, directive};
 use kaa_core::domain::archive::Marker;
 use kaa_core::domain::ids::{ArchiveId, DomainId};
 use nix::sys::signal::Signal;

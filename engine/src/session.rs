@@ -6,7 +6,7 @@
 use super::child;
 use super::config::Dial;
 use super::dial::{self, Target};
-use crate::proto::engine::{
+use crate::proto::{
     Directive, DirectiveResult, EngineState, Exit, FromEngine, Heartbeat, History, Marker, Refused, Register,
     Registered, State, ToEngine, from_engine, to_engine,
 };
@@ -335,7 +335,7 @@ fn send(outbound: &mpsc::Sender<FromEngine>, message: from_engine::Message) -> R
 
 /// Between half of it and all of it, so that many engines do not come back at one moment.
 fn jittered(backoff: Duration) -> Duration {
-    backoff.mul_f64(0.5 + crate::clock::random_below(500) as f64 / 1000.0)
+    backoff.mul_f64(0.5 + (crate::clock::random_u64() % 500) as f64 / 1000.0)
 }
 
 #[cfg(test)]

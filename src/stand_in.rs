@@ -1,8 +1,7 @@
 //! `kaa stand-in`: what stands in for a database engine in examples and tests. It keeps a little data, answers on a
 //! port and stops when it is told to, and no more.
 
-use super::Error;
-use super::config::Kind;
+use kaa_engine::Kind;
 use std::fs::OpenOptions;
 use std::future::pending;
 use std::io::{self, Write};
@@ -14,6 +13,40 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// A client that does not take its line within this time is left; one after the other is served, so none may hang.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+
+/// Why the stand-in ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Signals cannot be received.
+    #[error("cannot listen to signals: {0}")]
+    Signals(#[source] io::Error),
+    /// The data cannot be written.
+    #[error("the archive at {} cannot be used: {source}", path.display())]
+    Archive {
+        /// The archive.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: io::Error,
+    },
+    /// The port cannot be listened on.
+    #[error("cannot listen on port {port}: {source}")]
+    Listen {
+        /// The port.
+        port: u16,
+        /// What went wrong.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// The exit code, of sysexits.h.
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            Self::Archive { .. } => 69,
+            Self::Signals(_) | Self::Listen { .. } => 70,
+        }
+    }
+}
 
 /// Stands in for a database engine in examples and tests.
 #[derive(Clone, Debug, clap::Args)]

@@ -1,4 +1,4 @@
-//! `kaa engine`: the entrypoint of a database container. It makes an engine a process of the domain.
+//! `kaa-engine`, or `kaa engine`: the entrypoint of a database container. It makes an engine a process of the domain.
 //!
 //! `supervisor` decides about the engine and is the only one that does; `session` keeps a stream open to any agent
 //! and carries words to and fro; `child` and `signals` are the duties of a container's first process; [`marker`]
@@ -8,34 +8,41 @@
 //! when agents are away or refuse it; an archive's directory is locked from before the registration to the end.
 
 mod child;
+mod clock;
 mod config;
 mod dial;
-pub mod install;
 pub mod marker;
+pub mod names;
+pub mod process;
 mod running;
 mod session;
 mod signals;
-pub mod stand_in;
 mod supervisor;
 
-pub use config::{AGENT_PORT, Agent, EngineArgs, Kind, Label, ReadyWhen};
-pub use install::InstallArgs;
-pub use stand_in::StandInArgs;
+/// Generated from `proto/engine.proto`: what a wrapper and an agent say to each other.
+#[allow(missing_docs, clippy::all, clippy::pedantic)]
+pub mod proto {
+    tonic::include_proto!("kaa.engine.v1");
+}
 
-use crate::clock;
-use crate::proto::engine::{self, Register};
+pub use config::{AGENT_PORT, Agent, EngineArgs, Kind, Label, ReadyWhen};
+
 use config::Config;
 use kaa_core::domain::process::EngineKind;
 use marker::{Archive, Locked};
 use nix::sys::signal::Signal;
+use proto::Register;
 use session::{Report, Session};
 use signals::Signals;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 use supervisor::Supervisor;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
+/// What is logged if KAA_LOG does not say.
+const DEFAULT_LOG: &str = "info";
 /// How long another holder of the archive's directory may take to go away.
 const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 /// How often is looked whether it has.
@@ -83,22 +90,6 @@ pub enum Error {
         /// The domain's sentence.
         reason: String,
     },
-    /// The executable cannot be copied.
-    #[error("cannot install as {}: {source}", path.display())]
-    Install {
-        /// Where to.
-        path: PathBuf,
-        /// What went wrong.
-        source: std::io::Error,
-    },
-    /// The stand-in cannot listen.
-    #[error("cannot listen on port {port}: {source}")]
-    Listen {
-        /// The port.
-        port: u16,
-        /// What went wrong.
-        source: std::io::Error,
-    },
 }
 
 impl Error {
@@ -107,16 +98,23 @@ impl Error {
         match self {
             Self::Usage(_) => 64,
             Self::Archive { .. } | Self::Marker { .. } => 69,
-            Self::Signals(_) | Self::Listen { .. } => 70,
-            Self::Install { .. } => 73,
+            Self::Signals(_) => 70,
             Self::Locked { .. } => 75,
             Self::Refused { .. } => 77,
         }
     }
 }
 
+/// The whole command.
+pub fn main(args: EngineArgs) -> ExitCode {
+    if let Some(file) = &args.hosts_file {
+        names::use_file(file.clone());
+    }
+    process::coded(DEFAULT_LOG, run(args), Error::exit_code)
+}
+
 /// Runs the engine to its end, and gives the exit code.
-pub async fn run(args: EngineArgs) -> Result<i32, Error> {
+async fn run(args: EngineArgs) -> Result<i32, Error> {
     let config = Config::try_from(args)?;
     let mut signals = Signals::listen().map_err(Error::Signals)?;
     child::adopt_orphans();
@@ -128,7 +126,7 @@ pub async fn run(args: EngineArgs) -> Result<i32, Error> {
         None => None,
     };
     let marker = archive.as_ref().map(Locked::marker).transpose()?.flatten();
-    let marker = marker.map(|marker| engine::Marker { domain: marker.domain.to_string(), archive: marker.archive.0 });
+    let marker = marker.map(|marker| proto::Marker { domain: marker.domain.to_string(), archive: marker.archive.0 });
     let (report, reported) = watch::channel(Report { marker, ..Report::default() });
     let (tell, told) = mpsc::channel(TOLD_CAPACITY);
     let session = Session::new(config.dial.clone(), register(&config), reported, tell);
@@ -170,8 +168,8 @@ async fn hold(directory: &Path, signals: &mut Signals) -> Result<Option<Locked>,
 /// What is the same in every registration of this start.
 fn register(config: &Config) -> Register {
     let kind = match EngineKind::from(config.kind) {
-        EngineKind::Sm => engine::Kind::Sm,
-        EngineKind::Te => engine::Kind::Te,
+        EngineKind::Sm => proto::Kind::Sm,
+        EngineKind::Te => proto::Kind::Te,
     };
     Register {
         kind: kind.into(),
@@ -181,7 +179,7 @@ fn register(config: &Config) -> Register {
         pod_uid: config.pod_uid.clone(),
         container: config.container.clone(),
         nonce: clock::random_u64(),
-        started_ms: clock::now().0,
+        started_ms: clock::now_ms(),
         path: config.archive.as_deref().map(|path| path.display().to_string()).unwrap_or_default(),
         address: config.address.clone(),
         hostname: config.pod.clone(),

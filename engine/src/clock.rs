@@ -1,0 +1,21 @@
+//! The only door to wall time and randomness.
+
+use std::time::SystemTime;
+
+/// The wall time, as files have it.
+#[allow(clippy::disallowed_methods, reason = "this is the door")]
+pub(crate) fn system_time() -> SystemTime {
+    SystemTime::now()
+}
+
+/// The wall time, in milliseconds since 1970-01-01 UTC.
+pub(crate) fn now_ms() -> u64 {
+    let since = system_time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A random number.
+#[allow(clippy::disallowed_methods, reason = "this is the door")]
+pub(crate) fn random_u64() -> u64 {
+    rand::random()
+}
