@@ -107,7 +107,8 @@ impl Handle {
                 Attempt::Done(result) => return result,
                 Attempt::NotLeader(hint) => leader = self.follow(leader, hint).await,
             }
-            if Instant::now() >= deadline {
+            // What is sent with no time left for an answer has an outcome that nobody knows.
+            if Instant::now() + LEADER_RETRY >= deadline {
                 return Err(ProposeError::NoLeader);
             }
         }

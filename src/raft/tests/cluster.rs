@@ -161,7 +161,8 @@ async fn without_a_quorum_nothing_is_said_to_be_done() {
     stop(agents).await;
     until("the leader is missed", || !last.handle.status().quorum).await;
     let proposed = last.handle.propose(value("k", "v")).await;
-    assert!(matches!(proposed, Err(ProposeError::NoLeader)), "{proposed:?}");
+    // Unknown, where a busy machine lets an attempt run out of time.
+    assert!(matches!(proposed, Err(ProposeError::NoLeader | ProposeError::Unknown { .. })), "{proposed:?}");
     let read = last.handle.linearize().await;
     assert!(matches!(read, Err(ReadError::NoLeader | ReadError::NoQuorum(_))), "{read:?}");
     last.stop().await;
