@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// How long one watch request lasts before it is recreated: with it a connection that died silently is noticed within
-/// about a minute (the library waits five seconds longer). A watch goes on where the last one ended, so a short one
+/// about a minute (the library waits five seconds longer). A watch continues where the last one ended, so a short one
 /// costs a request and no list.
 pub const WATCH_SECONDS: u32 = 60;
 
@@ -50,7 +50,7 @@ impl Backoff for Steady {
     fn reset(&mut self) {}
 }
 
-/// What is watched, by whoever shares it.
+/// What the watches show, shared with its readers.
 pub type Shared = Arc<RwLock<Observed>>;
 
 /// Watches under way.
@@ -148,7 +148,7 @@ where
                         break;
                     }
                 }
-                // From the start: a watch that merely goes on after a 403 would never list what became unknown.
+                // From the start: a watch that merely continues after a 403 would never list what became unknown.
                 tokio::time::sleep(FORBIDDEN_RETRY).await;
             }
         }

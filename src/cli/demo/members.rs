@@ -10,8 +10,8 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use std::time::Instant;
 
-const EVICTED: &str = "admin StatefulSet scaled down -> its last server is voted out";
-const MOVED: &str = "admin StatefulSet scaled down -> no engine is with the server that left";
+const EVICTED: &str = "admin StatefulSet scaled down -> its last server is evicted";
+const MOVED: &str = "admin StatefulSet scaled down -> no engine is connected to the server that left";
 const INCLUDED: &str = "admin StatefulSet scaled up -> the server votes again";
 
 impl Walkthrough<'_> {
@@ -69,7 +69,7 @@ impl Walkthrough<'_> {
             .until(&format!("no engine with {server}"), async || {
                 let rows = self.domain.rows("processes").await.map_err(|error| error.to_string())?;
                 let with = rows.iter().filter(|row| row["host"] == server || !row["sessionLost"].is_null()).count();
-                if with == 0 { Ok(Instant::now()) } else { Err(format!("{with} are with it, or with nobody")) }
+                if with == 0 { Ok(Instant::now()) } else { Err(format!("{with} are connected to it, or to no server")) }
             })
             .await
     }

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 const SCALED: &str = "StatefulSet scaled down, engine stopped -> archive removed";
 const CLAIM: &str = "claim deleted -> archive removed and purged";
-const KILLED: &str = "container ended without a word -> process exited";
+const KILLED: &str = "container killed -> process exited";
 const DELETED: &str = "pod deleted, engine told to stop -> process exited";
 
 /// The play and its stage.
@@ -59,7 +59,7 @@ impl<'a> Walkthrough<'a> {
                 self.domain.led().await?;
             }
             if round == 0 && rounds > 0 {
-                self.tell(&format!("The same {rounds} times more without words, for the times."))?;
+                self.tell(&format!("The same {rounds} more times without commentary, to measure the latencies."))?;
                 self.quiet = true;
             }
         }
