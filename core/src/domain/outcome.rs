@@ -124,7 +124,7 @@ pub enum Refusal {
     #[error("process {0} has exited, and its exit is no longer recorded")]
     Forgotten(StartId),
     /// Another container claims to be the process.
-    #[error("process {0} is another container")]
+    #[error("process {0} is of a different container")]
     AnotherIdentity(StartId),
     /// A later start of the same container is known: this one has ended.
     #[error("a later start of this container is known, as process {process}, so this one has ended")]

@@ -22,8 +22,9 @@ impl Walkthrough<'_> {
         let (volume, log) = (self.uid_of(&claim).await?, self.log_of(&server).await?);
         self.tell(&format!(
             "--- Scale the admin servers down, and up again\n\
-             The {servers} admin servers vote on every change. {server} is to go: before its pod ends it is voted out, so that\n\
-             its vote is not missed, and its engines move to another server. It stays known, and its volume stays.\n"
+             The {servers} admin servers vote on every change. Now {server} is scaled away. Before its pod ends, it is evicted\n\
+             from the voters, so that the others keep their quorum, and its engines move to another server. Its record and its\n\
+             volume are kept.\n"
         ))?;
         self.show(&format!("plan --scale statefulset/kaa-admin={left}"), &format!("{server} is evicted")).await?;
         let began = self.scale_admins(left).await?;
@@ -35,7 +36,7 @@ impl Walkthrough<'_> {
         self.show("show domain", "Evicted").await?;
         self.show(&format!("explain server/{server}"), "it does not vote, since the StatefulSet wants").await?;
 
-        self.tell("Scaled up again, it comes back with the volume and the log it has, catches up, and votes.\n")?;
+        self.tell("After a scale-up it starts again with its volume and its log, catches up, and votes.\n")?;
         let began = self.scale_admins(servers).await?;
         let voter = self.part(&server, "VOTER", Some("Connected")).await?;
         self.note(INCLUDED, voter.duration_since(began));
