@@ -101,7 +101,7 @@ pub struct AgentArgs {
     /// The storage engine of the Raft log.
     #[arg(long, env = "KAA_STORE", value_enum, default_value_t)]
     pub store: Engine,
-    /// The free space that the log's volume must keep; below it the agent writes nothing and is not ready: bytes, or a number
+    /// The free space that the log's volume must keep; below it the agent accepts no changes and is not ready: bytes, or a number
     /// with Ki, Mi or Gi.
     #[arg(long, env = "KAA_MIN_FREE", default_value = MIN_FREE, value_parser = bytes, value_name = "SIZE")]
     pub min_free: u64,

@@ -80,8 +80,8 @@ async fn told(surroundings: &Surroundings, wish: Wish, way: Way) -> Result<Recov
 }
 
 /// The answer to an operator whose servers have no log of this epoch. They may still have retired logs.
-const NO_LOG: &str = "no wanted server answers with a log that has entries; an epoch can be founded from a retired log \
-                      from: kaa recover --from-retired-log SERVER/NAME --accept-data-loss";
+const NO_LOG: &str = "no wanted server answers with a log that has entries; an epoch can be founded from a retired log: \
+                      kaa recover --from-retired-log SERVER/NAME --accept-data-loss";
 
 async fn judge_or_do(
     surroundings: &Surroundings,
