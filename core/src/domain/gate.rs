@@ -155,21 +155,31 @@ impl Managers<'_> {
         if let Some(archive) = starting.and_then(|other| other.archive) {
             return Err(Held::First(archive));
         }
-        if self.data.is_empty() {
-            return Ok(());
-        }
         let order = self.order();
         let may_be_newer = |archive: &&&Archive| {
             archive.id == own.id || !(self.holds_all_of(own, archive) || order.surpassed.contains(&archive.id))
         };
         let missing = self.data.iter().filter(may_be_newer).filter(|archive| self.history(archive.id).is_none());
-        let missing: Vec<&Archive> = missing.copied().collect();
+        let missing: Vec<&Archive> = missing.copied().chain(self.unheard()).collect();
         match order.first {
             _ if !missing.is_empty() => Err(Held::waiting_for(&missing)),
+            _ if self.data.is_empty() => Ok(()),
             Some(first) if first == own.id => Ok(()),
             Some(first) => Err(Held::First(first)),
             None => Err(Held::waiting_for(&self.data)),
         }
+    }
+}
+
+impl Managers<'_> {
+    /// Where several storage managers are held: the archives that never ran of those that have not said what is on their volumes.
+    /// It may be data that was restored under a new claim.
+    fn unheard(&self) -> impl Iterator<Item = &Archive> {
+        let live = |process: &&&Process| process.session.state == SessionState::Live && process.started.is_none();
+        let several = self.living.iter().filter(live).nth(1).is_some();
+        let silent = self.living.iter().filter(live).filter(move |process| several && process.history.is_none());
+        let archives = silent.filter_map(|process| self.domain.archives.get(&process.archive?));
+        archives.filter(|archive| !archive.has_data())
     }
 }
 

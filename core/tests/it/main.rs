@@ -67,6 +67,7 @@ cases! {
     people
     pod_gone
     restored
+    restored_unmarked
     scale_down
     second_line
     server_removed
