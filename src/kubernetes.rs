@@ -15,8 +15,8 @@ pub mod permissions;
 mod requests;
 pub mod watch;
 
-use k8s_openapi::NamespaceResourceScope;
 use crate::metrics::Metrics;
+use k8s_openapi::NamespaceResourceScope;
 use kaa_core::observed::objects::ANNOTATION_PREFIX;
 use kube::api::GetParams;
 use kube::client::ClientBuilder;
@@ -32,9 +32,9 @@ use std::time::Duration;
 /// How long a connection may take to be made: an API server that is there answers in milliseconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a connection may be silent while it is waited for: longer than a watch lasts
-/// ([`watch::WATCH_SECONDS`]), so that a quiet watch is not cut, and short enough to notice a half-dead connection.
-const READ_TIMEOUT: Duration = Duration::from_secs(75);
+/// How long a connection with an open request may be silent: longer than the time between two bookmarks, which the API server
+/// sends every minute or so on a quiet watch (75 s at most), and short enough to notice a half-dead connection.
+const READ_TIMEOUT: Duration = Duration::from_secs(95);
 
 /// How long a single read of the API server may take. A read that takes longer proves nothing; the next pass reads
 /// again.
@@ -49,7 +49,7 @@ pub struct Kubernetes {
     timeout: Duration,
     /// Which permissions are missing, as far as it came out.
     pub permissions: Permissions,
-    /// What stands before the names of the annotations that are looked at.
+    /// The prefix of the annotations that the agent reads.
     annotation_prefix: String,
 }
 
@@ -75,7 +75,7 @@ impl fmt::Display for Asked {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is neither a kubeconfig nor a service account.
-    #[error("cannot find out how to reach Kubernetes")]
+    #[error("cannot load the Kubernetes client configuration")]
     Configuration(#[source] kube::config::InferConfigError),
     /// The client could not be made.
     #[error("cannot set up the Kubernetes client")]

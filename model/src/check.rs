@@ -18,7 +18,7 @@ pub enum Outcome {
     AsExpected,
     /// So many rows did not.
     Unexpected(usize),
-    /// Nothing was looked at.
+    /// Nothing was explored.
     NoRow,
 }
 

@@ -112,7 +112,7 @@ impl Permissions {
         if asked.resource == OPTIONAL {
             let missing = matches!(answer, Err(Error::Forbidden { .. }));
             if !self.0.optional_missing.swap(missing, Ordering::Relaxed) && missing {
-                tracing::info!("the permission to {} {OPTIONAL} is missing: none are made", asked.verb);
+                tracing::info!("the permission to {} {OPTIONAL} is missing: none are created", asked.verb);
             }
             return;
         }
@@ -134,9 +134,9 @@ impl Permissions {
         drop(known);
         match (changed, missing) {
             (true, true) => {
-                tracing::warn!("the permission to {permission} is missing: removals that need it wait")
+                tracing::warn!("the permission to {permission} is missing: removals that need it are blocked")
             }
-            (true, false) => tracing::info!("the permission to {permission} is there again"),
+            (true, false) => tracing::info!("the permission to {permission} is granted again"),
             (false, _) => {}
         }
         changed
@@ -168,7 +168,7 @@ pub async fn watch(kubernetes: Kubernetes, anchor: String, resync: String, metri
         if failed != trouble
             && let Some(why) = &failed
         {
-            tracing::warn!("it is not known which permissions there are: {why}");
+            tracing::warn!("cannot read this agent's permissions: {why}");
         }
         trouble = failed;
         mirror(&kubernetes.permissions, &needed, &metrics);

@@ -100,7 +100,12 @@ mod tests {
             (Method::PUT, &format!("{leases}/resync"), "", "update leases.coordination.k8s.io"),
             (Method::POST, leases, "", "create leases.coordination.k8s.io"),
             (Method::GET, "/api/v1/namespaces/ns", "", "get namespaces"),
-            (Method::POST, "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", "", "create selfsubjectrulesreviews.authorization.k8s.io"),
+            (
+                Method::POST,
+                "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+                "",
+                "create selfsubjectrulesreviews.authorization.k8s.io",
+            ),
             (Method::GET, "/openid/v1/jwks", "", "get nonresource"),
         ];
         for (method, path, query, named) in cases {

@@ -50,7 +50,7 @@ impl Backoff for Steady {
     fn reset(&mut self) {}
 }
 
-/// What is watched, by whoever shares it.
+/// What the watches show, shared with its readers.
 pub type Shared = Arc<RwLock<Observed>>;
 
 /// Watches under way.
@@ -148,7 +148,7 @@ where
                         break;
                     }
                 }
-                // From the start: a watch that merely goes on after a 403 would never list what became unknown.
+                // From the start: a watch that merely continues after a 403 would never list what became unknown.
                 tokio::time::sleep(FORBIDDEN_RETRY).await;
             }
         }

@@ -60,11 +60,11 @@ impl fmt::Display for Held {
                 f.write_str(" again, or give the data up with `kaa archive remove`")
             }
             Self::First(archive) => {
-                write!(f, "archive {archive} goes first: waiting for its storage manager to run or to end")
+                write!(f, "archive {archive} starts first: waiting for its storage manager to run or to end")
             }
             Self::Unsure(archives) => {
-                write!(f, "waiting for word of the storage managers of {}: each has to be heard,", listed(archives))?;
-                f.write_str(" to be known to have ended, or to be evicted")
+                write!(f, "waiting for the storage managers of {}: each has to report,", listed(archives))?;
+                f.write_str(" to be proven ended, or to be evicted")
             }
             Self::ClaimUnread(archive) => {
                 write!(
@@ -73,7 +73,7 @@ impl fmt::Display for Held {
                 )?;
                 f.write_str("they are read again every 5 s")
             }
-            Self::NoStorageManager => f.write_str("waiting for a storage manager that runs"),
+            Self::NoStorageManager => f.write_str("waiting for a running storage manager"),
         }
     }
 }
@@ -115,7 +115,7 @@ impl Managers<'_> {
     }
 
     /// Whether an engine finds a storage manager that runs. To a storage manager, which has data of its own, that has to be
-    /// proven as of its registration: the session of one that has ended is live until somebody notices.
+    /// proven as of its registration: the session of one that has ended is live until its agent notices.
     fn serve(&self, process: &Process) -> bool {
         let proven = |archive: ArchiveId| {
             process.kind == EngineKind::Te

@@ -6,7 +6,7 @@
 
 mod faults;
 mod membership;
-mod overrule;
+mod quorum_override;
 mod recover;
 mod retired;
 mod script;
