@@ -228,15 +228,15 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     info!("kaa {} as server {} of domain {}", crate::VERSION, config.server, config.domain);
     let (stopper, stop) = watch::channel(false);
     let ended = tokio::spawn(wait_for_signal(stopper));
-    let kubernetes = kubernetes::connect(config.namespace.clone()).await.context("cannot connect to Kubernetes")?;
-    let kubernetes = kubernetes.with_annotation_prefix(config.annotation_prefix.clone());
-    let tls = Tls::load(&config.tls_dir)?;
+    let guards = Guards::new(Tls::load(&config.tls_dir)?);
+    let connected = kubernetes::connect(config.namespace.clone(), guards.metrics.clone()).await;
+    let kubernetes =
+        connected.context("cannot connect to Kubernetes")?.with_annotation_prefix(config.annotation_prefix.clone());
     let storage = storage(&config);
     let address = config.peer_address(kubernetes.namespace(), config.ordinal);
     let host = Host::new(config.server.clone(), address, config.cluster.clone(), crate::VERSION.to_owned());
     // Before anything listens: whatever is wrong with the volume ends the process with a sentence.
     host.set_local_log(storage()?.local_log());
-    let guards = Guards::new(tls);
     let door = Arc::new(Door::new(&config, guards.tls.clone(), kubernetes.permissions.clone()));
     guards.watch(&config, &kubernetes);
     let mut servers = JoinSet::new();

@@ -25,9 +25,12 @@ pub const BACKOFF: Duration = Duration::from_secs(1);
 pub const PEER_PERIOD: Duration = Duration::from_secs(2);
 /// How often the leader looks at the membership besides on changes.
 pub const MEMBERSHIP_PERIOD: Duration = Duration::from_millis(500);
-/// How often an agent whose Raft runs reads the anchor though nothing is amiss. For this long, servers that were cut off
-/// together may keep running after an operator gave up what they had.
+/// How often an agent whose Raft runs reads the anchor though nothing is amiss.
 pub const ANCHOR_PERIOD: Duration = Duration::from_secs(10);
+/// The same for an agent that hears of a quorum and does not lead the resync: it asks the API server at most three times a
+/// minute in all. While there is a quorum, only an operator who gave up on it (`kaa recover`) can have founded a later epoch, and
+/// for so long such a group may continue after its pods were deleted by force.
+pub const CALM_ANCHOR_PERIOD: Duration = Duration::from_secs(60);
 /// Without a quorum for this long, on top of the election timeout after which it is missed, an agent asks why, and whether
 /// an override is called for. Not a matter of safety; shorter, and it would begin before the ordinary way has had its chance.
 pub const OVERRIDE_AFTER: Duration = Duration::from_secs(2);

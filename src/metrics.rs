@@ -71,6 +71,17 @@ struct Permission {
     resource: String,
 }
 
+/// A request to the API server of Kubernetes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ApiRequest {
+    /// Such as `get`.
+    pub verb: &'static str,
+    /// Such as `leases.coordination.k8s.io`.
+    pub resource: String,
+    /// The HTTP status; 0 without an answer.
+    pub code: u16,
+}
+
 /// What was proposed, and what the domain said.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Proposed {
@@ -120,6 +131,7 @@ pub struct Metrics {
     certificate_rejected: Gauge,
     certificate_reloads: Counter,
     permission_missing: Family<Permission, Gauge>,
+    api_requests: Family<ApiRequest, Counter>,
     resident_memory: Gauge,
 }
 
@@ -215,6 +227,7 @@ impl Metrics {
                 "1 for each missing permission",
                 Family::default(),
             ),
+            api_requests: register(r, "kubernetes_requests", "Requests to the API server", Family::default()),
             resident_memory: register(r, "resident_memory_bytes", "Memory that this agent holds", Gauge::default()),
             registry,
         }
@@ -274,6 +287,11 @@ impl Metrics {
     pub fn mirror_permission(&self, verb: &str, resource: &str, missing: bool) {
         let permission = Permission { verb: verb.to_owned(), resource: resource.to_owned() };
         self.permission_missing.get_or_create(&permission).set(i64::from(missing));
+    }
+
+    /// Counts a request to the API server.
+    pub fn count_api_request(&self, request: ApiRequest) {
+        self.api_requests.get_or_create(&request).inc();
     }
 
     /// Sets what mirrors this process.

@@ -2,7 +2,7 @@
 
 use super::{gate, quorum_override, retired};
 use crate::agent::{Over, Shared};
-use crate::config::{ANCHOR_PERIOD, BACKOFF, OVERRIDE_AFTER, ordinal_of};
+use crate::config::{ANCHOR_PERIOD, BACKOFF, CALM_ANCHOR_PERIOD, OVERRIDE_AFTER, ordinal_of};
 use kaa_core::domain::ids::{RaftId, ServerId};
 use kaa_core::membership::quorum_override::{Outlook, Stranded, outlook};
 use kaa_core::membership::{Refusal, Seen};
@@ -31,7 +31,9 @@ pub async fn follow(shared: Arc<Shared>) {
         if !stranded {
             shared.set_stranded(None);
         }
-        if !stranded && !refused && looked.is_some_and(|looked| looked.elapsed() < ANCHOR_PERIOD) {
+        let calm = shared.without_quorum_for().is_none() && !shared.candidacy.leads_now();
+        let period = if calm { CALM_ANCHOR_PERIOD } else { ANCHOR_PERIOD };
+        if !stranded && !refused && looked.is_some_and(|looked| looked.elapsed() < period) {
             continue;
         }
         looked = Some(Instant::now());
