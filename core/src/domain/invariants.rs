@@ -66,6 +66,13 @@ pub fn violations(domain: &Domain) -> Vec<String> {
             || domain.processes.values().any(|process| process.database == *name);
         check(!left, &|| format!("database {name} is {} and something of it is left", database.state));
     }
+    for (item, entry) in &domain.balancing.entries {
+        check(entry.manual.is_some() || entry.annotated.is_some(), &|| format!("load balancer {item} is empty"));
+        let known = |name| domain.databases.get(name).is_some_and(|it| it.state != DatabaseState::Tombstone);
+        check(item.database().is_none_or(known), &|| {
+            format!("load balancer {item} is of a database that is not there")
+        });
+    }
     for (id, exited) in &domain.tombstones {
         check(*id <= domain.last_start, &|| format!("tombstone {id} has an id that was never given"));
         if let ExitReason::Restarted(by) = exited.reason {
