@@ -98,17 +98,19 @@ async fn annotations(kubernetes: &Kubernetes, needs: &BTreeSet<Need>) -> Vec<(Ne
     )
     .await;
     let prefix = &kubernetes.annotation_prefix;
-    let not_read = || Err("it was not read".to_owned());
+    let not_read = "it was not read";
     let answer = |(need, object, item): (&Need, &Object, &Item)| {
         let facts = match object {
-            Object::StatefulSet(name) => sets.get(name).cloned().unwrap_or_else(not_read).map(|read| {
+            Object::StatefulSet(name) => sets.get(name).cloned().unwrap_or(Err(not_read.to_owned())).map(|read| {
                 let set = read.map(|set| convert::stateful_set(&set, prefix));
                 set_facts(object, item, set.as_ref())
             }),
-            Object::Deployment(name) => deployments.get(name).cloned().unwrap_or_else(not_read).map(|read| {
-                let deployment = read.map(|deployment| convert::deployment(&deployment, prefix));
-                deployment_facts(object, item, deployment.as_ref())
-            }),
+            Object::Deployment(name) => {
+                deployments.get(name).cloned().unwrap_or(Err(not_read.to_owned())).map(|read| {
+                    let deployment = read.map(|deployment| convert::deployment(&deployment, prefix));
+                    deployment_facts(object, item, deployment.as_ref())
+                })
+            }
         };
         (need.clone(), facts)
     };

@@ -228,7 +228,7 @@ impl Balancing {
     }
 
     /// Changes an entry, or makes one. What is empty then is dropped.
-    pub(super) fn change(&mut self, item: Item, index: u64, change: impl FnOnce(&mut Entry)) {
+    pub(crate) fn change(&mut self, item: Item, index: u64, change: impl FnOnce(&mut Entry)) {
         let entry = self.entries.entry(item.clone()).or_default();
         change(entry);
         if entry.is_empty() {

@@ -139,6 +139,7 @@ fn restore() -> Restore {
         databases: vec![database],
         archives: vec![archive(1, None, Some(was)), archive(2, Some(removed), None)],
         values: labels(),
+        load_balancer: BTreeMap::new(),
         last_archive: ArchiveId(2),
         last_start: StartId(300),
         origins: BTreeMap::from([("d".into(), BTreeSet::from([ArchiveId(1)]))]),
