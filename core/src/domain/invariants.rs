@@ -66,13 +66,6 @@ pub fn violations(domain: &Domain) -> Vec<String> {
             || domain.processes.values().any(|process| process.database == *name);
         check(!left, &|| format!("database {name} is {} and something of it is left", database.state));
     }
-    for (item, entry) in &domain.balancing.entries {
-        check(entry.manual.is_some() || entry.annotated.is_some(), &|| format!("load balancer {item} is empty"));
-        let known = |name| domain.databases.get(name).is_some_and(|it| it.state != DatabaseState::Tombstone);
-        check(item.database().is_none_or(known), &|| {
-            format!("load balancer {item} is of a database that is not there")
-        });
-    }
     for (id, exited) in &domain.tombstones {
         check(*id <= domain.last_start, &|| format!("tombstone {id} has an id that was never given"));
         if let ExitReason::Restarted(by) = exited.reason {
@@ -83,7 +76,18 @@ pub fn violations(domain: &Domain) -> Vec<String> {
         check(leader.epoch <= ResyncEpoch(domain.index), &|| format!("cluster {cluster} has an epoch of the future"));
     }
     wrong.extend(strange_origins(domain));
+    wrong.extend(strange_balancing(domain));
     wrong
+}
+
+/// What is wrong with what is set for load balancing.
+fn strange_balancing(domain: &Domain) -> impl Iterator<Item = String> {
+    let known = |name| domain.databases.get(name).is_some_and(|it| it.state != DatabaseState::Tombstone);
+    let strange = domain.balancing.entries.iter().filter(move |(item, entry)| {
+        let empty = entry.manual.is_none() && entry.annotated.is_none();
+        empty || item.database().is_some_and(|name| !known(name))
+    });
+    strange.map(|(item, _)| format!("load balancer {item} is empty, or of a database that is not there"))
 }
 
 /// What is wrong with what the domain remembers of others that its archives came from.
