@@ -10,6 +10,7 @@
 mod accept_loss;
 mod admit_server;
 mod adopt_anchor;
+mod annotate_load_balancer;
 mod begin_resync;
 mod confirm_running;
 mod delete_database;
@@ -28,6 +29,7 @@ mod pause_resync;
 mod purge_archive;
 mod register_process;
 mod remove_archive;
+mod remove_load_balancer;
 mod remove_process;
 mod remove_server;
 mod report_exit;
@@ -35,12 +37,14 @@ mod report_history;
 mod report_state;
 mod restore_domain;
 mod resume_resync;
+mod set_load_balancer;
 mod set_value;
 mod stop_process;
 
 pub use accept_loss::AcceptLoss;
 pub use admit_server::AdmitServer;
 pub use adopt_anchor::AdoptAnchor;
+pub use annotate_load_balancer::AnnotateLoadBalancer;
 pub use begin_resync::BeginResync;
 pub use confirm_running::ConfirmRunning;
 pub use delete_database::DeleteDatabase;
@@ -58,12 +62,14 @@ pub use pause_resync::PauseResync;
 pub use purge_archive::PurgeArchive;
 pub use register_process::Lesson;
 pub use remove_archive::RemoveArchive;
+pub use remove_load_balancer::{RemoveLoadBalancer, Unset};
 pub use remove_process::RemoveProcess;
 pub use remove_server::RemoveServer;
 pub use report_exit::ReportExit;
 pub use report_history::ReportHistory;
 pub use report_state::ReportState;
 pub use resume_resync::ResumeResync;
+pub use set_load_balancer::SetLoadBalancer;
 pub use set_value::SetValue;
 pub use stop_process::StopProcess;
 
@@ -120,7 +126,10 @@ pub trait Planned {
 
     /// Whether it keeps what was read as its evidence.
     fn keeps(&self, fact: &Fact) -> bool {
-        !matches!(fact, Fact::PodOwnedBy { .. } | Fact::PurgeHeld { .. } | Fact::WorkloadPaused { .. })
+        !matches!(
+            fact,
+            Fact::PodOwnedBy { .. } | Fact::PurgeHeld { .. } | Fact::WorkloadPaused { .. } | Fact::SyncsFully { .. }
+        )
     }
 }
 
@@ -197,6 +206,12 @@ pub enum Command {
     LearnOwner(LearnOwner),
     /// Evicts a process by an operator's command, whether it has ended or not. If it still speaks, it is told to end.
     EvictProcess(EvictProcess),
+    /// Sets or removes load-balancer entries by an operator's command.
+    SetLoadBalancer(SetLoadBalancer),
+    /// Sets a load-balancer entry to what an annotation says.
+    AnnotateLoadBalancer(AnnotateLoadBalancer),
+    /// Removes what an annotation had set for load balancing, or, where one says so, what an operator has set.
+    RemoveLoadBalancer(RemoveLoadBalancer),
 }
 
 impl Command {
@@ -249,6 +264,9 @@ impl Command {
             Self::ForgetServer(change) => change,
             Self::LearnOwner(change) => change,
             Self::EvictProcess(change) => change,
+            Self::SetLoadBalancer(change) => change,
+            Self::AnnotateLoadBalancer(change) => change,
+            Self::RemoveLoadBalancer(change) => change,
         }
     }
 
@@ -284,6 +302,9 @@ impl Command {
             Self::ForgetServer(change) => change.fit(bounds),
             Self::LearnOwner(change) => change.fit(bounds),
             Self::EvictProcess(change) => change.fit(bounds),
+            Self::SetLoadBalancer(change) => change.fit(bounds),
+            Self::AnnotateLoadBalancer(change) => change.fit(bounds),
+            Self::RemoveLoadBalancer(change) => change.fit(bounds),
         }
     }
 
@@ -319,6 +340,9 @@ impl Command {
             Self::ForgetServer(change) => change.apply(domain, actor),
             Self::LearnOwner(change) => change.apply(domain, actor),
             Self::EvictProcess(change) => change.apply(domain, actor),
+            Self::SetLoadBalancer(change) => change.apply(domain, actor),
+            Self::AnnotateLoadBalancer(change) => change.apply(domain, actor),
+            Self::RemoveLoadBalancer(change) => change.apply(domain, actor),
         }
     }
 }

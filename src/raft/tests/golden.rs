@@ -6,6 +6,7 @@ use crate::raft::types::{Entry, LogId, Proposal, TypeConfig};
 use crate::raft::wire::{Error, VERSION, decode, encode};
 use crate::raft::{Node, snapshot};
 use kaa_core::domain::archive::{Claim, Marker, Ordinal, RemovalReason};
+use kaa_core::domain::balancing::{Item, Object};
 use kaa_core::domain::change::{self, Command};
 use kaa_core::domain::command::{Actor, Expected, Fence, Request, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
@@ -138,6 +139,7 @@ fn restore() -> Restore {
         databases: vec![database],
         archives: vec![archive(1, None, Some(was)), archive(2, Some(removed), None)],
         values: labels(),
+        load_balancer: BTreeMap::new(),
         last_archive: ArchiveId(2),
         last_start: StartId(300),
         origins: BTreeMap::from([("d".into(), BTreeSet::from([ArchiveId(1)]))]),
@@ -301,12 +303,47 @@ fn entry(index: u64, payload: EntryPayload<Proposal, u64, Node>) -> Entry {
 }
 
 /// Every kind of entry.
+/// Those of load balancing.
+fn balancing_commands() -> Vec<Command> {
+    let fence = || Fence { cluster: "c1".into(), epoch: ResyncEpoch(17) };
+    let (item, text) = (|| Item::Prefilter(Some("demo".into())), || "not(label(zone dr))".to_owned());
+    let object = || Object::Deployment("te".to_owned());
+    let facts = vec![
+        Fact::AnnotationSays { object: object(), item: item(), text: Some(text()) },
+        Fact::AnnotationSays { object: Object::StatefulSet("admin".to_owned()), item: Item::Default(None), text: None },
+        Fact::SyncsFully { stateful_set: "admin".to_owned() },
+    ];
+    let evidence = || Evidence { read_at: Millis(1), facts: facts.clone() };
+    let remove = |origin| {
+        Command::RemoveLoadBalancer(change::RemoveLoadBalancer {
+            fence: fence(),
+            item: item(),
+            origin,
+            evidence: evidence(),
+        })
+    };
+    let entries = [(Item::Policy("nearest".to_owned()), Some("random(any)".to_owned())), (item(), None)];
+    vec![
+        Command::SetLoadBalancer(change::SetLoadBalancer { entries: entries.into() }),
+        Command::AnnotateLoadBalancer(change::AnnotateLoadBalancer {
+            fence: fence(),
+            item: item(),
+            text: text(),
+            object: object(),
+            evidence: evidence(),
+        }),
+        remove(change::Unset::Annotated(object())),
+        remove(change::Unset::Manual { stateful_set: "admin".to_owned() }),
+    ]
+}
+
 fn samples() -> Vec<(String, Entry)> {
     let roles = [Role::Agent, Role::ResyncLeader, Role::RaftLeader, Role::Operator];
     let mut samples: Vec<_> = commands()
         .into_iter()
         .chain(more_commands())
         .chain(later_commands())
+        .chain(balancing_commands())
         .zip(roles.into_iter().cycle())
         .zip(1..)
         .map(|((command, role), index)| {
