@@ -21,6 +21,8 @@ mod serve;
 mod servers;
 mod snapshot;
 pub mod source;
+mod tasks;
+mod versions;
 mod whatif;
 mod writer;
 mod writes;
@@ -35,6 +37,8 @@ pub use pause::{AdoptAnswer, PauseAnswer};
 pub use recover::{RecoverAnswer, RecoverServer, Retired};
 pub use serve::{CONNECTIONS, serve};
 pub use snapshot::{BroughtArchive, Document, MAX_DOCUMENT_BYTES, RestoreAnswer, TakenFrom, Unreadable};
+pub use tasks::{TaskRow, TaskStepRow, TasksAnswer};
+pub use versions::VersionsRow;
 pub use whatif::{StepRow, WhatIfAnswer};
 pub use writer::{From, OwnPod};
 
@@ -115,6 +119,8 @@ pub fn router(face: Face) -> Router {
         .route("/api/1/archives/{id}", get(domain::archive).delete(archives::delete))
         .route("/api/1/databases", get(domain::databases))
         .route("/api/1/databases/{name}", get(domain::database))
+        .route("/api/1/databases/{name}/versions", get(versions::shown))
+        .route("/api/1/databases/{name}/upgrade", post(versions::upgrade))
         .route("/api/1/kvstore/{*key}", put(writes::set_value).layer(DefaultBodyLimit::max(writes::MAX_BODY_BYTES)))
         .route("/api/1/kvstore/{*key}", get(domain::value))
         .route("/api/1/diagnostics/log", post(domain::log))
@@ -132,6 +138,9 @@ pub fn router(face: Face) -> Router {
         .route("/api/1/kaa/recover", get(recover::shown).post(recover::recover))
         .route("/api/1/kaa/snapshot", post(snapshot::restore).layer(DefaultBodyLimit::max(snapshot::MAX_BODY_BYTES)))
         .route("/api/1/kaa/snapshot", get(snapshot::save))
+        .route("/api/1/kaa/tasks", get(tasks::list))
+        .route("/api/1/kaa/tasks/{id}", get(tasks::shown))
+        .route("/api/1/kaa/tasks/{id}/cancel", post(tasks::cancel))
         .route("/api/1/kaa/explain/{*subject}", get(explain::explain))
         .fallback(unknown)
         .method_not_allowed_fallback(unknown)

@@ -3,7 +3,7 @@
 //! Criteria are in `kaa_core::resync`; this loop only performs them. It retries nothing within a pass: the next pass is
 //! the retry.
 
-use super::Shared;
+use super::{Shared, announce};
 use crate::config::{BACKOFF, FIRST_PASS, IDLE_SHARE, PASS_SPACING, RESYNC_PERIOD};
 use crate::kubernetes::evidence;
 use crate::kubernetes::lease::{Leadership, Term};
@@ -16,6 +16,7 @@ use kaa_core::domain::ids::{Millis, ResyncEpoch};
 use kaa_core::resync::held::{HeldFindings, Parted};
 use kaa_core::resync::plan::Waiting;
 use kaa_core::resync::{Moment, Objection, confirm, plan};
+use kaa_core::tasks::announcement;
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -185,6 +186,11 @@ async fn pass(shared: &Shared, term: &Term, held: &mut HeldFindings, last: &mut 
         for due in due {
             let (text, subject) = (due.finding.text.clone(), due.finding.subject.clone());
             let confirmed = shared.raft.read(|domain| confirm(&due.finding, &readings, &fence, domain));
+            if let Some(what) =
+                confirmed.as_ref().ok().and_then(|it| shared.raft.read(|domain| announcement(domain, it)))
+            {
+                announce::before(&shared.kubernetes, &shared.config.server, &shared.observed, &what).await;
+            }
             last.lines.push(match confirmed {
                 Ok(_) if !shared.candidacy.still_leads(term) => return Err(GivenUp::LeaseLost),
                 Ok(command) => match propose(shared, command).await? {

@@ -11,6 +11,7 @@ use serde_json::Value;
 mod crowd;
 mod https;
 mod snapshot;
+mod upgrade;
 mod writes;
 
 async fn answer(fake: Fake, request: Request) -> Response<Body> {

@@ -6,8 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kaa_core::domain::ids::{ContainerId, DatabaseName, Millis, Uid};
 use kaa_core::observed::objects::{
     ARCHIVE_TEMPLATE, Claim, Container, DATABASE_LABEL, Deployment, Ended, HOLD_PURGE, Owner, PAUSE_RESYNC, Pod,
-    Running, StatefulSet, ZONE_LABEL, asks_to_hold,
+    Running, SECONDARY_RELEASE, StatefulSet, TE_PREFERENCE, UPGRADE_PROTOCOL, ZONE_LABEL, asks_to_hold, is_on,
 };
+use kaa_core::tasks::preference::MOST_BYTES;
 
 /// What is kept of a StatefulSet. `prefix` stands before the names of the annotations that are looked at.
 pub fn stateful_set(object: &apps::StatefulSet, prefix: &str) -> StatefulSet {
@@ -28,6 +29,7 @@ pub fn stateful_set(object: &apps::StatefulSet, prefix: &str) -> StatefulSet {
         ordered: spec.pod_management_policy.as_deref() != Some("Parallel"),
         holds_purge: asks_to_hold(annotation(&object.metadata, prefix, HOLD_PURGE)),
         paused: asks_to_hold(annotation(&object.metadata, prefix, PAUSE_RESYNC)),
+        rolling: set_rolls(object),
     }
 }
 
@@ -40,7 +42,38 @@ pub fn deployment(object: &apps::Deployment, prefix: &str) -> Deployment {
         replicas: replicas(object.spec.replicas),
         database: database(&object.metadata).or_else(|| database(template?)),
         paused: asks_to_hold(annotation(&object.metadata, prefix, PAUSE_RESYNC)),
+        rolling: deployment_rolls(object),
+        secondary: is_on(annotation(&object.metadata, prefix, SECONDARY_RELEASE)),
+        upgrades_protocol: is_on(annotation(&object.metadata, prefix, UPGRADE_PROTOCOL)),
+        te_preference: annotation(&object.metadata, prefix, TE_PREFERENCE).map(kept_query),
     }
+}
+
+/// As much of a query as shows that it is too long: whoever may annotate an object must not fill the memory.
+fn kept_query(query: &str) -> String {
+    query[..query.floor_char_boundary(MOST_BYTES + 4)].to_owned()
+}
+
+/// Whether a rollout is in progress, as `kubectl rollout status` judges it, or pods are missing or not ready. A status that the
+/// controller has not written yet says that there is one. So many pods are current as have the last template, whatever the
+/// strategy.
+fn set_rolls(object: &apps::StatefulSet) -> bool {
+    let wanted = object.spec.replicas.unwrap_or(1);
+    let Some(status) = &object.status else { return true };
+    status.observed_generation < object.metadata.generation
+        || status.replicas != wanted
+        || status.updated_replicas.unwrap_or_default() != wanted
+        || status.ready_replicas.unwrap_or_default() != wanted
+}
+
+/// The same of a Deployment.
+fn deployment_rolls(object: &apps::Deployment) -> bool {
+    let wanted = object.spec.replicas.unwrap_or(1);
+    let Some(status) = &object.status else { return true };
+    status.observed_generation < object.metadata.generation
+        || status.replicas.unwrap_or_default() != wanted
+        || status.updated_replicas.unwrap_or_default() != wanted
+        || status.available_replicas.unwrap_or_default() != wanted
 }
 
 /// What is kept of a Pod.
@@ -166,6 +199,7 @@ mod tests {
             ordered: true,
             holds_purge: false,
             paused: false,
+            rolling: true,
         };
         assert_eq!(stateful_set(&parse(object), "nuodb.com/"), expected);
     }
@@ -187,6 +221,51 @@ mod tests {
         let deployment = deployment(&parse(object), "nuodb.com/");
         assert!(deployment.paused);
         assert_eq!(deployment.database, Some("hockey".into()), "its pods are what it wants");
+    }
+
+    #[test]
+    fn a_deployment_says_whether_it_asks_for_upgrades() {
+        let asks = |annotations: Value| {
+            let object = json!({"metadata": {"name": "te", "uid": "u", "annotations": annotations},
+                "spec": {"selector": {}, "template": {}}});
+            let kept = deployment(&parse(object), "db.example/");
+            (kept.upgrades_protocol, kept.secondary, kept.te_preference.map(|query| query.len()))
+        };
+        let key = "db.example/automatic-database-protocol-upgrade";
+        let query = "db.example/automatic-database-protocol-upgrade.te-preference-query";
+        assert_eq!(asks(json!({key: "true", query: "random(any)"})), (true, false, Some(11)));
+        assert_eq!(
+            asks(json!({key: "yes"})),
+            (false, false, None),
+            "what cannot be undone is off unless it is plainly on"
+        );
+        assert_eq!(asks(json!({"nuodb.com/automatic-database-protocol-upgrade": "true"})), (false, false, None));
+        let secondary = json!({key: "true", "db.example/database-secondary-release": "true"});
+        assert_eq!(asks(secondary), (true, true, None));
+        assert_eq!(asks(json!({key: "true", query: "ä".repeat(200_000)})), (true, false, Some(1028)));
+    }
+
+    #[test]
+    fn a_rollout_is_over_when_all_pods_are_current_and_ready() {
+        let whole = json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2,
+            "availableReplicas": 2});
+        let rolls = |status: Value| {
+            let object = json!({"metadata": {"name": "x", "uid": "u", "generation": 2}, "status": status,
+                "spec": {"replicas": 2, "selector": {}, "template": {}}});
+            (deployment(&parse(object.clone()), "").rolling, stateful_set(&parse(object), "").rolling)
+        };
+        assert_eq!(rolls(whole.clone()), (false, false));
+        for (key, value) in [("observedGeneration", 1), ("replicas", 3), ("updatedReplicas", 1), ("readyReplicas", 1)] {
+            let mut status = whole.clone();
+            status[key] = value.into();
+            assert_eq!(rolls(status), (key != "readyReplicas", true), "{key}");
+        }
+        let mut status = whole;
+        status["availableReplicas"] = 1.into();
+        assert_eq!(rolls(status), (true, false));
+        assert_eq!(rolls(json!({"replicas": 0})), (true, true), "the controller has not looked yet");
+        let none = json!({"metadata": {"name": "x", "uid": "u"}, "spec": {"selector": {}, "template": {}}});
+        assert!(deployment(&parse(none), "").rolling, "unknown is not finished");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::bounds::{self, Bounds};
 use super::command::Actor;
 use super::event::Event;
 use super::evidence::Evidence;
-use super::ids::{ArchiveId, ClusterName, DatabaseName, Millis, ServerId, StartId};
+use super::ids::{ArchiveId, ClusterName, DatabaseName, Millis, ServerId, StartId, TaskId};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fmt;
@@ -77,6 +77,8 @@ pub enum Subject {
     Resync(ClusterName),
     /// A value.
     Value(String),
+    /// A task.
+    Task(TaskId),
     /// The domain itself.
     Domain,
 }
@@ -90,6 +92,7 @@ impl fmt::Display for Subject {
             Self::Process(id) => write!(f, "process/{id}"),
             Self::Resync(cluster) => write!(f, "resync/{cluster}"),
             Self::Value(key) => write!(f, "value/{key}"),
+            Self::Task(id) => write!(f, "task/{id}"),
             Self::Domain => f.write_str("domain"),
         }
     }
@@ -97,7 +100,9 @@ impl fmt::Display for Subject {
 
 /// A text that names no subject.
 #[derive(Debug, thiserror::Error)]
-#[error("'{0}' is not one of archive/ID, process/ID, server/ID, database/NAME, resync/CLUSTER, value/KEY, domain")]
+#[error(
+    "'{0}' is not one of archive/ID, process/ID, server/ID, database/NAME, resync/CLUSTER, value/KEY, task/ID, domain"
+)]
 pub struct NotASubject(String);
 
 impl FromStr for Subject {
@@ -116,6 +121,7 @@ impl FromStr for Subject {
             "process" => Self::Process(name.parse().map_err(|_| wrong())?),
             "resync" => Self::Resync(name.into()),
             "value" => Self::Value(name.to_owned()),
+            "task" => Self::Task(name.parse().map_err(|_| wrong())?),
             _ => return Err(wrong()),
         })
     }

@@ -10,10 +10,14 @@
 mod accept_loss;
 mod admit_server;
 mod adopt_anchor;
+mod advance_task;
 mod begin_resync;
+mod begin_task;
+mod cancel_task;
 mod confirm_running;
 mod delete_database;
 mod evict_process;
+mod fail_task;
 mod forget_archive;
 mod forget_server;
 mod found_domain;
@@ -37,14 +41,19 @@ mod restore_domain;
 mod resume_resync;
 mod set_value;
 mod stop_process;
+mod upgrade_database;
 
 pub use accept_loss::AcceptLoss;
 pub use admit_server::AdmitServer;
 pub use adopt_anchor::AdoptAnchor;
+pub use advance_task::AdvanceTask;
 pub use begin_resync::BeginResync;
+pub use begin_task::BeginTask;
+pub use cancel_task::CancelTask;
 pub use confirm_running::ConfirmRunning;
 pub use delete_database::DeleteDatabase;
 pub use evict_process::EvictProcess;
+pub use fail_task::FailTask;
 pub use forget_archive::ForgetArchive;
 pub use forget_server::ForgetServer;
 pub use found_domain::FoundDomain;
@@ -66,6 +75,7 @@ pub use report_state::ReportState;
 pub use resume_resync::ResumeResync;
 pub use set_value::SetValue;
 pub use stop_process::StopProcess;
+pub use upgrade_database::UpgradeDatabase;
 
 use super::bounds::{Bounds, Fits};
 use super::command::{Actor, Fence};
@@ -197,6 +207,16 @@ pub enum Command {
     LearnOwner(LearnOwner),
     /// Evicts a process by an operator's command, whether it has ended or not. If it still speaks, it is told to end.
     EvictProcess(EvictProcess),
+    /// Begins a task.
+    BeginTask(Box<BeginTask>),
+    /// Does a step of a task.
+    AdvanceTask(AdvanceTask),
+    /// Gives up a task of which no step is done.
+    FailTask(FailTask),
+    /// Cancels a task by an operator's command.
+    CancelTask(CancelTask),
+    /// Raises the protocol version of a database by an operator's command.
+    UpgradeDatabase(UpgradeDatabase),
 }
 
 impl Command {
@@ -249,6 +269,11 @@ impl Command {
             Self::ForgetServer(change) => change,
             Self::LearnOwner(change) => change,
             Self::EvictProcess(change) => change,
+            Self::BeginTask(change) => &**change,
+            Self::AdvanceTask(change) => change,
+            Self::FailTask(change) => change,
+            Self::CancelTask(change) => change,
+            Self::UpgradeDatabase(change) => change,
         }
     }
 
@@ -284,6 +309,11 @@ impl Command {
             Self::ForgetServer(change) => change.fit(bounds),
             Self::LearnOwner(change) => change.fit(bounds),
             Self::EvictProcess(change) => change.fit(bounds),
+            Self::BeginTask(change) => change.fit(bounds),
+            Self::AdvanceTask(change) => change.fit(bounds),
+            Self::FailTask(change) => change.fit(bounds),
+            Self::CancelTask(change) => change.fit(bounds),
+            Self::UpgradeDatabase(change) => change.fit(bounds),
         }
     }
 
@@ -319,6 +349,11 @@ impl Command {
             Self::ForgetServer(change) => change.apply(domain, actor),
             Self::LearnOwner(change) => change.apply(domain, actor),
             Self::EvictProcess(change) => change.apply(domain, actor),
+            Self::BeginTask(change) => change.apply(domain, actor),
+            Self::AdvanceTask(change) => change.apply(domain, actor),
+            Self::FailTask(change) => change.apply(domain, actor),
+            Self::CancelTask(change) => change.apply(domain, actor),
+            Self::UpgradeDatabase(change) => change.apply(domain, actor),
         }
     }
 }

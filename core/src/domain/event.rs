@@ -6,6 +6,7 @@ mod database;
 mod domain;
 mod process;
 mod server;
+mod task;
 
 use super::archive::Claim;
 use super::ids::Uid;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use server::ServerEvent;
 use std::fmt;
 use strum::VariantNames;
+pub use task::TaskEvent;
 
 /// What has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +37,8 @@ pub enum Event {
     Process(ProcessEvent),
     /// A value.
     Value(ValueEvent),
+    /// A task.
+    Task(TaskEvent),
 }
 
 impl Event {
@@ -47,6 +51,7 @@ impl Event {
             ("Archive", ArchiveEvent::VARIANTS),
             ("Process", ProcessEvent::VARIANTS),
             ("Value", ValueEvent::VARIANTS),
+            ("Task", TaskEvent::VARIANTS),
         ];
         kinds.into_iter().flat_map(|(kind, names)| names.iter().map(move |name| format!("{kind}{name}"))).collect()
     }
@@ -61,6 +66,7 @@ impl Event {
             Self::Archive(event) => ("Archive", event.into()),
             Self::Process(event) => ("Process", event.into()),
             Self::Value(event) => ("Value", event.into()),
+            Self::Task(event) => ("Task", event.into()),
         };
         format!("{kind}{name}")
     }
@@ -75,6 +81,7 @@ impl Event {
             Self::Archive(event) => event.bytes(),
             Self::Process(event) => event.bytes(),
             Self::Value(ValueEvent::Set | ValueEvent::Deleted) => 0,
+            Self::Task(event) => event.bytes(),
         }
     }
 }
@@ -89,6 +96,7 @@ impl fmt::Display for Event {
             Self::Archive(event) => event.fmt(f),
             Self::Process(event) => event.fmt(f),
             Self::Value(event) => event.fmt(f),
+            Self::Task(event) => event.fmt(f),
         }
     }
 }
@@ -109,6 +117,7 @@ is_event! {
     Archive, ArchiveEvent;
     Process, ProcessEvent;
     Value, ValueEvent;
+    Task, TaskEvent;
 }
 
 impl From<DomainEvent> for Event {

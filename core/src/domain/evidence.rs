@@ -30,6 +30,8 @@ pub enum Need {
     WantersOf(DatabaseName),
     /// The Lease that anchors the domain.
     Anchor,
+    /// What runs a database: complete lists of StatefulSets and Deployments.
+    WorkloadsOf(DatabaseName),
 }
 
 impl fmt::Display for Need {
@@ -40,6 +42,7 @@ impl fmt::Display for Need {
             Self::StatefulSet(name) => write!(f, "statefulset {name}"),
             Self::WantersOf(name) => write!(f, "everything labelled database={name}"),
             Self::Anchor => f.write_str("the anchor lease"),
+            Self::WorkloadsOf(name) => write!(f, "the workloads of database {name}"),
         }
     }
 }
@@ -145,6 +148,25 @@ pub enum Fact {
         /// What, as `kubectl` names it.
         by: String,
     },
+    /// Complete lists held no StatefulSet or Deployment of this database that is being rolled out.
+    Settled {
+        /// The database.
+        database: DatabaseName,
+    },
+    /// A workload of this database is being rolled out.
+    RollingOut {
+        /// The database.
+        database: DatabaseName,
+        /// The workload, as `kubectl` names it.
+        workload: String,
+    },
+    /// An annotation on a Deployment asks for the automatic upgrade of the protocol version of its database.
+    UpgradeAsked {
+        /// The database.
+        database: DatabaseName,
+        /// The Deployment, as `kubectl` names it.
+        by: String,
+    },
     /// An annotation on a StatefulSet holds the purge of its archives. Never in a command: it stands against one.
     PurgeHeld {
         /// The StatefulSet.
@@ -177,6 +199,11 @@ impl fmt::Display for Fact {
             Self::ContainerRuns { container, id, .. } => write!(f, "container {container} runs as {id}"),
             Self::DatabaseUnwanted { database } => write!(f, "nothing is labelled database={database}"),
             Self::DatabaseWanted { database, by } => write!(f, "{by} is labelled database={database}"),
+            Self::Settled { database } => write!(f, "no workload of database {database} is being rolled out"),
+            Self::RollingOut { database: _, workload } => write!(f, "{workload} is being rolled out"),
+            Self::UpgradeAsked { database, by } => {
+                write!(f, "{by} asks for the protocol upgrade of database {database}")
+            }
             Self::PurgeHeld { stateful_set } => write!(f, "statefulset {stateful_set} holds purges"),
             Self::WorkloadPaused { stateful_set } => write!(f, "statefulset {stateful_set} pauses the resync"),
             Self::StatefulSetIs { name, uid, generation, replicas, first_ordinal } => write!(
@@ -301,6 +328,18 @@ impl Evidence {
         let of_it = |fact: &Fact| matches!(fact, Fact::DatabaseUnwanted { database } if database == wanted);
         let against = |fact: &Fact| matches!(fact, Fact::DatabaseWanted { database, .. } if database == wanted);
         self.facts.iter().any(of_it) && !self.facts.iter().any(against)
+    }
+
+    /// Whether complete lists showed no workload of the database that is being rolled out.
+    pub fn settled(&self, name: &DatabaseName) -> bool {
+        let settled = |fact: &Fact| matches!(fact, Fact::Settled { database } if database == name);
+        let against = |fact: &Fact| matches!(fact, Fact::RollingOut { database, .. } if database == name);
+        self.facts.iter().any(settled) && !self.facts.iter().any(against)
+    }
+
+    /// Whether a workload of the database asks for its upgrade.
+    pub fn upgrade_asked(&self, name: &DatabaseName) -> bool {
+        self.facts.iter().any(|fact| matches!(fact, Fact::UpgradeAsked { database, .. } if database == name))
     }
 
     /// Whether the StatefulSet with this UID does not want this ordinal.

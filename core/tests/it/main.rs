@@ -73,6 +73,11 @@ cases! {
     silent
     stopped_before_it_ran
     tombstones
+    upgrade
+    upgrade_by_hand
+    upgrade_engine_gone
+    upgrade_fenced
+    upgrade_gate
     voters
     what_if_admin_servers
     what_if_delete

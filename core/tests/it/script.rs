@@ -4,6 +4,8 @@
 //! Objects are `KIND NAME key=value...` or `KIND NAME gone`. `unseen` before an object changes it without the watches
 //! noticing; `see` lets them catch up. After every command that reaches the domain, its invariants are checked.
 
+mod upgrades;
+
 use kaa_core::domain::Domain;
 use kaa_core::domain::archive::{Claim, Marker, Ordinal, RemovalReason};
 use kaa_core::domain::audit::Subject;
@@ -13,9 +15,7 @@ use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::gate::Start;
 use kaa_core::domain::ids::{ArchiveId, MembershipEpoch, Millis, RaftId, ResyncEpoch, SessionNumber, StartId, Uid};
 use kaa_core::domain::invariants::{step_violations, violations};
-use kaa_core::domain::process::{
-    About, EngineKind, EngineState, ExitReason, Identity, Registration, SessionState, Stop,
-};
+use kaa_core::domain::process::{EngineKind, EngineState, ExitReason, Identity, Registration, SessionState, Stop};
 use kaa_core::domain::server::Server;
 use kaa_core::domain::snapshot::{FORMAT, Restore, Snapshot};
 use kaa_core::domain::voters::Voters;
@@ -26,6 +26,7 @@ use kaa_core::resync::plan::Need;
 use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::what_if;
 use kaa_core::resync::{DatabaseDeletion, Moment, Objection, Policy, Readings, confirm, plan};
+use kaa_core::tasks::workloads;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Runs a script and returns it with its answers.
@@ -73,6 +74,8 @@ pub struct World {
     /// How far the clock of the agent that acts is off.
     clock_ms: i64,
     saved: Option<Snapshot>,
+    /// The commands that passes proposed, in order.
+    sent: Vec<Command>,
 }
 
 #[derive(Clone, Default)]
@@ -99,6 +102,7 @@ impl Default for World {
             later_ms: 0,
             clock_ms: 0,
             saved: None,
+            sent: Vec::new(),
         }
     }
 }
@@ -249,6 +253,7 @@ impl World {
             "processes" => self.processes(),
             "databases" => self.databases(),
             "explain" => self.explain(line.words[1]),
+            "versions" | "tasks" | "cancel" | "upgrade" | "advance" | "again" => self.upgrades(&line),
             other => panic!("no command '{other}'"),
         }
     }
@@ -298,6 +303,7 @@ impl World {
         for (key, value) in &line.values {
             let bound = match *key {
                 "tombstones" => &mut bounds.tombstones,
+                "tasks" => &mut bounds.tasks,
                 "records" => &mut bounds.records,
                 "of-process" => &mut bounds.records_of_process,
                 "values" => &mut bounds.values,
@@ -461,7 +467,7 @@ impl World {
             path: line.values.get("path").copied().unwrap_or("/archive").to_owned(),
             server: line.values.get("on").copied().unwrap_or("admin-0").into(),
             connection: line.number("connection", line.number("nonce", 1)),
-            about: About::default(),
+            about: upgrades::about(line),
             evidence,
             as_of: line.values.contains_key("as-of").then(|| line.number("as-of", 0)),
         };
@@ -658,6 +664,10 @@ impl World {
                 None => vec![Fact::PodAbsent { name: name.clone() }],
             },
             Need::StatefulSet(name) => self.api.sets.get(name).map(StatefulSet::facts).unwrap_or_default(),
+            Need::WorkloadsOf(database) => {
+                let real = Self { seen: self.api.clone(), ..Self::default() }.observed();
+                workloads::facts(&real, database).unwrap()
+            }
         })
     }
 
@@ -672,7 +682,10 @@ impl World {
         let mut out = String::new();
         for finding in &plan.findings {
             let answer = match confirm(finding, &readings, &fence, &self.domain) {
-                Ok(command) => self.propose(Role::ResyncLeader, command),
+                Ok(command) => {
+                    self.sent.push(command.clone());
+                    self.propose(Role::ResyncLeader, command)
+                }
                 Err(Objection::Waits(why)) => format!("held: {why}\n"),
                 Err(Objection::Refused(why)) => format!("refused: {why}\n"),
             };
@@ -834,6 +847,7 @@ impl Objects {
                 set.templates = vec![get("template").unwrap_or("archive-volume".to_owned())];
                 set.database = get("database").map(|name| name.as_str().into());
                 set.ordered = words.contains(&"ordered");
+                set.rolling = words.contains(&"rolling");
                 (set.holds_purge, set.paused) = (words.contains(&"hold-purge"), words.contains(&"pause-resync"));
                 set.deletes_claims_when_scaled = get("when-scaled").is_some_and(|policy| policy == "Delete");
             }
@@ -842,7 +856,17 @@ impl Objects {
                 let database = get("database").map(|name| name.as_str().into());
                 let paused = words.contains(&"pause-resync");
                 let replicas = number("replicas", 1);
-                let deployment = Deployment { name: name.clone(), uid, replicas, database, paused };
+                let deployment = Deployment {
+                    name: name.clone(),
+                    uid,
+                    replicas,
+                    database,
+                    paused,
+                    rolling: words.contains(&"rolling"),
+                    secondary: words.contains(&"secondary"),
+                    upgrades_protocol: words.contains(&"upgrade"),
+                    te_preference: get("prefer"),
+                };
                 self.deployments.insert(name, deployment);
             }
             "claim" => {
