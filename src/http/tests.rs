@@ -193,7 +193,6 @@ async fn what_does_not_exist_is_said() {
         "/api/1/databases/loadBalancerPolicies",
         "/api/1/databases/loadBalancerConfigs",
         "/api/1/databases/hotCopyStatus",
-        "/api/1/databases/demo/versions",
     ] {
         refused(fake::source(), path, StatusCode::NOT_IMPLEMENTED).await;
     }

@@ -1,27 +1,27 @@
 //! Which transaction engine is restarted to finish an upgrade.
 
+use crate::balancer::candidates::{Candidate, Candidates};
+use crate::balancer::choose::{Client, suitable};
+use crate::balancer::policies::Route;
+use crate::balancer::query::Query;
 use crate::domain::process::Process;
+use std::collections::BTreeMap;
 
 /// The longest query that is looked at.
 pub const MOST_BYTES: usize = 1024;
 
-/// The candidate that a query prefers; none if it finds none; or why it is no query. `chance` decides between several.
+/// The candidate that a load-balancer query prefers; none if it finds none; or why it is no query. `chance` decides between
+/// several, whatever the selector: there are no turns to take. No client asks, so no variable has a value.
 pub fn prefers<'a>(query: &str, candidates: &[&'a Process], chance: u64) -> Result<Option<&'a Process>, String> {
     if query.len() > MOST_BYTES {
         return Err(format!("it has more than {MOST_BYTES} bytes"));
     }
-    let inner = |text: &'_ str, name: &str| {
-        let text = text.trim().strip_prefix(name)?.trim_start();
-        Some(text.strip_prefix('(')?.strip_suffix(')')?.trim().to_owned())
-    };
-    let filter = inner(query, "random").or_else(|| inner(query, "round_robin"));
-    let filter = filter.ok_or("expected random(FILTER) or round_robin(FILTER)")?;
-    if filter == "any" {
-        return Ok(any_of(candidates, chance));
-    }
-    let id = inner(&filter, "start_id").ok_or("expected any or start_id(N)")?;
-    let id: u64 = id.parse().map_err(|_| "expected a number in start_id")?;
-    Ok(candidates.iter().find(|process| process.id.0 == id).copied())
+    let query: Query = query.parse().map_err(|error| format!("{error}"))?;
+    let prepared = Candidates::new(candidates.iter().map(|process| Candidate::from(*process)));
+    let nobody = Client { properties: &BTreeMap::new(), address: None };
+    let found = suitable(&Route::by(&query), &prepared, nobody);
+    let found: Vec<&Process> = candidates.iter().copied().filter(|process| found.contains(&process.id)).collect();
+    Ok(any_of(&found, chance))
 }
 
 /// One of the candidates.
