@@ -5,6 +5,7 @@
 
 use super::{Shared, announce};
 use crate::config::{BACKOFF, FIRST_PASS, IDLE_SHARE, PASS_SPACING, RESYNC_PERIOD};
+use crate::failpoints::{self, Point};
 use crate::kubernetes::evidence;
 use crate::kubernetes::lease::{Leadership, Term};
 use crate::metrics::Reading;
@@ -16,7 +17,7 @@ use kaa_core::domain::ids::{Millis, ResyncEpoch};
 use kaa_core::resync::held::{HeldFindings, Parted};
 use kaa_core::resync::plan::Waiting;
 use kaa_core::resync::{Moment, Objection, confirm, plan};
-use kaa_core::tasks::announcement;
+use kaa_core::tasks::{announcement, is_of_a_task};
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -193,7 +194,7 @@ async fn pass(shared: &Shared, term: &Term, held: &mut HeldFindings, last: &mut 
             }
             last.lines.push(match confirmed {
                 Ok(_) if !shared.candidacy.still_leads(term) => return Err(GivenUp::LeaseLost),
-                Ok(command) => match propose(shared, command).await? {
+                Ok(command) => match stepped(is_of_a_task(&command), propose(shared, command).await?) {
                     Outcome::Refused(why) => {
                         held.note(due, None, now_ms(term));
                         format!("{text}: refused, {why}")
@@ -244,6 +245,14 @@ async fn epoch(shared: &Shared, term: &Term) -> Result<ResyncEpoch, GivenUp> {
         Outcome::Refused(why) => Err(GivenUp::Refused(why)),
         other => Err(GivenUp::Answer(other)),
     }
+}
+
+/// Passes the fail point of a task.
+fn stepped(of_a_task: bool, outcome: Outcome) -> Outcome {
+    if of_a_task && outcome == Outcome::Changed {
+        failpoints::pass(Point::TaskStep);
+    }
+    outcome
 }
 
 async fn propose(shared: &Shared, command: Command) -> Result<Outcome, ProposeError> {
