@@ -6,6 +6,7 @@
 
 pub mod preference;
 mod protocol_upgrade;
+pub mod waits;
 pub mod workloads;
 
 use crate::domain::Domain;

@@ -31,6 +31,7 @@ use kaa_core::resync::plan::{Finding, Need, Plan, Waiting, WaitingReason};
 use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::outcome::WhatIf;
 use kaa_core::resync::{Policy, whatif};
+use kaa_core::tasks::waits::TaskWait;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -299,7 +300,7 @@ pub(crate) fn upgradable(with_task: bool) -> Fake {
         }
     }
     let mut fake = Fake { domain: Mutex::new(log.domain), ..source() };
-    let reason = WaitingReason::UpgradeEngineAwaited(TaskId(1));
+    let reason = WaitingReason::Task(TaskWait::UpgradeEngineAwaited(TaskId(1)));
     fake.plan.plan.waiting = vec![Waiting { subject: Subject::Database("demo".into()), reason }];
     fake
 }

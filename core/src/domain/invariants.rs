@@ -77,8 +77,7 @@ pub fn violations(domain: &Domain) -> Vec<String> {
     for (cluster, leader) in &domain.resync {
         check(leader.epoch <= ResyncEpoch(domain.index), &|| format!("cluster {cluster} has an epoch of the future"));
     }
-    wrong.extend(strange_origins(domain));
-    wrong.extend(strange_tasks(domain));
+    wrong.extend(strange_origins(domain).chain(strange_tasks(domain)));
     wrong
 }
 

@@ -8,6 +8,7 @@
 //! Not here: the conditions that the domain can judge (`domain::protocol`), and the upgrade by hand (`upgrade_database`).
 
 use super::preference::{any_of, prefers};
+use super::waits::TaskWait;
 use super::workloads::{asking, rolling};
 use crate::domain::audit::Subject;
 use crate::domain::change::{AdvanceTask, BeginTask, Command, FailTask};
@@ -77,19 +78,23 @@ fn planned(
     let Upgradable { from, max: to, release } = match domain.upgradable(name) {
         Ok(upgradable) => upgradable,
         Err(NotReady::UpToDate | NotReady::EffectiveUnknown) => return Ok(None),
-        Err(NotReady::NotRunning) => return Err(WaitingReason::UpgradeNotRunning),
-        Err(NotReady::VersionsUnknown(process)) => return Err(WaitingReason::UpgradeVersionsUnknown(process)),
-        Err(NotReady::Process(process)) => return Err(WaitingReason::UpgradeProcessUnready(process)),
-        Err(NotReady::Releases { one, other }) => return Err(WaitingReason::UpgradeMixedReleases { one, other }),
+        Err(NotReady::NotRunning) => return Err(TaskWait::UpgradeNotRunning.into()),
+        Err(NotReady::VersionsUnknown(process)) => {
+            return Err(TaskWait::UpgradeVersionsUnknown(process).into());
+        }
+        Err(NotReady::Process(process)) => return Err(TaskWait::UpgradeProcessUnready(process).into()),
+        Err(NotReady::Releases { one, other }) => {
+            return Err(TaskWait::UpgradeMixedReleases { one, other }.into());
+        }
     };
     if let Some(other) = domain.processes_of(name).find(|process| process.cluster != view.policy.cluster) {
-        return Err(WaitingReason::UpgradeOtherCluster(other.cluster.clone()));
+        return Err(TaskWait::UpgradeOtherCluster(other.cluster.clone()).into());
     }
     if domain.declined(name) == Some(to.id) {
-        return Err(WaitingReason::UpgradeDeclined(to.id));
+        return Err(TaskWait::UpgradeDeclined(to.id).into());
     }
     match rolling(view.observed, name) {
-        Ok(Some(workload)) => return Err(WaitingReason::UpgradeRollout { workload }),
+        Ok(Some(workload)) => return Err(TaskWait::UpgradeRollout { workload }.into()),
         Ok(None) => {}
         Err(why) => return Err(WaitingReason::KindUnknown { kind: Kind::StatefulSets, why }),
     }
@@ -116,10 +121,10 @@ fn chosen<'a>(
         None => any_of(&engines, chance),
         Some(query) => prefers(query, &engines, chance).map_err(|why| {
             let deployment = deployment.name.clone();
-            WaitingReason::UpgradeQueryInvalid { deployment, why }
+            TaskWait::UpgradeQueryInvalid { deployment, why }
         })?,
     };
-    engine.ok_or_else(|| WaitingReason::UpgradeNoEngine { query: deployment.te_preference.clone() })
+    engine.ok_or_else(|| TaskWait::UpgradeNoEngine { query: deployment.te_preference.clone() }.into())
 }
 
 /// What decides at random: the domain's id, which is random, mixed with what is upgraded (FNV-1a). All agents show the same
@@ -153,13 +158,13 @@ fn carry_on(view: &View, plan: &mut Plan, task: &Task) {
                 return waits(plan, name, paused);
             }
             if let Ok(Some(workload)) = rolling(view.observed, name) {
-                return waits(plan, name, WaitingReason::UpgradeRollout { workload });
+                return waits(plan, name, TaskWait::UpgradeRollout { workload }.into());
             }
         }
         StepKind::AwaitEngine => {
             let raised = task.entry_of(StepKind::RaiseVersion).unwrap_or(u64::MAX);
             if view.domain.engine_since(name, raised).is_none() {
-                return waits(plan, name, WaitingReason::UpgradeEngineAwaited(task.id));
+                return waits(plan, name, TaskWait::UpgradeEngineAwaited(task.id).into());
             }
         }
     }
@@ -172,7 +177,7 @@ fn carry_on(view: &View, plan: &mut Plan, task: &Task) {
 enum Against {
     /// A pause by an annotation.
     Waits(WaitingReason),
-    /// Something is not as it was when the task began, so it begins anew or not at all.
+    /// Something is not as it was when the task began, so it begins again or not at all.
     Changed(String),
 }
 
