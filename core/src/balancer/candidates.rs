@@ -1,7 +1,7 @@
 //! The processes among which a query chooses, prepared for many decisions.
 //!
 //! A decision compares one value of many processes at a time. So the values are kept field by field, as text, and found
-//! once for a filter and not once for each process. Whoever keeps candidates prepares them again when [`Candidates::are_of`]
+//! once for a filter and not once for each process. A caller that keeps candidates prepares them again when [`Candidates::are_of`]
 //! says that a process has changed.
 
 use super::query::Field;

@@ -37,7 +37,7 @@ pub struct Verdict {
 /// Why a process was chosen, or was not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It is offered to nobody.
+    /// It is offered to no client.
     NotOffered(NotOffered),
     /// A pre-filter excluded it.
     Prefiltered(Scope, Reason),

@@ -73,7 +73,7 @@ pub enum Origin {
     Database,
     /// It is the global default.
     Global,
-    /// Nobody has set one.
+    /// None is set.
     BuiltIn,
 }
 

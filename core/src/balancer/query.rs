@@ -12,7 +12,7 @@ pub struct Query {
 }
 
 impl Query {
-    /// What is used where nobody has said anything: any process, at random.
+    /// The query where none is given or configured: any process, at random.
     pub const ANY: Self =
         Self { selector: Selector::Random, filter: Filter { position: FIRST_FILTER, test: Test::Any } };
 }

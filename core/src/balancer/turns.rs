@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// How many sets take turns without another set's between theirs, if their keys spread well. 32 KiB.
 const COUNTERS: usize = 4096;
 
-/// Counts the turns of each set of suitable processes. Shared by all who decide; nobody waits.
+/// Counts the turns of each set of suitable processes. Shared by all callers; none of them waits.
 ///
 /// A counter for each query would not be fair: clients of two zones who come by turns, with one query and one counter,
 /// would each get every second turn of it, and so always the same process of two. A set belongs to one counter by its

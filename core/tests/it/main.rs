@@ -7,7 +7,7 @@
 mod balancer;
 mod faults;
 mod membership;
-mod overrule;
+mod quorum_override;
 mod recover;
 mod retired;
 mod script;
@@ -68,6 +68,7 @@ cases! {
     people
     pod_gone
     restored
+    restored_unmarked
     scale_down
     second_line
     server_removed

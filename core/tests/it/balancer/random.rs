@@ -365,12 +365,23 @@ fn a_text_without_a_bound_costs_a_bounded_stack() {
         let long = "é".repeat(128 << 10);
         let error = long.parse::<Filter>().unwrap_err();
         assert_eq!((error.position, error.expected), (MAX_BYTES as u32 / 2 + 1, Expected::Shorter));
-        let most = format!("random({}any{})", "not(".repeat(810), ")".repeat(810));
-        assert!(most.len() <= MAX_BYTES && most.len() > MAX_BYTES - 50);
-        let error = most.parse::<Query>().unwrap_err();
-        assert_eq!((error.position, error.expected), (8 + 4 * MAX_DEPTH, Expected::Shallower));
-        assert!("first(".repeat(600).parse::<Filter>().is_err());
     });
+}
+
+/// Not on a small stack: without the bound it has to fail, and not to end the process.
+#[test]
+fn filters_are_inside_each_other_up_to_a_bound() {
+    let nested = |times: usize| format!("random({}any{})", "not(".repeat(times), ")".repeat(times));
+    let bound = MAX_DEPTH as usize;
+    assert!(nested(bound - 1).parse::<Query>().is_ok());
+    for times in [bound, bound + 1, 810] {
+        let error = nested(times).parse::<Query>().unwrap_err();
+        assert_eq!((error.position, error.expected), (8 + 4 * MAX_DEPTH, Expected::Shallower));
+    }
+    assert!(nested(810).len() <= MAX_BYTES);
+    for list in ["and(", "or(", "first("] {
+        assert_eq!(list.repeat(600).parse::<Filter>().unwrap_err().expected, Expected::Shallower);
+    }
 }
 
 #[test]
