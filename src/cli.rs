@@ -62,7 +62,7 @@ enum Command {
     /// Evicts a process
     #[command(subcommand)]
     Process(archive::Process),
-    /// Lists, shows and cancels tasks: what goes on over several steps, such as the upgrade of a protocol version
+    /// Lists, shows and cancels tasks: changes in several steps, such as the upgrade of a protocol version
     #[command(subcommand)]
     Task(task::TaskCommand),
     /// Re-anchors the domain to this cluster, after Kubernetes or the admin volumes were restored: removals resume. Creates the

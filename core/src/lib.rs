@@ -1,7 +1,7 @@
 //! The decisions of Kaa as pure functions: what the domain is, what Kubernetes shows, what to propose.
 //!
 //! Reading order: [`domain`] (the replicated state and its one function `apply`), [`observed`] (what Kubernetes shows,
-//! where unknown is not empty), [`resync`] (domain and observed in, a plan out), [`tasks`] (what goes on over several steps),
+//! where unknown is not empty), [`resync`] (domain and observed in, a plan out), [`tasks`] (changes in several steps),
 //! [`membership`] (who may start, found and vote), [`balancer`] (which engine a client is sent to).
 //!
 //! What always holds here:

@@ -1,7 +1,7 @@
 //! Tasks: what the resync leader does next for each of them, and which ones it begins.
 //!
 //! A planner derives the next step from the domain, from what Kubernetes shows and from what the task remembers. It keeps
-//! nothing itself, so every leader goes on where the one before it stopped. What a step does, and that it happens once, is the
+//! nothing itself, so every leader continues where the one before it stopped. What a step does, and that it happens once, is the
 //! business of `domain::change::advance_task`.
 
 pub mod preference;

@@ -1,4 +1,4 @@
-//! `kaa task list|show|cancel`: what goes on over several steps.
+//! `kaa task list|show|cancel`: changes in several steps.
 
 use super::api::{Api, Error};
 use super::{Agent, Asking, Reason};

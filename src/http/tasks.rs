@@ -1,4 +1,4 @@
-//! Tasks: what goes on over several steps, what each waits for, and how an operator cancels one.
+//! Tasks: changes in several steps, what each waits for, and how an operator cancels one.
 
 use super::domain::{Named, id, parameters};
 use super::error::Error;

@@ -49,7 +49,7 @@ pub fn deployment(object: &apps::Deployment, prefix: &str) -> Deployment {
     }
 }
 
-/// As much of a query as shows that it is too long: whoever may annotate an object must not fill the memory.
+/// As much of a query as shows that it is too long: an annotation must not fill the memory.
 fn kept_query(query: &str) -> String {
     query[..query.floor_char_boundary(MOST_BYTES + 4)].to_owned()
 }

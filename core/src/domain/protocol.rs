@@ -42,7 +42,7 @@ pub struct EffectiveProtocol {
 }
 
 impl EffectiveProtocol {
-    /// A version whose upgrade nobody has cancelled.
+    /// A version, and no cancelled upgrade.
     pub fn new(effective: Protocol) -> Self {
         Self { effective, declined: None }
     }

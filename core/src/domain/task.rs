@@ -1,7 +1,7 @@
-//! Tasks: changes in several steps that a resync leader carries out, and another one goes on with.
+//! Tasks: changes in several steps that a resync leader carries out, and that another one continues.
 //!
 //! A task is part of the domain. Each of its steps is one entry of the log that names the task and the number of the step, so
-//! a step happens once, whoever proposes it and however often. There is one task at a time for each scope.
+//! a step happens once, however often it is proposed, and by which leader. There is one task at a time for each scope.
 
 use super::Domain;
 use super::ids::{ClusterName, DatabaseName, Millis, ProtocolId, StartId, TaskId};
@@ -208,7 +208,7 @@ impl Task {
         self.steps.iter().find(|step| step.what == what)?.entry
     }
 
-    /// Notes that its step is done, and goes on to the next one.
+    /// Notes that its step is done, and turns to the next one.
     pub(super) fn advance(&mut self, entry: u64, now: Millis) {
         if let Some(step) = self.steps.last_mut() {
             (step.ended, step.entry) = (Some(now), Some(entry));

@@ -134,7 +134,7 @@ pub enum WaitingReason {
         /// What it shows.
         read: Evidence,
     },
-    /// A task does not begin, or does not go on.
+    /// A task does not begin, or does not continue.
     Task(TaskWait),
 }
 

@@ -18,8 +18,8 @@ pub fn prefers<'a>(query: &str, candidates: &[&'a Process], chance: u64) -> Resu
     }
     let query: Query = query.parse().map_err(|error| format!("{error}"))?;
     let prepared = Candidates::new(candidates.iter().map(|process| Candidate::from(*process)));
-    let nobody = Client { properties: &BTreeMap::new(), address: None };
-    let found = suitable(&Route::by(&query), &prepared, nobody);
+    let no_client = Client { properties: &BTreeMap::new(), address: None };
+    let found = suitable(&Route::by(&query), &prepared, no_client);
     let found: Vec<&Process> = candidates.iter().copied().filter(|process| found.contains(&process.id)).collect();
     Ok(any_of(&found, chance))
 }

@@ -41,7 +41,7 @@ fn waits(plan: &mut Plan, name: &DatabaseName, reason: WaitingReason) {
 
 /// Begins the upgrade of a database, if a Deployment asks for it, or says why not yet.
 fn begin(view: &View, plan: &mut Plan, name: &DatabaseName) {
-    // Where Deployments may not be listed nobody is known to ask for an upgrade.
+    // Where Deployments may not be listed none is known to ask for an upgrade.
     let Ok(Some(deployment)) = asking(view.observed, name) else { return };
     if !is_ahead(view, name) {
         return;

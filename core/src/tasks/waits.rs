@@ -5,7 +5,7 @@ use crate::wait::Wait;
 use std::fmt;
 use strum::{IntoStaticStr, VariantNames};
 
-/// Why a task does not begin, or does not go on.
+/// Why a task does not begin, or does not continue.
 #[derive(Clone, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum TaskWait {
@@ -120,7 +120,7 @@ pub const TASK_WAITS: [Wait; 10] = [
     },
     Wait {
         code: "upgrade_other_cluster",
-        means: "a later protocol version is there, and a process of the database runs in another cluster, whose rollouts nobody here sees",
+        means: "a later protocol version is there, and a process of the database runs in another cluster, whose rollouts no agent here sees",
         ends: "by hand, once no rollout is in progress in any cluster: `nuocmd upgrade database-version --db-name NAME --max-version`",
     },
     Wait {
