@@ -194,7 +194,7 @@ impl<'a> Hypothesis<'a> {
             let Plan { findings, waiting } = plan(&self.domain, &self.after.observed, self.policy, &moment);
             self.waiting = waiting;
             changed = false;
-            // A task removes nothing that somebody would miss.
+            // A task removes nothing that an operator would miss.
             for finding in findings.into_iter().filter(|finding| !is_of_a_task(&finding.command)) {
                 changed |= self.propose(finding, &fence);
             }

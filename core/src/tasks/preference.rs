@@ -7,7 +7,7 @@ use crate::balancer::query::Query;
 use crate::domain::process::Process;
 use std::collections::BTreeMap;
 
-/// The longest query that is looked at.
+/// The longest query that is read.
 pub const MOST_BYTES: usize = 1024;
 
 /// The candidate that a load-balancer query prefers; none if it finds none; or why it is no query. `chance` decides between

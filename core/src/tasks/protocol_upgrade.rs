@@ -60,7 +60,7 @@ fn begin(view: &View, plan: &mut Plan, name: &DatabaseName) {
     plan.findings.push(Finding::new(view.domain, Subject::Database(name.clone()), command, Vec::new()));
 }
 
-/// Whether there may be a later version: else nothing is waited for.
+/// Whether there may be a later version: else there is nothing to wait for.
 fn is_ahead(view: &View, name: &DatabaseName) -> bool {
     let Some(versions) = view.domain.versions(name) else { return false };
     let silent = view.domain.processes_of(name).any(|process| process.about.protocols.is_empty());

@@ -96,7 +96,7 @@ impl TaskWait {
     }
 }
 
-/// What may be waited for, in the order of the variants.
+/// Every reason to wait, in the order of the variants.
 pub const TASK_WAITS: [Wait; 10] = [
     Wait {
         code: "upgrade_not_running",
