@@ -68,11 +68,13 @@ cases! {
     people
     pod_gone
     restored
+    restored_marked
     restored_unmarked
     scale_down
     second_line
     server_removed
     silent
+    silent_peer
     stopped_before_it_ran
     tombstones
     upgrade
