@@ -11,6 +11,7 @@ pub mod workloads;
 
 use crate::domain::Domain;
 use crate::domain::change::Command;
+use crate::domain::ids::TaskId;
 use crate::domain::task::{ProtocolUpgrade, StepKind, TaskKind};
 use crate::resync::View;
 use crate::resync::plan::Plan;
@@ -28,13 +29,15 @@ pub fn is_of_a_task(command: &Command) -> bool {
 /// What is told before something that cannot be undone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
+    /// The task that will do it.
+    pub task: TaskId,
     /// The Deployment that it is told of.
     pub deployment: String,
     /// What will happen.
     pub message: String,
 }
 
-/// What is to be announced before a command is proposed.
+/// What is to be announced before the reads for a command: nothing may come between them and its proposal.
 pub fn announcement(domain: &Domain, command: &Command) -> Option<Announcement> {
     let Command::AdvanceTask(change) = command else { return None };
     let task = domain.tasks.get(&change.task).filter(|_| change.what == StepKind::RaiseVersion)?;
@@ -44,5 +47,5 @@ pub fn announcement(domain: &Domain, command: &Command) -> Option<Announcement> 
         "task {id} raises the protocol version of database {database} from {from} to {to}, which is irreversible, and shuts \
          down process {engine} then"
     );
-    Some(Announcement { deployment: deployment.clone(), message })
+    Some(Announcement { task: id, deployment: deployment.clone(), message })
 }

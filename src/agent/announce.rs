@@ -41,7 +41,7 @@ pub async fn announce(shared: Arc<Shared>) {
 
 /// Makes an Event of what is about to be done, on the Deployment that asks for it. Nothing rests on it.
 pub async fn before(kubernetes: &Kubernetes, by: &ServerId, observed: &RwLock<Observed>, what: &Announcement) {
-    let Announcement { deployment: name, message } = what;
+    let Announcement { task: _, deployment: name, message } = what;
     let uid = {
         let observed = observed.read().unwrap_or_else(PoisonError::into_inner);
         observed.deployments.known().ok().and_then(|known| Some(known.get(name)?.uid.clone()))

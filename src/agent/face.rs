@@ -144,7 +144,11 @@ impl Source for Door {
     }
 
     fn read_workloads(&self, database: &DatabaseName) -> BoxFuture<'_, Evidence> {
-        self.read(Need::WorkloadsOf(database.clone())).boxed()
+        let need = match self.running() {
+            Some(shared) => shared.raft.read(|domain| domain.workloads_of(database)),
+            None => Need::WorkloadsOf { database: database.clone(), pods: BTreeSet::new() },
+        };
+        self.read(need).boxed()
     }
 
     fn read_anchor(&self) -> BoxFuture<'_, Result<ReadAnchor, String>> {

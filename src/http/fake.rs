@@ -94,7 +94,8 @@ impl Source for Fake {
     fn read_workloads(&self, database: &DatabaseName) -> BoxFuture<'_, Evidence> {
         let anchor = self.domain.lock().unwrap().anchor.clone();
         let anchor = anchor.map(|uid| Fact::AnchorIs { uid });
-        let facts = anchor.into_iter().chain([Fact::Settled { database: database.clone() }]).collect();
+        let facts =
+            anchor.into_iter().chain([Fact::Settled { database: database.clone(), pods: BTreeMap::new() }]).collect();
         async move { Evidence { read_at: Millis(5), facts } }.boxed()
     }
 
@@ -274,8 +275,11 @@ pub(crate) fn upgradable(with_task: bool) -> Fake {
     database.protocol = Some(EffectiveProtocol::new(from.clone()));
     if with_task {
         let database = || "demo".into();
-        let asked = Fact::UpgradeAsked { database: database(), by: "deployment te-demo".to_owned() };
-        let facts = vec![Fact::AnchorIs { uid: "anchor-1".into() }, asked, Fact::Settled { database: database() }];
+        let (deployment, uid, query) =
+            ("te-demo".to_owned(), "deployment-te".into(), Some("random(start_id(4))".to_owned()));
+        let asked = Fact::UpgradeAsked { database: database(), deployment, uid, query };
+        let settled = Fact::Settled { database: database(), pods: BTreeMap::new() };
+        let facts = vec![Fact::AnchorIs { uid: "anchor-1".into() }, asked, settled];
         let (fence, evidence) = (
             Fence { cluster: "main".into(), epoch: ResyncEpoch(5) },
             Evidence { read_at: Millis(START + 20_000), facts },
@@ -283,6 +287,7 @@ pub(crate) fn upgradable(with_task: bool) -> Fake {
         let upgrade = ProtocolUpgrade {
             database: database(),
             deployment: "te-demo".to_owned(),
+            uid: "deployment-te".into(),
             from,
             to,
             release: "4.3.2".to_owned(),

@@ -102,7 +102,8 @@ fn wanted(asked: &Parameters, row: &VersionsRow) -> Result<Option<ProtocolId>, E
         (Some(text), false) => {
             let named = |row: &&AvailableRow| row.name == text || row.name.split('|').any(|name| name == text);
             let by_name = row.available_versions.iter().find(named).map(|row| row.version_id);
-            let id = text.parse().ok().or(by_name);
+            // A name may be a number.
+            let id = by_name.or_else(|| text.parse().ok());
             id.map(Some).ok_or_else(|| Error::bad("version", format!("is '{text}', which is no available version")))
         }
     }
@@ -116,7 +117,7 @@ pub(super) async fn upgrade(
     asked: Result<Query<Parameters>, QueryRejection>,
 ) -> Result<Answer<VersionsRow>, Error> {
     let database: DatabaseName = name(named, "database name")?.into();
-    // Nothing is read of a database that there is not, and an agent that does not follow the group knows of none.
+    // Only of a database that is there are the workloads read, and an agent that does not follow the group may not know it.
     linearize(&face).await?;
     let to = wanted(&parameters(asked)?, &answer(&face, &database)?.body)?;
     let evidence = face.source.read_workloads(&database).await;
@@ -125,5 +126,19 @@ pub(super) async fn upgrade(
         Outcome::Refused(refusal @ Refusal::NoDatabase(_)) => Err(Error::NotFound(refusal.to_string())),
         Outcome::Refused(refusal) => Err(Error::Conflict(refusal.to_string())),
         _ => answer(&face, &database),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AvailableRow, VersionsRow, wanted};
+    use kaa_core::domain::ids::ProtocolId;
+
+    #[test]
+    fn a_name_that_is_a_number_is_a_name_first() {
+        let version = |id, name: &str| AvailableRow { version_id: ProtocolId(id), name: name.to_owned() };
+        let row = VersionsRow { available_versions: vec![version(7, "9"), version(9, "x")], ..VersionsRow::default() };
+        let asked = |text: &str| wanted(&[("version".to_owned(), text.to_owned())].into(), &row).ok().flatten();
+        assert_eq!(["9", "7", "x", "8"].map(|text| asked(text).map(|id| id.0)), [Some(7), Some(7), Some(9), Some(8)]);
     }
 }

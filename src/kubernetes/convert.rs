@@ -49,14 +49,13 @@ pub fn deployment(object: &apps::Deployment, prefix: &str) -> Deployment {
     }
 }
 
-/// As much of a query as shows that it is too long: an annotation must not fill the memory.
+/// A query, cut a few bytes after the longest that is read: an annotation must not fill the memory.
 fn kept_query(query: &str) -> String {
     query[..query.floor_char_boundary(MOST_BYTES + 4)].to_owned()
 }
 
 /// Whether a rollout is in progress, as `kubectl rollout status` judges it, or pods are missing or not ready. A status that the
-/// controller has not written yet says that there is one. So many pods are current as have the last template, whatever the
-/// strategy.
+/// controller has not written yet says that there is one. A pod is current if it has the last template, whatever the strategy.
 fn set_rolls(object: &apps::StatefulSet) -> bool {
     let wanted = object.spec.replicas.unwrap_or(1);
     let Some(status) = &object.status else { return true };
@@ -81,10 +80,12 @@ pub fn pod(object: &core::Pod) -> Pod {
     let volumes = object.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
     let archive = volumes.iter().find(|volume| volume.name == ARCHIVE_TEMPLATE);
     let claim = archive.and_then(|volume| volume.persistent_volume_claim.as_ref());
+    let phase = object.status.as_ref().and_then(|status| status.phase.as_deref());
     Pod {
         name: name(&object.metadata),
         uid: uid(&object.metadata),
         deleting: object.metadata.deletion_timestamp.is_some(),
+        ended: matches!(phase, Some("Succeeded" | "Failed")),
         database: database(&object.metadata),
         owner: owner(&object.metadata),
         archive_claim: claim.map(|claim| claim.claim_name.clone()),
@@ -303,6 +304,15 @@ mod tests {
         let engine = pod.container("engine").expect("the container");
         assert_eq!(engine.running, Some(Running { id: "c2".into(), started: Millis(1_795_278_622_000) }));
         assert_eq!(engine.ended, vec![Ended { id: "c1".into(), exit_code: Some(137) }]);
+    }
+
+    #[test]
+    fn a_pod_has_ended_when_its_phase_says_so() {
+        let ended = |phase: &str| pod(&parse(json!({"metadata": {"name": "te"}, "status": {"phase": phase}}))).ended;
+        assert_eq!(
+            ["Pending", "Running", "Unknown", "Failed", "Succeeded"].map(ended),
+            [false, false, false, true, true]
+        );
     }
 
     #[test]

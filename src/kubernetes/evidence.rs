@@ -71,7 +71,7 @@ pub async fn gather(kubernetes: &Kubernetes, anchor: &str, needs: &BTreeSet<Need
     for need in needs {
         let lists = match need {
             Need::WantersOf(database) => wanters(kubernetes, database).await,
-            Need::WorkloadsOf(database) => workloads_of(kubernetes, database).await,
+            Need::WorkloadsOf { database, pods } => workloads_of(kubernetes, database, pods).await,
             Need::Claim(_) | Need::Pod(_) | Need::StatefulSet(_) | Need::Anchor => continue,
         };
         readings.answers.insert(need.clone(), lists);
@@ -110,16 +110,23 @@ async fn wanters(kubernetes: &Kubernetes, database: &DatabaseName) -> Result<Vec
 }
 
 /// What the workloads of a database do, by complete lists: there is no name to ask for.
-async fn workloads_of(kubernetes: &Kubernetes, database: &DatabaseName) -> Result<Vec<Fact>, String> {
+async fn workloads_of(
+    kubernetes: &Kubernetes,
+    database: &DatabaseName,
+    registered: &BTreeSet<Uid>,
+) -> Result<Vec<Fact>, String> {
     let mut observed = Observed::default();
     let (line, prefix) = (|error: Error| error.to_line(), &kubernetes.annotation_prefix);
     let sets = list::<apps::StatefulSet>(kubernetes).await.map_err(line)?;
     sets.values().for_each(|set| observed.stateful_sets.list(convert::stateful_set(set, prefix)));
     let deployments = list::<apps::Deployment>(kubernetes).await.map_err(line)?;
     deployments.values().for_each(|object| observed.deployments.list(convert::deployment(object, prefix)));
+    let pods = list::<core::Pod>(kubernetes).await.map_err(line)?;
+    pods.values().for_each(|pod| observed.pods.list(convert::pod(pod)));
     observed.stateful_sets.complete();
     observed.deployments.complete();
-    workloads::facts(&observed, database).map_err(|_| "not everything was listed".to_owned())
+    observed.pods.complete();
+    workloads::facts(&observed, database, registered).map_err(|_| "not everything was listed".to_owned())
 }
 
 fn answers<T>(

@@ -251,6 +251,8 @@ impl Bounds {
     }
 
     pub(super) fn evidence(&self, evidence: &Evidence) -> Fits {
+        let queries = evidence.facts.iter().filter_map(query_in);
+        queries.into_iter().try_for_each(|query| fits("the query", query, self.text))?;
         evidence.facts.iter().flat_map(names_in).try_for_each(|name| self.name("a name that was read", name))
     }
 
@@ -300,11 +302,24 @@ fn names_in(fact: &Fact) -> Vec<&str> {
         Fact::ContainerEnded { pod_uid, container, id, exit_code: _ }
         | Fact::ContainerRuns { pod_uid, container, id, started: _ } => vec![pod_uid.as_str(), container, id.as_str()],
         Fact::StatefulSetIs { name, uid, generation: _, replicas: _, first_ordinal: _ } => vec![name, uid.as_str()],
-        Fact::DatabaseUnwanted { database } | Fact::Settled { database } => vec![database.as_str()],
-        Fact::DatabaseWanted { database, by } | Fact::UpgradeAsked { database, by } => vec![database.as_str(), by],
-        Fact::RollingOut { database, workload } => vec![database.as_str(), workload],
+        Fact::DatabaseUnwanted { database } => vec![database.as_str()],
+        Fact::Settled { database, pods } => {
+            let pods = pods.iter().flat_map(|(name, uid)| [name.as_str(), uid.as_str()]);
+            pods.chain([database.as_str()]).collect()
+        }
+        Fact::DatabaseWanted { database, by } => vec![database.as_str(), by],
+        // The query is no name: see `evidence`.
+        Fact::UpgradeAsked { database, deployment, uid, query: _ } => vec![database.as_str(), deployment, uid.as_str()],
+        Fact::RollingOut { database, workload } | Fact::UpgradePaused { database, workload } => {
+            vec![database.as_str(), workload]
+        }
         Fact::PurgeHeld { stateful_set } | Fact::WorkloadPaused { stateful_set } => vec![stateful_set],
     }
+}
+
+/// The query of a fact.
+fn query_in(fact: &Fact) -> Option<&str> {
+    if let Fact::UpgradeAsked { query, .. } = fact { query.as_deref() } else { None }
 }
 
 /// What an object takes beside its strings, about.
@@ -312,7 +327,8 @@ const OBJECT: usize = 256;
 
 /// How much a piece of evidence takes, in bytes, about.
 pub(super) fn evidence_bytes(evidence: &Evidence) -> usize {
-    evidence.facts.iter().map(|fact| 128 + names_in(fact).into_iter().map(str::len).sum::<usize>()).sum()
+    let names = |fact| names_in(fact).into_iter().chain(query_in(fact)).map(|text| 32 + text.len()).sum::<usize>();
+    evidence.facts.iter().map(|fact| 128 + names(fact)).sum()
 }
 
 fn labels_bytes(labels: &BTreeMap<String, String>) -> usize {

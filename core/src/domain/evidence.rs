@@ -5,6 +5,7 @@
 
 use super::ids::{ContainerId, DatabaseName, Millis, Uid};
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Facts that were read together.
@@ -30,8 +31,13 @@ pub enum Need {
     WantersOf(DatabaseName),
     /// The Lease that anchors the domain.
     Anchor,
-    /// What runs a database: complete lists of StatefulSets and Deployments.
-    WorkloadsOf(DatabaseName),
+    /// What runs a database: complete lists of StatefulSets, Deployments and pods.
+    WorkloadsOf {
+        /// The database.
+        database: DatabaseName,
+        /// The pods of its processes: their owners are its workloads, whatever their labels.
+        pods: BTreeSet<Uid>,
+    },
 }
 
 impl fmt::Display for Need {
@@ -42,7 +48,7 @@ impl fmt::Display for Need {
             Self::StatefulSet(name) => write!(f, "statefulset {name}"),
             Self::WantersOf(name) => write!(f, "everything labelled database={name}"),
             Self::Anchor => f.write_str("the anchor lease"),
-            Self::WorkloadsOf(name) => write!(f, "the workloads of database {name}"),
+            Self::WorkloadsOf { database, pods: _ } => write!(f, "the workloads of database {database}"),
         }
     }
 }
@@ -152,6 +158,8 @@ pub enum Fact {
     Settled {
         /// The database.
         database: DatabaseName,
+        /// All pods of the database that have not ended.
+        pods: BTreeMap<String, Uid>,
     },
     /// A workload of this database is being rolled out.
     RollingOut {
@@ -164,8 +172,19 @@ pub enum Fact {
     UpgradeAsked {
         /// The database.
         database: DatabaseName,
-        /// The Deployment, as `kubectl` names it.
-        by: String,
+        /// The Deployment.
+        deployment: String,
+        /// Its UID.
+        uid: Uid,
+        /// The query of its annotation.
+        query: Option<String>,
+    },
+    /// An annotation on a workload of this database pauses what the resync does with it.
+    UpgradePaused {
+        /// The database.
+        database: DatabaseName,
+        /// The workload, as `kubectl` names it.
+        workload: String,
     },
     /// An annotation on a StatefulSet holds the purge of its archives. Never in a command: it stands against one.
     PurgeHeld {
@@ -199,11 +218,21 @@ impl fmt::Display for Fact {
             Self::ContainerRuns { container, id, .. } => write!(f, "container {container} runs as {id}"),
             Self::DatabaseUnwanted { database } => write!(f, "nothing is labelled database={database}"),
             Self::DatabaseWanted { database, by } => write!(f, "{by} is labelled database={database}"),
-            Self::Settled { database } => write!(f, "no workload of database {database} is being rolled out"),
-            Self::RollingOut { database: _, workload } => write!(f, "{workload} is being rolled out"),
-            Self::UpgradeAsked { database, by } => {
-                write!(f, "{by} asks for the protocol upgrade of database {database}")
+            Self::Settled { database, pods } => {
+                let pods: Vec<&str> = pods.keys().map(String::as_str).collect();
+                write!(f, "no workload of database {database} is being rolled out; its pods: {}", pods.join(", "))
             }
+            Self::RollingOut { database: _, workload } => write!(f, "{workload} is being rolled out"),
+            Self::UpgradeAsked { database, deployment, uid: _, query: None } => {
+                write!(f, "deployment {deployment} asks for the protocol upgrade of database {database}")
+            }
+            Self::UpgradeAsked { database, deployment, uid: _, query: Some(query) } => {
+                write!(
+                    f,
+                    "deployment {deployment} asks for the protocol upgrade of database {database}, with '{query}'"
+                )
+            }
+            Self::UpgradePaused { database: _, workload } => write!(f, "{workload} pauses the resync"),
             Self::PurgeHeld { stateful_set } => write!(f, "statefulset {stateful_set} holds purges"),
             Self::WorkloadPaused { stateful_set } => write!(f, "statefulset {stateful_set} pauses the resync"),
             Self::StatefulSetIs { name, uid, generation, replicas, first_ordinal } => write!(
@@ -330,11 +359,19 @@ impl Evidence {
         self.facts.iter().any(of_it) && !self.facts.iter().any(against)
     }
 
-    /// Whether complete lists showed no workload of the database that is being rolled out.
-    pub fn settled(&self, name: &DatabaseName) -> bool {
-        let settled = |fact: &Fact| matches!(fact, Fact::Settled { database } if database == name);
+    /// The pods of the database, if complete lists showed no workload of it that is being rolled out.
+    pub fn settled(&self, name: &DatabaseName) -> Option<&BTreeMap<String, Uid>> {
         let against = |fact: &Fact| matches!(fact, Fact::RollingOut { database, .. } if database == name);
-        self.facts.iter().any(settled) && !self.facts.iter().any(against)
+        let settled = self.facts.iter().find_map(|fact| match fact {
+            Fact::Settled { database, pods } if database == name => Some(pods),
+            _ => None,
+        });
+        settled.filter(|_| !self.facts.iter().any(against))
+    }
+
+    /// Whether an annotation pauses a workload of the database.
+    pub fn upgrade_paused(&self, name: &DatabaseName) -> bool {
+        self.facts.iter().any(|fact| matches!(fact, Fact::UpgradePaused { database, .. } if database == name))
     }
 
     /// Whether a workload of the database asks for its upgrade.

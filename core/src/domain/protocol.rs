@@ -8,7 +8,8 @@ use super::Domain;
 use super::command::Actor;
 use super::database::DatabaseState;
 use super::event::DatabaseEvent;
-use super::ids::{DatabaseName, ProtocolId, StartId};
+use super::evidence::Need;
+use super::ids::{ArchiveId, DatabaseName, ProtocolId, StartId, Uid};
 use super::process::{DurableState, EngineKind, EngineState, Process, SessionState};
 use crate::domain::audit::Subject;
 use serde::{Deserialize, Serialize};
@@ -76,8 +77,8 @@ pub enum NotReady {
     /// It does not run.
     #[error("the database is not RUNNING")]
     NotRunning,
-    /// A process reports no protocol versions, or none did when the database ran.
-    #[error("process {0} reports no protocol versions")]
+    /// A process reports no release, or no protocol versions.
+    #[error("process {0} reports no release, or no protocol versions")]
     VersionsUnknown(StartId),
     /// No storage manager that reports its protocol versions has run.
     #[error("the effective protocol version is not known")]
@@ -85,6 +86,12 @@ pub enum NotReady {
     /// A process does not run, or is silent.
     #[error("process {0} is not MONITORED:RUNNING with a live session")]
     Process(StartId),
+    /// A storage manager may start on an archive, with any release.
+    #[error("archive {0} is not removed, and has no process that is MONITORED:RUNNING with a live session")]
+    Archive(ArchiveId),
+    /// An engine may start in a pod, with any release.
+    #[error("pod {0} has no process that is MONITORED:RUNNING with a live session")]
+    Pod(String),
     /// The processes are of different releases.
     #[error("processes run release '{one}' and release '{other}'")]
     Releases {
@@ -116,7 +123,27 @@ pub fn serves(process: &Process) -> bool {
         && process.session.state == SessionState::Live
 }
 
+/// Whether a process reports all that an upgrade judges by.
+pub fn reports(process: &Process) -> bool {
+    !process.about.version.is_empty() && !process.about.protocols.is_empty()
+}
+
 impl Domain {
+    /// What has to be read before a database is upgraded.
+    pub fn workloads_of(&self, name: &DatabaseName) -> Need {
+        let pods = self.processes_of(name).map(|process| process.identity.pod_uid.clone()).collect();
+        Need::WorkloadsOf { database: name.clone(), pods }
+    }
+
+    /// The first of these pods of a database whose engine is not known to serve. An engine that has not registered yet, or not
+    /// again, may be of any release. One of another database is none of this one's.
+    pub fn unserving<'a>(&self, name: &DatabaseName, pods: &'a BTreeMap<String, Uid>) -> Option<&'a String> {
+        let fits = |process: &Process| process.database != *name || serves(process);
+        let known =
+            |uid: &Uid| self.processes.values().any(|process| process.identity.pod_uid == *uid && fits(process));
+        pods.iter().find(|(_, uid)| !known(uid)).map(|(pod, _)| pod)
+    }
+
     /// The living processes of a database.
     pub fn processes_of<'a>(&'a self, name: &DatabaseName) -> impl Iterator<Item = &'a Process> + Clone {
         self.processes.values().filter(move |process| process.database == *name)
@@ -153,7 +180,7 @@ impl Domain {
             return Err(NotReady::NotRunning);
         }
         let versions = self.versions(name).ok_or(NotReady::NotRunning)?;
-        if let Some(silent) = self.processes_of(name).find(|process| process.about.protocols.is_empty()) {
+        if let Some(silent) = self.processes_of(name).find(|process| !reports(process)) {
             return Err(NotReady::VersionsUnknown(silent.id));
         }
         let from = versions.effective.ok_or(NotReady::EffectiveUnknown)?;
@@ -164,6 +191,11 @@ impl Domain {
         }
         if let Some(process) = self.processes_of(name).find(|process| !serves(process)) {
             return Err(NotReady::Process(process.id));
+        }
+        let mut archives =
+            self.archives.values().filter(|archive| archive.database == *name && archive.removed.is_none());
+        if let Some(idle) = archives.find(|archive| self.process_on(archive.id).is_none()) {
+            return Err(NotReady::Archive(idle.id));
         }
         let max = versions.available.into_iter().next_back().ok_or(NotReady::UpToDate)?;
         Ok(Upgradable { from, max, release })

@@ -4,7 +4,8 @@
 //! a step happens once, however often it is proposed, and by which leader. There is one task at a time for each scope.
 
 use super::Domain;
-use super::ids::{ClusterName, DatabaseName, Millis, ProtocolId, StartId, TaskId};
+use super::evidence::Fact;
+use super::ids::{ClusterName, DatabaseName, Millis, ProtocolId, StartId, TaskId, Uid};
 use super::outcome::Refusal;
 use super::protocol::{Protocol, serves};
 use crate::domain::audit::Subject;
@@ -53,6 +54,8 @@ pub struct ProtocolUpgrade {
     pub database: DatabaseName,
     /// The Deployment that asks for it.
     pub deployment: String,
+    /// Its UID.
+    pub uid: Uid,
     /// The version in effect before.
     pub from: Protocol,
     /// The version in effect after it.
@@ -109,7 +112,7 @@ pub enum TaskState {
         /// Why.
         why: String,
     },
-    /// An operator cancelled it.
+    /// It was cancelled: by an operator, or since its database was deleted.
     Cancelled {
         /// Who.
         by: String,
@@ -152,12 +155,29 @@ impl TaskKind {
     /// How many bytes its strings have, about.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::ProtocolUpgrade(ProtocolUpgrade { database, deployment, from, to, release, engine: _, query }) => {
+            Self::ProtocolUpgrade(ProtocolUpgrade {
+                database,
+                deployment,
+                uid,
+                from,
+                to,
+                release,
+                engine: _,
+                query,
+            }) => {
                 let query = query.as_ref().map_or(0, String::len);
-                let names = [database.as_str(), deployment, &from.name, &to.name, release];
+                let names = [database.as_str(), deployment, uid.as_str(), &from.name, &to.name, release];
                 names.into_iter().map(str::len).sum::<usize>() + query
             }
         }
+    }
+}
+
+impl ProtocolUpgrade {
+    /// What a fresh read shows while the Deployment still asks for it as it did.
+    pub(super) fn asked(&self) -> Fact {
+        let Self { database, deployment, uid, query, .. } = self.clone();
+        Fact::UpgradeAsked { database, deployment, uid, query }
     }
 }
 
@@ -267,7 +287,7 @@ impl Domain {
     /// Whether the version of an upgrade can be raised as it was planned: every condition holds, nothing that was planned has
     /// changed since, and the engine that is to be restarted serves.
     pub(super) fn fits_plan(&self, planned: &ProtocolUpgrade) -> Result<(), Refusal> {
-        let ProtocolUpgrade { database, deployment: _, from, to, release, engine, query: _ } = planned;
+        let ProtocolUpgrade { database, deployment: _, uid: _, from, to, release, engine, query: _ } = planned;
         let now =
             self.upgradable(database).map_err(|why| Refusal::NotUpgradable { database: database.clone(), why })?;
         if (&now.from, &now.max, &now.release) != (from, to, release) {
@@ -280,10 +300,13 @@ impl Domain {
         }
     }
 
-    /// The transaction engine that serves a database and started after an entry of the log.
-    pub fn engine_since(&self, database: &DatabaseName, entry: u64) -> Option<StartId> {
-        let engines = self.processes_of(database).filter(|process| process.kind == EngineKind::Te && serves(process));
-        engines.into_iter().find(|process| process.entry > entry).map(|process| process.id)
+    /// The transaction engine that serves a database after its upgrade: it started after that entry of the log, and supports the
+    /// version in effect.
+    pub fn engine_since(&self, upgrade: &ProtocolUpgrade, entry: u64) -> Option<StartId> {
+        let engines = self.processes_of(&upgrade.database);
+        let engines = engines.filter(|process| process.kind == EngineKind::Te && serves(process));
+        let mut engines = engines.filter(|process| process.about.protocols.contains_key(&upgrade.to.id));
+        engines.find(|process| process.entry > entry).map(|process| process.id)
     }
 
     /// The version to which an operator cancelled the upgrade of a database.

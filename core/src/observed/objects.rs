@@ -118,6 +118,8 @@ pub struct Pod {
     pub uid: Uid,
     /// Whether it has a deletion timestamp: it still exists.
     pub deleting: bool,
+    /// Whether all its containers have ended, and none is started again: its phase is Succeeded or Failed.
+    pub ended: bool,
     /// Its label `database`.
     pub database: Option<DatabaseName>,
     /// Its controlling owner.

@@ -316,7 +316,7 @@ fn answer(observed: &Observed, need: &Need, anchor: Option<&Uid>) -> Result<Vec<
                 None => vec![Fact::DatabaseUnwanted { database }],
             }
         }
-        Need::WorkloadsOf(database) => workloads::facts(observed, database).map_err(unknown)?,
+        Need::WorkloadsOf { database, pods } => workloads::facts(observed, database, pods).map_err(unknown)?,
         Need::StatefulSet(name) => {
             let set = observed.stateful_sets.known().map_err(unknown)?.get(name);
             set.map(StatefulSet::facts).unwrap_or_default()

@@ -9,14 +9,14 @@
 
 use super::preference::{any_of, prefers};
 use super::waits::TaskWait;
-use super::workloads::{asking, rolling};
+use super::workloads::{Workloads, asking};
 use crate::domain::audit::Subject;
 use crate::domain::change::{AdvanceTask, BeginTask, Command, FailTask};
 use crate::domain::command::Fence;
 use crate::domain::evidence::Evidence;
 use crate::domain::ids::{DatabaseName, ProtocolId};
 use crate::domain::process::{EngineKind, Process};
-use crate::domain::protocol::{NotReady, Upgradable, serves};
+use crate::domain::protocol::{NotReady, Protocol, Upgradable, reports, serves};
 use crate::domain::task::{ProtocolUpgrade, StepKind, Task, TaskKind};
 use crate::observed::objects::Deployment;
 use crate::resync::View;
@@ -63,8 +63,12 @@ fn begin(view: &View, plan: &mut Plan, name: &DatabaseName) {
 /// Whether there may be a later version: else there is nothing to wait for.
 fn is_ahead(view: &View, name: &DatabaseName) -> bool {
     let Some(versions) = view.domain.versions(name) else { return false };
-    let silent = view.domain.processes_of(name).any(|process| process.about.protocols.is_empty());
-    let later = versions.effective.is_some_and(|effective| versions.newest.is_some_and(|newest| newest > effective.id));
+    let silent = view.domain.processes_of(name).any(|process| !reports(process));
+    let later = match versions.effective {
+        Some(effective) => versions.newest.is_some_and(|newest| newest > effective.id),
+        // It is learned when a storage manager runs.
+        None => view.domain.runs(name),
+    };
     silent || later
 }
 
@@ -77,34 +81,56 @@ fn planned(
     let domain = view.domain;
     let Upgradable { from, max: to, release } = match domain.upgradable(name) {
         Ok(upgradable) => upgradable,
-        Err(NotReady::UpToDate | NotReady::EffectiveUnknown) => return Ok(None),
+        Err(NotReady::UpToDate) => return unsupported(view, name).map_or(Ok(None), |wait| Err(wait.into())),
+        Err(NotReady::EffectiveUnknown) => return Err(TaskWait::UpgradeEffectiveUnknown.into()),
         Err(NotReady::NotRunning) => return Err(TaskWait::UpgradeNotRunning.into()),
         Err(NotReady::VersionsUnknown(process)) => {
             return Err(TaskWait::UpgradeVersionsUnknown(process).into());
         }
         Err(NotReady::Process(process)) => return Err(TaskWait::UpgradeProcessUnready(process).into()),
+        Err(NotReady::Archive(archive)) => return Err(TaskWait::UpgradeArchiveIdle(archive).into()),
+        Err(NotReady::Pod(pod)) => return Err(TaskWait::UpgradePodUnready { pod }.into()),
         Err(NotReady::Releases { one, other }) => {
             return Err(TaskWait::UpgradeMixedReleases { one, other }.into());
         }
     };
-    if let Some(other) = domain.processes_of(name).find(|process| process.cluster != view.policy.cluster) {
-        return Err(TaskWait::UpgradeOtherCluster(other.cluster.clone()).into());
+    if let Some(other) = domain.other_cluster(&view.policy.cluster) {
+        return Err(TaskWait::UpgradeOtherCluster(other.clone()).into());
     }
     if domain.declined(name) == Some(to.id) {
         return Err(TaskWait::UpgradeDeclined(to.id).into());
     }
-    match rolling(view.observed, name) {
-        Ok(Some(workload)) => return Err(TaskWait::UpgradeRollout { workload }.into()),
-        Ok(None) => {}
-        Err(why) => return Err(WaitingReason::KindUnknown { kind: Kind::StatefulSets, why }),
+    let workloads = workloads(view, name)?;
+    if let Some(workload) = workloads.rolling() {
+        return Err(TaskWait::UpgradeRollout { workload }.into());
+    }
+    if let Some(pod) = domain.unserving(name, &workloads.pods) {
+        return Err(TaskWait::UpgradePodUnready { pod: pod.clone() }.into());
     }
     let query = deployment.te_preference.clone();
     let engine = chosen(view, deployment, name, to.id)?;
-    if let Some(paused) = view.paused_process(engine) {
-        return Err(paused);
+    if let Some(workload) = workloads.paused() {
+        return Err(WaitingReason::WorkloadPaused { workload });
     }
-    let (database, deployment, engine) = (name.clone(), deployment.name.clone(), engine.id);
-    Ok(Some(ProtocolUpgrade { database, deployment, from, to, release, engine, query }))
+    let (database, uid, deployment) = (name.clone(), deployment.uid.clone(), deployment.name.clone());
+    let engine = engine.id;
+    Ok(Some(ProtocolUpgrade { database, deployment, uid, from, to, release, engine, query }))
+}
+
+/// What the watches show of the workloads of a database.
+fn workloads<'a>(view: &View<'a>, name: &DatabaseName) -> Result<Workloads<'a>, WaitingReason> {
+    let pods = view.domain.processes_of(name).map(|process| process.identity.pod_uid.clone()).collect();
+    Workloads::of(view.observed, name, &pods).map_err(|(kind, why)| WaitingReason::KindUnknown { kind, why })
+}
+
+/// A later version that some processes support and one does not.
+fn unsupported(view: &View, name: &DatabaseName) -> Option<TaskWait> {
+    let versions = view.domain.versions(name)?;
+    let newest = versions.releases.into_values().filter_map(|release| release.max).max_by_key(|max| max.id)?;
+    let Protocol { id: version, .. } = newest;
+    let lacks = |process: &&Process| !process.about.protocols.contains_key(&version);
+    let process = view.domain.processes_of(name).find(lacks)?.id;
+    Some(TaskWait::UpgradeUnsupported { version, process })
 }
 
 /// The transaction engine to restart.
@@ -145,6 +171,7 @@ fn carry_on(view: &View, plan: &mut Plan, task: &Task) {
     let known = [
         View::known(plan, Kind::StatefulSets, view.observed.stateful_sets.known()).is_some(),
         View::known(plan, Kind::Deployments, view.observed.deployments.known()).is_some(),
+        View::known(plan, Kind::Pods, view.observed.pods.known()).is_some(),
     ];
     match what {
         _ if known.contains(&false) && what != StepKind::AwaitEngine => return,
@@ -154,16 +181,23 @@ fn carry_on(view: &View, plan: &mut Plan, task: &Task) {
             None => {}
         },
         StepKind::StopEngine => {
-            if let Some(paused) = view.domain.processes.get(&upgrade.engine).and_then(|it| view.paused_process(it)) {
-                return waits(plan, name, paused);
+            let workloads = match workloads(view, name) {
+                Ok(workloads) => workloads,
+                Err(unknown) => return waits(plan, name, unknown),
+            };
+            if let Some(workload) = workloads.paused() {
+                return waits(plan, name, WaitingReason::WorkloadPaused { workload });
             }
-            if let Ok(Some(workload)) = rolling(view.observed, name) {
+            if let Some(workload) = workloads.rolling() {
                 return waits(plan, name, TaskWait::UpgradeRollout { workload }.into());
+            }
+            if !matches!(asking(view.observed, name), Ok(Some(_))) {
+                return waits(plan, name, TaskWait::UpgradeNotAsked(task.id).into());
             }
         }
         StepKind::AwaitEngine => {
             let raised = task.entry_of(StepKind::RaiseVersion).unwrap_or(u64::MAX);
-            if view.domain.engine_since(name, raised).is_none() {
+            if view.domain.engine_since(upgrade, raised).is_none() {
                 return waits(plan, name, TaskWait::UpgradeEngineAwaited(task.id).into());
             }
         }
@@ -182,9 +216,10 @@ enum Against {
 }
 
 fn stands_against(view: &View, upgrade: &ProtocolUpgrade) -> Option<Against> {
-    let ProtocolUpgrade { database: name, deployment, from, to, release, engine, query } = upgrade;
+    let ProtocolUpgrade { database: name, deployment, uid, from, to, release, engine, query } = upgrade;
     let asked = asking(view.observed, name).ok().flatten();
-    let Some(asked) = asked.filter(|asked| asked.name == *deployment && asked.te_preference == *query) else {
+    let as_it_did = |asked: &&Deployment| (&asked.name, &asked.uid, &asked.te_preference) == (deployment, uid, query);
+    let Some(asked) = asked.filter(as_it_did) else {
         return Some(Against::Changed(format!("deployment {deployment} does not ask for it as it did")));
     };
     let now = match planned(view, asked, name) {

@@ -82,6 +82,8 @@ cases! {
     upgrade_engine_gone
     upgrade_fenced
     upgrade_gate
+    upgrade_two_clusters
+    upgrade_unknown_engines
     voters
     what_if_admin_servers
     what_if_delete

@@ -669,9 +669,9 @@ impl World {
                 None => vec![Fact::PodAbsent { name: name.clone() }],
             },
             Need::StatefulSet(name) => self.api.sets.get(name).map(StatefulSet::facts).unwrap_or_default(),
-            Need::WorkloadsOf(database) => {
+            Need::WorkloadsOf { database, pods } => {
                 let real = Self { seen: self.api.clone(), ..Self::default() }.observed();
-                workloads::facts(&real, database).unwrap()
+                workloads::facts(&real, database, pods).unwrap()
             }
         })
     }
@@ -914,9 +914,14 @@ impl Objects {
         let pod = self.pods.entry(name.clone()).or_default();
         pod.name = name;
         pod.deleting = words.contains(&"deleting");
+        pod.ended = words.contains(&"ended");
         pod.database = get("database").map(|name| name.as_str().into());
         if let Some(uid) = get("uid") {
             pod.uid = uid.into();
+        }
+        // A ReplicaSet, by its name.
+        if let Some(owner) = get("replicaset") {
+            pod.owner = Some(Owner { kind: "ReplicaSet".to_owned(), name: owner.clone(), uid: owner.as_str().into() });
         }
         if let Some(owner) = get("owner") {
             let uid = sets.get(&owner).map(|set| set.uid.clone()).unwrap_or_default();

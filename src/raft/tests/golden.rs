@@ -59,10 +59,14 @@ fn archive_evidence() -> Evidence {
 /// Facts about the workloads of a database.
 fn workload_evidence() -> Evidence {
     let (database, workload) = (|| "demo".into(), || "deployment te".to_owned());
+    let asked =
+        |query| Fact::UpgradeAsked { database: database(), deployment: "te".to_owned(), uid: "uid".into(), query };
     let facts = vec![
-        Fact::Settled { database: database() },
+        Fact::Settled { database: database(), pods: BTreeMap::from([("sm-0".to_owned(), "uid".into())]) },
         Fact::RollingOut { database: database(), workload: workload() },
-        Fact::UpgradeAsked { database: database(), by: workload() },
+        Fact::UpgradePaused { database: database(), workload: workload() },
+        asked(None),
+        asked(Some("random(any)".to_owned())),
     ];
     Evidence { read_at: Millis(1), facts }
 }
@@ -327,6 +331,7 @@ fn task_commands() -> Vec<Command> {
     let upgrade = |query: Option<&str>| ProtocolUpgrade {
         database: "demo".into(),
         deployment: "te".to_owned(),
+        uid: "uid".into(),
         from: protocol(1_376_256, "4.2"),
         to: protocol(1_441_792, "4.3"),
         release: "4.3.1".to_owned(),

@@ -1,6 +1,6 @@
 //! A step of a task is done. The task and the number of the step make it happen once; the fence makes it the current leader's.
 
-use super::begin_task::{asked_for, settled};
+use super::begin_task::{not_paused, settled};
 use super::{Change, Command, Planned, Work};
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
@@ -82,7 +82,7 @@ impl Planned for AdvanceTask {
         match self.what {
             StepKind::AwaitEngine => Vec::new(),
             StepKind::RaiseVersion | StepKind::StopEngine => {
-                vec![Need::WorkloadsOf(upgrade.database.clone()), Need::Anchor]
+                vec![domain.workloads_of(&upgrade.database), Need::Anchor]
             }
         }
     }
@@ -98,20 +98,21 @@ impl Planned for AdvanceTask {
         match what {
             StepKind::RaiseVersion => {
                 domain.fenced(fence)?;
-                domain.fits_plan(upgrade)?;
-                domain.alone_on(fence, &upgrade.database)?;
-                domain.anchored(evidence)?;
-                asked_for(evidence, &upgrade.database)?;
-                settled(evidence, &upgrade.database)?;
+                domain.may_raise(fence, upgrade, evidence)?;
             }
             StepKind::StopEngine => {
                 domain.fenced(fence)?;
                 domain.anchored(evidence)?;
+                if !evidence.upgrade_asked(&upgrade.database) {
+                    let what = format!("a Deployment asks for the upgrade of database {}", upgrade.database);
+                    return Err(Refusal::Unproven(what));
+                }
+                not_paused(evidence, &upgrade.database)?;
                 settled(evidence, &upgrade.database)?;
             }
             StepKind::AwaitEngine => {
                 let raised = task.entry_of(StepKind::RaiseVersion).unwrap_or(u64::MAX);
-                if domain.engine_since(&upgrade.database, raised).is_none() {
+                if domain.engine_since(upgrade, raised).is_none() {
                     return Err(Refusal::NoEngineYet(upgrade.database.clone()));
                 }
             }
@@ -132,7 +133,7 @@ impl Planned for AdvanceTask {
             }
             StepKind::AwaitEngine => {
                 let entry = task.entry_of(StepKind::RaiseVersion);
-                let since = entry.and_then(|entry| domain.engine_since(database, entry));
+                let since = entry.and_then(|entry| domain.engine_since(upgrade, entry));
                 let since = since.map_or("none".to_owned(), |process| process.to_string());
                 format!("note that the protocol upgrade of database {database} is done: process {since} runs with {to}")
             }

@@ -6,11 +6,13 @@ use crate::domain::bounds::{Bounds, Fits, fits};
 use crate::domain::command::{Actor, Fence};
 use crate::domain::event::TaskEvent;
 use crate::domain::evidence::{Evidence, Need};
-use crate::domain::ids::DatabaseName;
+use crate::domain::ids::{ClusterName, DatabaseName, Uid};
 use crate::domain::outcome::{Outcome, Refusal};
+use crate::domain::protocol::NotReady;
 use crate::domain::task::{ProtocolUpgrade, Task, TaskKind};
 use crate::domain::{Applied, Domain};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Begins a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,9 +35,18 @@ impl Change for BeginTask {
 
     fn fit(&mut self, bounds: &Bounds) -> Fits {
         let Self { fence: _, kind, reason, evidence } = self;
-        let TaskKind::ProtocolUpgrade(ProtocolUpgrade { database, deployment, from, to, release, engine: _, query }) =
-            kind;
+        let TaskKind::ProtocolUpgrade(ProtocolUpgrade {
+            database,
+            deployment,
+            uid,
+            from,
+            to,
+            release,
+            engine: _,
+            query,
+        }) = kind;
         bounds.names([("a database", database.as_str()), ("a Deployment", deployment), ("a release", release)])?;
+        bounds.name("a UID", uid)?;
         bounds.names([("a protocol version", &from.name), ("a protocol version", &to.name)])?;
         query.iter().try_for_each(|query| fits("the query", query, bounds.text))?;
         fits("the reason", reason, bounds.text)?;
@@ -58,9 +69,9 @@ impl Change for BeginTask {
 }
 
 impl Planned for BeginTask {
-    fn reads(&self, _: &Domain) -> Vec<Need> {
+    fn reads(&self, domain: &Domain) -> Vec<Need> {
         let TaskKind::ProtocolUpgrade(upgrade) = &self.kind;
-        vec![Need::WorkloadsOf(upgrade.database.clone()), Need::Anchor]
+        vec![domain.workloads_of(&upgrade.database), Need::Anchor]
     }
 
     fn check(&self, domain: &Domain) -> Result<Work, Refusal> {
@@ -74,11 +85,7 @@ impl Planned for BeginTask {
         if domain.declined(name) == Some(upgrade.to.id) {
             return Err(Refusal::UpgradeDeclined(name.clone()));
         }
-        domain.fits_plan(upgrade)?;
-        domain.alone_on(fence, name)?;
-        domain.anchored(evidence)?;
-        asked_for(evidence, name)?;
-        settled(evidence, name)?;
+        domain.may_raise(fence, upgrade, evidence)?;
         Ok(Work::ToDo)
     }
 
@@ -95,27 +102,52 @@ impl Planned for BeginTask {
     }
 }
 
-/// Refuses an upgrade that no annotation asks for.
-pub(super) fn asked_for(evidence: &Evidence, database: &DatabaseName) -> Result<(), Refusal> {
-    match evidence.upgrade_asked(database) {
-        true => Ok(()),
-        false => Err(Refusal::Unproven(format!("a Deployment asks for the upgrade of database {database}"))),
+/// Refuses what must not happen while an annotation pauses a workload of the database.
+pub(super) fn not_paused(evidence: &Evidence, database: &DatabaseName) -> Result<(), Refusal> {
+    match evidence.upgrade_paused(database) {
+        false => Ok(()),
+        true => Err(Refusal::Unproven(format!("no workload of database {database} pauses the resync"))),
     }
 }
 
-/// Refuses what must not happen during a rollout.
-pub(super) fn settled(evidence: &Evidence, database: &DatabaseName) -> Result<(), Refusal> {
-    match evidence.settled(database) {
-        true => Ok(()),
-        false => Err(Refusal::Unproven(format!("no workload of database {database} is being rolled out"))),
-    }
+/// Refuses what must not happen during a rollout; else the pods of the database.
+pub(super) fn settled<'a>(
+    evidence: &'a Evidence,
+    database: &DatabaseName,
+) -> Result<&'a BTreeMap<String, Uid>, Refusal> {
+    let unproven = || Refusal::Unproven(format!("no workload of database {database} is being rolled out"));
+    evidence.settled(database).ok_or_else(unproven)
 }
 
 impl Domain {
-    /// Refuses what a leader cannot judge alone: a process of the database in another cluster, whose workloads it does not see.
-    pub(super) fn alone_on(&self, fence: &Fence, database: &DatabaseName) -> Result<(), Refusal> {
-        match self.processes_of(database).find(|process| process.cluster != fence.cluster) {
-            Some(process) => Err(Refusal::AnotherCluster(process.cluster.clone())),
+    /// Refuses to raise a version unless all the conditions hold under which that was planned.
+    pub(super) fn may_raise(
+        &self,
+        fence: &Fence,
+        upgrade: &ProtocolUpgrade,
+        evidence: &Evidence,
+    ) -> Result<(), Refusal> {
+        let name = &upgrade.database;
+        self.fits_plan(upgrade)?;
+        self.alone(&fence.cluster)?;
+        self.anchored(evidence)?;
+        if !evidence.facts.contains(&upgrade.asked()) {
+            let what = format!("deployment {} asks for the upgrade of database {name} as it did", upgrade.deployment);
+            return Err(Refusal::Unproven(what));
+        }
+        not_paused(evidence, name)?;
+        self.all_engines_known(evidence, name)
+    }
+
+    /// Refuses what nobody can judge alone: engines may start in another cluster, whose workloads no agent of this one sees.
+    pub(super) fn alone(&self, cluster: &ClusterName) -> Result<(), Refusal> {
+        self.other_cluster(cluster).map_or(Ok(()), |other| Err(Refusal::AnotherCluster(other.clone())))
+    }
+
+    /// Refuses during a rollout, or if a pod of the database has no process that serves: its engine may be of any release.
+    pub(super) fn all_engines_known(&self, evidence: &Evidence, database: &DatabaseName) -> Result<(), Refusal> {
+        match self.unserving(database, settled(evidence, database)?) {
+            Some(pod) => Err(Refusal::NotUpgradable { database: database.clone(), why: NotReady::Pod(pod.clone()) }),
             None => Ok(()),
         }
     }
@@ -131,6 +163,7 @@ mod tests {
     use crate::domain::ids::{ProtocolId, StartId};
     use crate::domain::protocol::Protocol;
     use crate::domain::task::{ProtocolUpgrade, TaskKind};
+    use std::collections::BTreeMap;
 
     #[test]
     fn what_is_too_long_does_not_fit() {
@@ -139,6 +172,7 @@ mod tests {
             let mut upgrade = ProtocolUpgrade {
                 database: "demo".into(),
                 deployment: "te".to_owned(),
+                uid: "D1".into(),
                 from: protocol(1),
                 to: protocol(2),
                 release: "2".to_owned(),
@@ -164,7 +198,16 @@ mod tests {
         assert_eq!(told(&|_, upgrade| upgrade.to.name = long()), Err("a protocol version".to_owned()));
         assert_eq!(told(&|_, upgrade| upgrade.release = long()), Err("a release".to_owned()));
         assert_eq!(told(&|_, upgrade| upgrade.deployment = long()), Err("a Deployment".to_owned()));
-        let read = |begin: &mut BeginTask| begin.evidence.facts.push(Fact::Settled { database: long().into() });
+        let read = |begin: &mut BeginTask| {
+            begin.evidence.facts.push(Fact::Settled { database: long().into(), pods: BTreeMap::new() })
+        };
         assert_eq!(told(&|begin, _| read(begin)), Err("a name that was read".to_owned()));
+        let asked = |begin: &mut BeginTask, query: usize| {
+            let (database, query) = ("demo".into(), Some("x".repeat(query)));
+            let asked = Fact::UpgradeAsked { database, deployment: "te".to_owned(), uid: "D1".into(), query };
+            begin.evidence.facts.push(asked);
+        };
+        assert_eq!(told(&|begin, _| asked(begin, 1024)), Ok(()));
+        assert_eq!(told(&|begin, _| asked(begin, 1025)), Err("the query".to_owned()));
     }
 }

@@ -6,7 +6,7 @@ use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits, fits};
 use crate::domain::command::Actor;
 use crate::domain::event::TaskEvent;
-use crate::domain::ids::TaskId;
+use crate::domain::ids::{DatabaseName, TaskId};
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::task::{TaskKind, TaskState};
 use crate::domain::{Applied, Domain};
@@ -20,6 +20,20 @@ pub struct CancelTask {
     pub task: TaskId,
     /// Why, in the words of the operator who asks.
     pub why: String,
+}
+
+impl Domain {
+    /// Ends the task of a database that is deleted: nothing is left that it could do.
+    pub(super) fn end_task_of(&mut self, actor: &Actor, database: &DatabaseName) {
+        let scope = Subject::Database(database.clone());
+        let Some(id) = self.task_on(&scope).map(|task| task.id) else { return };
+        let now = self.time;
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let (done, why) = (task.done(), format!("database {database} was deleted"));
+        task.end(TaskState::Cancelled { by: actor.to_string(), why: why.clone() }, now);
+        self.note(actor, [Subject::Task(id), scope], TaskEvent::Cancelled { task: id, done, why }, None);
+        self.drop_old_tasks();
+    }
 }
 
 impl Change for CancelTask {

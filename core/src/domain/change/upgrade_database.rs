@@ -2,7 +2,6 @@
 //! restarted by it.
 
 use super::Change;
-use super::begin_task::settled;
 use super::guard::only_an_operator;
 use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
@@ -22,7 +21,7 @@ pub struct UpgradeDatabase {
     pub database: DatabaseName,
     /// The version; `None` for the greatest available one.
     pub to: Option<ProtocolId>,
-    /// The proof that no workload of the database is being rolled out.
+    /// The proof that no workload of the database is being rolled out, and which pods it has.
     pub evidence: Evidence,
 }
 
@@ -50,8 +49,11 @@ impl Change for UpgradeDatabase {
         let wanted = to.unwrap_or(now.max.id);
         let to = available.find(|version| version.id == wanted);
         let to = to.ok_or_else(|| Refusal::NoSuchVersion { database: name.clone(), version: wanted })?;
+        if let Some(process) = domain.processes_of(&name).next() {
+            domain.alone(&process.cluster)?;
+        }
         domain.anchored(&evidence)?;
-        settled(&evidence, &name)?;
+        domain.all_engines_known(&evidence, &name)?;
         domain.raise_protocol(&name, &to);
         domain.note(actor, [subject], DatabaseEvent::ProtocolRaised { from: now.from, to }, Some(evidence));
         Ok(Outcome::Changed)

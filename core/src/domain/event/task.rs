@@ -36,7 +36,7 @@ pub enum TaskEvent {
         /// Why.
         why: String,
     },
-    /// An operator cancelled it.
+    /// It was cancelled: by an operator, or since its database was deleted.
     Cancelled {
         /// The task.
         task: TaskId,
@@ -63,7 +63,7 @@ impl fmt::Display for TaskEvent {
             Self::Begun { task, kind, reason } => write!(f, "task {task} begun: {kind}, since {reason}"),
             Self::Advanced { task, step, what, last } => {
                 write!(f, "task {task}: step {step}, {}, is done", what.name())?;
-                if *last { f.write_str(", and so is the task") } else { Ok(()) }
+                if *last { f.write_str(", and the task with it") } else { Ok(()) }
             }
             Self::Failed { task, why } => write!(f, "task {task} was given up before it changed anything: {why}"),
             Self::Cancelled { task, done, why } => {

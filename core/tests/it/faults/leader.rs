@@ -265,12 +265,13 @@ impl Run {
                 may(Kind::StatefulSets)?;
                 is.sets.get(name).map(StatefulSet::facts).unwrap_or_default()
             }
-            Need::WorkloadsOf(database) => {
+            Need::WorkloadsOf { database, pods } => {
+                may(Kind::Pods)?;
                 may(Kind::StatefulSets)?;
                 may(Kind::Deployments)?;
                 let mut all = Leader::default();
                 KINDS.into_iter().for_each(|kind| all.list(kind, is, true, true));
-                workloads::facts(&all.observed, database).map_err(|why| format!("{why:?}"))?
+                workloads::facts(&all.observed, database, pods).map_err(|why| format!("{why:?}"))?
             }
             Need::WantersOf(database) => {
                 KINDS.into_iter().try_for_each(may)?;

@@ -35,14 +35,14 @@ impl World {
             // `upgrade [to=ID] [by-agent]`: as an operator asks for it; the workloads are read.
             "upgrade" => {
                 let to = line.values.get("to").map(|id| ProtocolId(id.parse().unwrap()));
-                let needs = [Need::WorkloadsOf("demo".into()), Need::Anchor];
+                let needs = [self.domain.workloads_of(&"demo".into()), Need::Anchor];
                 let facts = needs.iter().filter_map(|need| self.read(need).ok()).flatten().collect();
                 let evidence = Evidence { read_at: Millis(5), facts };
                 let upgrade = change::UpgradeDatabase { database: "demo".into(), to, evidence };
                 self.propose(operator(line), Command::UpgradeDatabase(upgrade))
             }
             // `advance TASK STEP raise|stop|await [epoch=] FACT...`: a step that no plan made, with just the facts named:
-            // `anchor`, `settled`, `asked`. What the domain itself lets through.
+            // `anchor`, `settled[=POD]`, `rolling`, `paused`, `asked[=DEPLOYMENT-UID]`. What the domain itself lets through.
             "advance" => self.advance(line),
             // What the last pass proposed arrives again; `again all`: all that ever was.
             "again" => {
@@ -94,13 +94,29 @@ impl World {
             other => panic!("no step {other}"),
         };
         let database = || "demo".into();
+        let asked = |uid: &str| Fact::UpgradeAsked {
+            database: database(),
+            deployment: "te".to_owned(),
+            uid: uid.into(),
+            query: line.values.get("prefer").map(|query| (*query).to_owned()),
+        };
+        let settled = |pod: Option<&str>| {
+            let pods = pod.map(|pod| (pod.to_owned(), self.api.pods.get(pod).expect("a pod").uid.clone()));
+            Fact::Settled { database: database(), pods: pods.into_iter().collect() }
+        };
         let facts = line.words[4..].iter().map(|word| match *word {
             "anchor" => Fact::AnchorIs { uid: "A1".into() },
-            "settled" => Fact::Settled { database: database() },
+            "settled" => settled(None),
+            "paused" => Fact::UpgradePaused { database: database(), workload: "deployment te".to_owned() },
             "rolling" => Fact::RollingOut { database: database(), workload: "deployment te".to_owned() },
-            "asked" => Fact::UpgradeAsked { database: database(), by: "deployment te".to_owned() },
+            "asked" => asked("D1"),
             other => panic!("no fact {other}"),
         });
+        let facts = facts.chain(line.values.iter().filter_map(|(key, value)| match *key {
+            "settled" => Some(settled(Some(value))),
+            "asked" => Some(asked(value)),
+            _ => None,
+        }));
         let evidence = Evidence { read_at: Millis(5), facts: facts.collect() };
         let step = line.words[2].parse().unwrap();
         let advance = change::AdvanceTask { fence, task, step, what, evidence };
