@@ -267,6 +267,8 @@ pub(crate) fn upgradable(with_task: bool) -> Fake {
     let (from, to) = (protocol(1_376_256, "4.2"), protocol(1_441_792, "4.3|4.3.1"));
     let mut log = Log { domain: domain() };
     log.domain.processes.retain(|id, _| [1, 4].contains(&id.0));
+    let used: Vec<_> = log.domain.processes.values().filter_map(|process| process.archive).collect();
+    log.domain.archives.retain(|id, archive| archive.removed.is_some() || used.contains(id));
     for process in log.domain.processes.values_mut() {
         process.about.version = "4.3.2".to_owned();
         process.about.protocols = [&from, &to].map(|version| (version.id, version.name.clone())).into();

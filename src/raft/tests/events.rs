@@ -118,6 +118,7 @@ fn of_tasks() -> Vec<TaskEvent> {
     let upgrade = ProtocolUpgrade {
         database: "demo".into(),
         deployment: "te".to_owned(),
+        uid: "uid".into(),
         from: protocol(1_376_256),
         to: protocol(1_441_792),
         release: "4.3.1".to_owned(),
