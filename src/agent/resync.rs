@@ -186,14 +186,14 @@ async fn pass(shared: &Shared, term: &Term, held: &mut Held, last: &mut LastPass
     };
     if !due.is_empty() {
         let together = due.iter().map(|due| &due.finding).filter(|finding| !is_of_a_task(&finding.command));
-        let readings = gather(shared, together).await;
+        let readings = shared.gather(together).await;
         for due in due {
             let (text, subject) = (due.finding.text.clone(), due.finding.subject.clone());
             // What a task does cannot be undone: its reads are made once all before it is done.
             let readings = match is_of_a_task(&due.finding.command) {
                 true => {
-                    announce(shared, term, held, &due.finding).await?;
-                    &gather(shared, [&due.finding]).await
+                    shared.announce(term, held, &due.finding).await?;
+                    &shared.gather([&due.finding]).await
                 }
                 false => &readings,
             };
@@ -221,29 +221,6 @@ async fn pass(shared: &Shared, term: &Term, held: &mut Held, last: &mut LastPass
             });
         }
     }
-    Ok(())
-}
-
-/// The fresh reads for some findings, all at once.
-async fn gather(shared: &Shared, findings: impl IntoIterator<Item = &Finding>) -> Readings {
-    let needs: BTreeSet<_> = findings.into_iter().flat_map(|finding| finding.needs.iter().cloned()).collect();
-    let began = Instant::now();
-    let readings = evidence::gather(&shared.kubernetes, &shared.config.anchor_name(), &needs).await;
-    debug!(reads = needs.len(), took = ?began.elapsed(), "evidence gathered");
-    for answer in readings.answers.values() {
-        shared.guards.metrics.evidence_read(if answer.is_ok() { Reading::Answered } else { Reading::Unknown });
-    }
-    readings
-}
-
-/// Announces what a finding will do, unless that was done in this term.
-async fn announce(shared: &Shared, term: &Term, held: &mut Held, finding: &Finding) -> Result<(), GivenUp> {
-    let what = shared.raft.read(|domain| announcement(domain, &finding.command));
-    let Some(what) = what.filter(|what| held.announced.insert(what.task)) else { return Ok(()) };
-    if !shared.candidacy.still_leads(term) {
-        return Err(GivenUp::LeaseLost);
-    }
-    announce::before(&shared.kubernetes, &shared.config.server, &shared.observed, &what).await;
     Ok(())
 }
 
@@ -310,6 +287,29 @@ fn report(reported: &mut Vec<Waiting>, last: LastPass, shared: &Shared) {
 }
 
 impl Shared {
+    /// The fresh reads for some findings, all at once.
+    async fn gather(&self, findings: impl IntoIterator<Item = &Finding>) -> Readings {
+        let needs: BTreeSet<_> = findings.into_iter().flat_map(|finding| finding.needs.iter().cloned()).collect();
+        let began = Instant::now();
+        let readings = evidence::gather(&self.kubernetes, &self.config.anchor_name(), &needs).await;
+        debug!(reads = needs.len(), took = ?began.elapsed(), "evidence gathered");
+        for answer in readings.answers.values() {
+            self.guards.metrics.evidence_read(if answer.is_ok() { Reading::Answered } else { Reading::Unknown });
+        }
+        readings
+    }
+
+    /// Announces what a finding will do, unless that was done in this term.
+    async fn announce(&self, term: &Term, held: &mut Held, finding: &Finding) -> Result<(), GivenUp> {
+        let what = self.raft.read(|domain| announcement(domain, &finding.command));
+        let Some(what) = what.filter(|what| held.announced.insert(what.task)) else { return Ok(()) };
+        if !self.candidacy.still_leads(term) {
+            return Err(GivenUp::LeaseLost);
+        }
+        announce::before(&self.kubernetes, &self.config.server, &self.observed, &what).await;
+        Ok(())
+    }
+
     /// What a plan depends on that is made now.
     pub fn moment(&self) -> Moment {
         Moment { now: crate::clock::now(), voters: self.raft.status().voters.into_keys().collect() }

@@ -139,7 +139,7 @@ impl Domain {
         self.all_engines_known(evidence, name)
     }
 
-    /// Refuses what nobody can judge alone: engines may start in another cluster, whose workloads no agent of this one sees.
+    /// Refuses what no agent can judge: engines may start in another cluster, whose workloads no agent of this one sees.
     pub(super) fn alone(&self, cluster: &ClusterName) -> Result<(), Refusal> {
         self.other_cluster(cluster).map_or(Ok(()), |other| Err(Refusal::AnotherCluster(other.clone())))
     }
