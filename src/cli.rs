@@ -20,6 +20,7 @@ mod prompt;
 mod recover;
 mod route;
 mod show;
+mod task;
 #[cfg(test)]
 mod tests;
 mod whatif;
@@ -64,6 +65,9 @@ enum Command {
     /// Evicts a process
     #[command(subcommand)]
     Process(archive::Process),
+    /// Lists, shows and cancels tasks: changes in several steps, such as the upgrade of a protocol version
+    #[command(subcommand)]
+    Task(task::TaskCommand),
     /// Re-anchors the domain to this cluster, after Kubernetes or the admin volumes were restored: removals resume. Creates the
     /// anchor Lease if it is missing
     Adopt(adopt::Adopt),
@@ -186,6 +190,7 @@ impl Cli {
             Command::Resume(resume) => ("resume", asking(resume.run())),
             Command::Archive(archive) => (archive.name(), asking(archive.run())),
             Command::Process(process) => (process.name(), asking(process.run())),
+            Command::Task(task) => (task.name(), asking(task.run())),
             Command::Adopt(adopt) => ("adopt", asking(adopt.run())),
             Command::Drain(drain) => ("drain", asking(drain.run())),
             Command::PodToken(show) => ("pod-token", show.run().map_err(Error::from)),
@@ -221,6 +226,7 @@ impl Cli {
             Command::Plan(plan) => Ok(plan.run().await?),
             Command::Explain(explain) => Ok(explain.run().await?),
             Command::Route(route) => Ok(route.run().await?),
+            Command::Task(task) => Ok(task.run().await?),
             Command::Pause(pause) => Ok(pause.run().await?),
             Command::Resume(resume) => Ok(resume.run().await?),
             other => Err(Error::NoQuestion(format!("{other:?}"))),

@@ -36,11 +36,13 @@ pub enum Point {
     Snapshot,
     /// How far the log was purged.
     Purged,
+    /// A step of a task, or its beginning: the resync leader has heard that it is committed.
+    TaskStep,
 }
 
 impl Point {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Identity,
         Self::AnchorCreated,
         Self::AnchorSwapped,
@@ -53,6 +55,7 @@ impl Point {
         Self::Entry,
         Self::Snapshot,
         Self::Purged,
+        Self::TaskStep,
     ];
 
     /// As a script names it.
@@ -70,6 +73,7 @@ impl Point {
             Self::Entry => "entry",
             Self::Snapshot => "snapshot",
             Self::Purged => "purged",
+            Self::TaskStep => "task-step",
         }
     }
 }

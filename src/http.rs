@@ -22,6 +22,8 @@ mod serve;
 mod servers;
 mod snapshot;
 pub mod source;
+mod tasks;
+mod versions;
 mod whatif;
 mod writer;
 mod writes;
@@ -37,6 +39,8 @@ pub use pause::{AdoptAnswer, PauseAnswer};
 pub use recover::{RecoverAnswer, RecoverServer, Retired};
 pub use serve::{CONNECTIONS, serve};
 pub use snapshot::{BroughtArchive, Document, MAX_DOCUMENT_BYTES, RestoreAnswer, TakenFrom, Unreadable};
+pub use tasks::{TaskRow, TaskStepRow, TasksAnswer};
+pub use versions::VersionsRow;
 pub use whatif::{StepRow, WhatIfAnswer};
 pub use writer::{From, OwnPod};
 
@@ -125,6 +129,8 @@ pub fn router(face: Face) -> Router {
         .route("/api/1/databases/loadBalancerConfigs", get(balancer::configs))
         .route("/api/1/databases/loadBalancerConfig", post(balancer::set_config))
         .route("/api/1/databases/loadBalancerPolicy/{name}", post(balancer::set_policy).delete(balancer::delete_policy))
+        .route("/api/1/databases/{name}/versions", get(versions::shown))
+        .route("/api/1/databases/{name}/upgrade", post(versions::upgrade))
         .route("/api/1/kvstore/{*key}", put(writes::set_value).layer(DefaultBodyLimit::max(writes::MAX_BODY_BYTES)))
         .route("/api/1/kvstore/{*key}", get(domain::value))
         .route("/api/1/diagnostics/log", post(domain::log))
@@ -141,6 +147,9 @@ pub fn router(face: Face) -> Router {
         .route("/api/1/kaa/recover", get(recover::shown).post(recover::recover))
         .route("/api/1/kaa/snapshot", post(snapshot::restore).layer(DefaultBodyLimit::max(snapshot::MAX_BODY_BYTES)))
         .route("/api/1/kaa/snapshot", get(snapshot::save))
+        .route("/api/1/kaa/tasks", get(tasks::list))
+        .route("/api/1/kaa/tasks/{id}", get(tasks::shown))
+        .route("/api/1/kaa/tasks/{id}/cancel", post(tasks::cancel))
         .route("/api/1/kaa/explain/{*subject}", get(explain::explain))
         .fallback(unknown)
         .method_not_allowed_fallback(unknown)

@@ -21,8 +21,10 @@ pub mod newest;
 mod outcome;
 mod pause;
 pub mod process;
+pub mod protocol;
 pub mod server;
 pub mod snapshot;
+pub mod task;
 pub mod version;
 pub mod voters;
 
@@ -37,7 +39,7 @@ use event::{DatabaseEvent, Event, ProcessEvent};
 use evidence::Evidence;
 use ids::{
     ArchiveId, ClusterName, DatabaseName, DomainId, MembershipEpoch, Millis, ResyncEpoch, ServerId, SessionNumber,
-    StartId, Uid,
+    StartId, TaskId, Uid,
 };
 pub use pause::Pause;
 use process::{DurableState, EngineKind, ExitReason, Process, Tombstone};
@@ -45,6 +47,7 @@ use serde::{Deserialize, Serialize};
 use server::Server;
 use snapshot::Restored;
 use std::collections::{BTreeMap, BTreeSet};
+use task::Task;
 use version::Version;
 use voters::Voters;
 
@@ -93,6 +96,12 @@ pub struct Domain {
     /// The snapshot of another domain that it was founded from, if it was.
     #[serde(default)]
     pub restored: Option<Restored>,
+    /// The tasks that run, and the last ones that have ended.
+    #[serde(default)]
+    pub tasks: BTreeMap<TaskId, Task>,
+    /// The task id given last.
+    #[serde(default)]
+    pub last_task: TaskId,
     /// Who changed what, why, and on what evidence.
     pub audit: Audit,
     /// The archive id given last.

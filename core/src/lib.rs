@@ -1,8 +1,8 @@
 //! The decisions of Kaa as pure functions: what the domain is, what Kubernetes shows, what to propose.
 //!
 //! Reading order: [`domain`] (the replicated state and its one function `apply`), [`observed`] (what Kubernetes shows,
-//! where unknown is not empty), [`resync`] (domain and observed in, a plan out), [`membership`] (who may start, found
-//! and vote), [`balancer`] (which engine a client is sent to).
+//! where unknown is not empty), [`resync`] (domain and observed in, a plan out), [`tasks`] (changes in several steps),
+//! [`membership`] (who may start, found and vote), [`balancer`] (which engine a client is sent to).
 //!
 //! What always holds here:
 //! - nothing waits, listens, reads a clock or rolls a dice: the same input gives the same output on every machine;
@@ -14,4 +14,5 @@ pub mod domain;
 pub mod membership;
 pub mod observed;
 pub mod resync;
+pub mod tasks;
 pub mod wait;

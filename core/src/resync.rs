@@ -61,12 +61,13 @@ pub enum DatabaseDeletion {
 }
 
 /// Every subreconciler, in the order in which its findings are carried out.
-const SUBRECONCILERS: [fn(&View, &mut Plan); 5] = [
+const SUBRECONCILERS: [fn(&View, &mut Plan); 6] = [
     processes::plan, // first, since an archive can be judged only when no process is on it
     archives::plan,
     databases::plan, // after them, since a database goes after its archives
     servers::plan,
     balancer::plan,
+    crate::tasks::plan,
 ];
 
 /// What a plan depends on besides the domain and Kubernetes.
@@ -80,10 +81,10 @@ pub struct Moment {
 }
 
 /// What a subreconciler sees.
-struct View<'a> {
-    domain: &'a Domain,
-    observed: &'a Observed,
-    policy: &'a Policy,
+pub(crate) struct View<'a> {
+    pub(crate) domain: &'a Domain,
+    pub(crate) observed: &'a Observed,
+    pub(crate) policy: &'a Policy,
     now: Millis,
     voters: &'a BTreeSet<RaftId>,
     /// The living process on each archive.
@@ -126,7 +127,7 @@ fn not_surely_ours(observed: &Observed) -> Option<WaitingReason> {
 
 impl View<'_> {
     /// The objects of a kind, or a reason to wait that is noted once.
-    fn known<'a, T>(
+    pub(crate) fn known<'a, T>(
         plan: &mut Plan,
         kind: Kind,
         known: Result<&'a BTreeMap<String, T>, Unknown>,
@@ -152,7 +153,7 @@ impl View<'_> {
 
     /// What pauses the removal of a process: the StatefulSet of its archive. Whose pod another one was is not known
     /// once the pod is gone, so any workload of its database counts.
-    fn paused_process(&self, process: &Process) -> Option<WaitingReason> {
+    pub(crate) fn paused_process(&self, process: &Process) -> Option<WaitingReason> {
         let archive = process.archive.and_then(|archive| self.domain.archives.get(&archive));
         let owner = archive.and_then(|archive| archive.claim.as_ref()).and_then(|claim| claim.owner.as_ref());
         if owner.is_some() {

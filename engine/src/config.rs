@@ -86,9 +86,14 @@ pub struct EngineArgs {
     /// A label of the engine, for load-balancer queries. Repeatable.
     #[arg(long = "label", value_name = "KEY=VALUE", env = "KAA_LABEL", value_delimiter = ',')]
     pub labels: Vec<Label>,
-    /// The engine's version, as `kaa show domain` displays it.
+    /// The engine's release, as `kaa show domain` displays it. The protocol version of a database is upgraded only while all its
+    /// engines have the same.
     #[arg(long, value_name = "VERSION", env = "KAA_ENGINE_VERSION", default_value = "")]
     pub engine_version: String,
+    /// A protocol version that this release of the engine supports: its number and its name, as in 1441792=4.3. Repeatable; a
+    /// release names all that it supports. Without any, the protocol version of its database is not upgraded.
+    #[arg(long = "protocol", value_name = "ID=NAME", env = "KAA_PROTOCOL", value_delimiter = ',')]
+    pub protocols: Vec<Protocol>,
     /// The CA certificate of the agents, as a PEM file. Read again for each connection.
     #[arg(long, value_name = "FILE", env = "KAA_CA")]
     pub ca: Option<PathBuf>,
@@ -181,6 +186,29 @@ impl FromStr for Label {
     }
 }
 
+/// A protocol version of the engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Protocol {
+    /// Its number.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+}
+
+impl FromStr for Protocol {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('=') {
+            Some((id, name)) if !name.is_empty() => {
+                let id = id.parse().map_err(|error| format!("the number of a protocol version: {error}"))?;
+                Ok(Self { id, name: name.to_owned() })
+            }
+            _ => Err("not ID=NAME".to_owned()),
+        }
+    }
+}
+
 /// What must be seen before an engine is shown as RUNNING.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadyWhen {
@@ -220,6 +248,7 @@ pub(super) struct Config {
     pub address: String,
     pub labels: BTreeMap<String, String>,
     pub version: String,
+    pub protocols: BTreeMap<u64, String>,
     pub ready_when: ReadyWhen,
     pub grace: Duration,
     /// How long it waits to be let start.
@@ -277,6 +306,7 @@ impl TryFrom<EngineArgs> for Config {
             address: args.address,
             labels: args.labels.into_iter().map(|label| (label.key, label.value)).collect(),
             version: args.engine_version,
+            protocols: args.protocols.into_iter().map(|protocol| (protocol.id, protocol.name)).collect(),
             ready_when: args.ready_when,
             grace: Duration::from_secs(args.grace),
             start_timeout: Duration::from_secs(args.start_timeout),
@@ -329,6 +359,8 @@ mod tests {
             ("te --agents 127.0.0.1,10.0.0.1 --plaintext", "10.0.0.1:48004"),
             ("te --agents a --ca f --ready-when soon", "tcp:PORT"),
             ("te --agents a --ca f --label x", "KEY=VALUE"),
+            ("te --agents a --ca f --protocol 1441792", "ID=NAME"),
+            ("te --agents a --ca f --protocol 4.3=4.3", "invalid digit"),
         ];
         for (flags, named) in cases {
             let error = typed(flags).unwrap_err();
@@ -339,9 +371,10 @@ mod tests {
     #[test]
     fn a_whole_line_means_what_it_says() {
         let config =
-            typed("sm --agents a,b:1 --ca f --archive d --label x=1 --label y=2=3 --ready-when tcp:5").unwrap();
+            typed("sm --agents a,b:1 --ca f --archive d --label x=1 --label y=2=3 --protocol 1=4.2|4.3,2=5 --ready-when tcp:5").unwrap();
         assert_eq!(vec!["a:48004", "b:1"], config.dial.agents.iter().map(Agent::to_string).collect::<Vec<_>>());
         assert_eq!(Some(&"2=3".to_owned()), config.labels.get("y"));
+        assert_eq!(BTreeMap::from([(1, "4.2|4.3".to_owned()), (2, "5".to_owned())]), config.protocols);
         assert_eq!(ReadyWhen::Tcp(5), config.ready_when);
         assert_eq!(vec!["run", "--it"], config.command);
         assert_eq!(Duration::from_secs(20), config.grace);

@@ -186,6 +186,7 @@ fn register(config: &Config) -> Register {
         port: config.port.into(),
         version: config.version.clone(),
         labels: config.labels.clone().into_iter().collect(),
+        protocols: config.protocols.clone().into_iter().collect(),
         ..Register::default()
     }
 }

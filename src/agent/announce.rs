@@ -4,14 +4,17 @@
 use super::resync::LastPass;
 use super::{Shared, leader_of};
 use crate::config::BACKOFF;
+use crate::kubernetes::Kubernetes;
 use crate::kubernetes::events::{self, About, News};
 use crate::raft::Role;
 use kaa_core::domain::balancing::Object;
 use kaa_core::domain::ids::{MembershipEpoch, ServerId};
 use kaa_core::membership::LocalLog;
 use kaa_core::resync::plan::WaitingReason;
+use kaa_core::observed::Observed;
+use kaa_core::tasks::Announcement;
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{debug, info};
@@ -36,6 +39,22 @@ pub async fn announce(shared: Arc<Shared>) {
             changed = leadership.changed() => if changed.is_err() { return },
             () = shared.stopping() => return,
         }
+    }
+}
+
+/// Makes an Event of what is about to be done, on the Deployment that asks for it. Nothing rests on it.
+pub async fn before(kubernetes: &Kubernetes, by: &ServerId, observed: &RwLock<Observed>, what: &Announcement) {
+    let Announcement { task: _, deployment: name, message } = what;
+    let uid = {
+        let observed = observed.read().unwrap_or_else(PoisonError::into_inner);
+        observed.deployments.known().ok().and_then(|known| Some(known.get(name)?.uid.clone()))
+    };
+    info!("announced: {message}");
+    let Some(uid) = uid else { return };
+    let about = About { api_version: "apps/v1", kind: "Deployment", name: name.clone(), uid };
+    let news = News { warning: false, reason: "ProtocolUpgrade", message: message.clone() };
+    if let Err(why) = events::tell(kubernetes, by, &about, &news).await {
+        debug!("no Event was made of {}: {}", news.reason, why.to_line());
     }
 }
 

@@ -22,7 +22,7 @@ use kaa_core::domain::Domain;
 use kaa_core::domain::change::Command;
 use kaa_core::domain::command::Actor;
 use kaa_core::domain::evidence::{Evidence, Fact};
-use kaa_core::domain::ids::{ClusterName, Millis, RaftId, ServerId, StartId};
+use kaa_core::domain::ids::{ClusterName, DatabaseName, Millis, RaftId, ServerId, StartId};
 use kaa_core::domain::process::SessionState;
 use kaa_core::membership::Anchor;
 use kaa_core::observed::Unknown;
@@ -84,6 +84,15 @@ impl Door {
         self.shared.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Reads something afresh, and the anchor. What cannot be read is left out.
+    async fn read(&self, need: Need) -> Evidence {
+        let Some(shared) = self.running() else { return Evidence::default() };
+        let needs = BTreeSet::from([need, Need::Anchor]);
+        let read = evidence::gather(&shared.kubernetes, &shared.config.anchor_name(), &needs).await;
+        let facts = read.answers.into_values().filter_map(Result::ok).flatten().collect();
+        Evidence { read_at: read.at, facts }
+    }
+
     /// Why there is none.
     pub fn why_not(&self) -> String {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -131,14 +140,15 @@ impl Source for Door {
     }
 
     fn read_claim(&self, claim: &str) -> BoxFuture<'_, Evidence> {
-        let needs = BTreeSet::from([Need::Claim(claim.to_owned()), Need::Anchor]);
-        async move {
-            let Some(shared) = self.running() else { return Evidence::default() };
-            let read = evidence::gather(&shared.kubernetes, &shared.config.anchor_name(), &needs).await;
-            let facts = read.answers.into_values().filter_map(Result::ok).flatten().collect();
-            Evidence { read_at: read.at, facts }
-        }
-        .boxed()
+        self.read(Need::Claim(claim.to_owned())).boxed()
+    }
+
+    fn read_workloads(&self, database: &DatabaseName) -> BoxFuture<'_, Evidence> {
+        let need = match self.running() {
+            Some(shared) => shared.raft.read(|domain| domain.workloads_of(database)),
+            None => Need::WorkloadsOf { database: database.clone(), pods: BTreeSet::new() },
+        };
+        self.read(need).boxed()
     }
 
     fn read_anchor(&self) -> BoxFuture<'_, Result<ReadAnchor, String>> {

@@ -3,8 +3,9 @@
 //! Criteria are in `kaa_core::resync`; this loop only performs them. It retries nothing within a pass: the next pass is
 //! the retry.
 
-use super::Shared;
+use super::{Shared, announce};
 use crate::config::{BACKOFF, FIRST_PASS, IDLE_SHARE, PASS_SPACING, RESYNC_PERIOD};
+use crate::failpoints::{self, Point};
 use crate::kubernetes::evidence;
 use crate::kubernetes::lease::{Leadership, Term};
 use crate::metrics::Reading;
@@ -12,10 +13,11 @@ use crate::raft::ProposeError;
 use kaa_core::domain::change::{self, Command};
 use kaa_core::domain::command::Refusal;
 use kaa_core::domain::command::{Actor, Fence, Outcome, Request, Role};
-use kaa_core::domain::ids::{Millis, ResyncEpoch};
+use kaa_core::domain::ids::{Millis, ResyncEpoch, TaskId};
 use kaa_core::resync::held::{HeldFindings, Parted};
-use kaa_core::resync::plan::Waiting;
-use kaa_core::resync::{Moment, Objection, confirm, plan};
+use kaa_core::resync::plan::{Finding, Waiting};
+use kaa_core::resync::{Moment, Objection, Readings, confirm, plan};
+use kaa_core::tasks::{announcement, is_of_a_task};
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -134,24 +136,32 @@ impl GivenUp {
     }
 }
 
-/// The findings that were held in one term, by this agent's clock.
+/// What is remembered of one term.
 #[derive(Default)]
-struct Pending(Option<(Term, HeldFindings)>);
+struct Pending(Option<(Term, Held)>);
+
+struct Held {
+    /// The findings that were held, by this agent's clock.
+    findings: HeldFindings,
+    /// The tasks that were announced.
+    announced: BTreeSet<TaskId>,
+}
 
 impl Pending {
     /// Those of a term; a new one begins with none.
-    fn of(&mut self, term: &Term) -> &mut HeldFindings {
+    fn of(&mut self, term: &Term) -> &mut Held {
         if self.0.as_ref().is_none_or(|(before, _)| before != term) {
             self.0 = None;
         }
         let period_ms = u64::try_from(RESYNC_PERIOD.as_millis()).unwrap_or(u64::MAX);
-        &mut self.0.get_or_insert_with(|| (term.clone(), HeldFindings::new(period_ms))).1
+        let held = || Held { findings: HeldFindings::new(period_ms), announced: BTreeSet::new() };
+        &mut self.0.get_or_insert_with(|| (term.clone(), held())).1
     }
 
     /// How long until the first of them is to be read again.
     fn next(&self) -> Option<Duration> {
         let (term, held) = self.0.as_ref()?;
-        Some(Duration::from_millis(held.next_ms()?.saturating_sub(now_ms(term))).min(RESYNC_PERIOD))
+        Some(Duration::from_millis(held.findings.next_ms()?.saturating_sub(now_ms(term))).min(RESYNC_PERIOD))
     }
 }
 
@@ -161,7 +171,7 @@ fn now_ms(term: &Term) -> u64 {
 }
 
 /// One pass: epoch, plan, reads, proposals. Notes in `last` what it did; if it is given up, until then.
-async fn pass(shared: &Shared, term: &Term, held: &mut HeldFindings, last: &mut LastPass) -> Result<(), GivenUp> {
+async fn pass(shared: &Shared, term: &Term, held: &mut Held, last: &mut LastPass) -> Result<(), GivenUp> {
     let epoch = epoch(shared, term).await?;
     let fence = Fence { cluster: shared.config.cluster.clone(), epoch };
     let due = {
@@ -170,37 +180,40 @@ async fn pass(shared: &Shared, term: &Term, held: &mut HeldFindings, last: &mut 
         let (plan, anchor) =
             shared.raft.read(|domain| (plan(domain, &observed, &shared.policy, &moment), domain.anchor.clone()));
         (last.epoch, last.findings, last.waiting) = (epoch, plan.findings.len(), plan.waiting);
-        let Parted { due, waiting } = held.part(plan.findings, &observed, anchor.as_ref(), now_ms(term));
+        let Parted { due, waiting } = held.findings.part(plan.findings, &observed, anchor.as_ref(), now_ms(term));
         last.waiting.extend(waiting);
         due
     };
     if !due.is_empty() {
-        let needs: BTreeSet<_> = due.iter().flat_map(|due| due.finding.needs.iter().cloned()).collect();
-        let planned = Instant::now();
-        let readings = evidence::gather(&shared.kubernetes, &shared.config.anchor_name(), &needs).await;
-        debug!(reads = needs.len(), took = ?planned.elapsed(), "evidence gathered");
-        for answer in readings.answers.values() {
-            shared.guards.metrics.evidence_read(if answer.is_ok() { Reading::Answered } else { Reading::Unknown });
-        }
+        let together = due.iter().map(|due| &due.finding).filter(|finding| !is_of_a_task(&finding.command));
+        let readings = shared.gather(together).await;
         for due in due {
             let (text, subject) = (due.finding.text.clone(), due.finding.subject.clone());
-            let confirmed = shared.raft.read(|domain| confirm(&due.finding, &readings, &fence, domain));
+            // What a task does cannot be undone: its reads are made once all before it is done.
+            let readings = match is_of_a_task(&due.finding.command) {
+                true => {
+                    shared.announce(term, held, &due.finding).await?;
+                    &shared.gather([&due.finding]).await
+                }
+                false => &readings,
+            };
+            let confirmed = shared.raft.read(|domain| confirm(&due.finding, readings, &fence, domain));
             last.lines.push(match confirmed {
                 Ok(_) if !shared.candidacy.still_leads(term) => return Err(GivenUp::LeaseLost),
-                Ok(command) => match propose(shared, command).await? {
+                Ok(command) => match stepped(is_of_a_task(&command), propose(shared, command).await?) {
                     Outcome::Refused(why) => {
-                        held.note(due, None, now_ms(term));
+                        held.findings.note(due, None, now_ms(term));
                         format!("{text}: refused, {why}")
                     }
                     Outcome::Unchanged => format!("{text}: done already"),
                     Outcome::Changed | Outcome::Registered(_) | Outcome::ResyncBegun(_) => format!("{text}: done"),
                 },
                 Err(Objection::Refused(why)) => {
-                    held.note(due, None, now_ms(term));
+                    held.findings.note(due, None, now_ms(term));
                     format!("{text}: refused, {why}")
                 }
                 Err(Objection::Waits(reason)) => {
-                    held.note(due, Some(reason.clone()), now_ms(term));
+                    held.findings.note(due, Some(reason.clone()), now_ms(term));
                     let line = format!("{text}: blocked, {reason}");
                     last.waiting.push(Waiting { subject, reason });
                     line
@@ -240,6 +253,14 @@ async fn epoch(shared: &Shared, term: &Term) -> Result<ResyncEpoch, GivenUp> {
     }
 }
 
+/// Passes the fail point of a task.
+fn stepped(of_a_task: bool, outcome: Outcome) -> Outcome {
+    if of_a_task && outcome == Outcome::Changed {
+        failpoints::pass(Point::TaskStep);
+    }
+    outcome
+}
+
 async fn propose(shared: &Shared, command: Command) -> Result<Outcome, ProposeError> {
     let actor = Actor { role: Role::ResyncLeader, name: shared.config.server.to_string() };
     Ok(shared.propose_as(actor, command).await?.1)
@@ -266,6 +287,29 @@ fn report(reported: &mut Vec<Waiting>, last: LastPass, shared: &Shared) {
 }
 
 impl Shared {
+    /// The fresh reads for some findings, all at once.
+    async fn gather(&self, findings: impl IntoIterator<Item = &Finding>) -> Readings {
+        let needs: BTreeSet<_> = findings.into_iter().flat_map(|finding| finding.needs.iter().cloned()).collect();
+        let began = Instant::now();
+        let readings = evidence::gather(&self.kubernetes, &self.config.anchor_name(), &needs).await;
+        debug!(reads = needs.len(), took = ?began.elapsed(), "evidence gathered");
+        for answer in readings.answers.values() {
+            self.guards.metrics.evidence_read(if answer.is_ok() { Reading::Answered } else { Reading::Unknown });
+        }
+        readings
+    }
+
+    /// Announces what a finding will do, unless that was done in this term.
+    async fn announce(&self, term: &Term, held: &mut Held, finding: &Finding) -> Result<(), GivenUp> {
+        let what = self.raft.read(|domain| announcement(domain, &finding.command));
+        let Some(what) = what.filter(|what| held.announced.insert(what.task)) else { return Ok(()) };
+        if !self.candidacy.still_leads(term) {
+            return Err(GivenUp::LeaseLost);
+        }
+        announce::before(&self.kubernetes, &self.config.server, &self.observed, &what).await;
+        Ok(())
+    }
+
     /// What a plan depends on that is made now.
     pub fn moment(&self) -> Moment {
         Moment { now: crate::clock::now(), voters: self.raft.status().voters.into_keys().collect() }

@@ -19,7 +19,7 @@ use kaa_core::domain::bounds::{self, Bounds, Excess};
 use kaa_core::domain::change::{self, Command, Lesson};
 use kaa_core::domain::command::{Outcome, Refusal, Registered, Role};
 use kaa_core::domain::evidence::Fact;
-use kaa_core::domain::ids::{ArchiveId, Millis, SessionNumber, StartId};
+use kaa_core::domain::ids::{ArchiveId, Millis, ProtocolId, SessionNumber, StartId};
 use kaa_core::domain::process::{
     About, EngineKind, EngineState, ExitReason, Identity, Process, Registration, SessionState,
 };
@@ -378,6 +378,7 @@ async fn registration(shared: &Shared, register: wire::Register) -> Result<Regis
             pid: 0,
             version: register.version,
             labels: register.labels.into_iter().collect(),
+            protocols: register.protocols.into_iter().map(|(id, name)| (ProtocolId(id), name)).collect(),
         },
         evidence: read,
         as_of: Some(as_of),

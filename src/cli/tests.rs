@@ -49,6 +49,7 @@ async fn run(line: &str, server: &str) -> Result<String, api::Error> {
         Command::Adopt(adopt) => adopt.run().await,
         Command::Drain(drain) => drain.run().await,
         Command::Recover(recover) => recover.run().await,
+        Command::Task(task) => task.run().await,
         _ => unreachable!("the others ask no server"),
     }
 }
@@ -67,6 +68,17 @@ fn the_arguments_are_consistent() {
 async fn drain() {
     let text = run_on(fake::source(), "drain").await.unwrap();
     assert_eq!(text, "admin-0 is not scaled down, and keeps its vote; admin-1 leads.\n");
+}
+
+#[tokio::test]
+async fn task() {
+    check("task-list", fake::upgradable(true), "task list").await;
+    check("task-show", fake::upgradable(true), "task show 1").await;
+    assert_eq!(run_on(fake::upgradable(false), "task list").await.unwrap(), "There are no tasks.\n");
+    let none = run_on(fake::source(), "task show 7").await.unwrap_err();
+    assert_eq!(none.to_string(), "there is no task 7");
+    let cancelled = run_on(fake::upgradable(true), "task cancel 1 --reason late").await.unwrap();
+    assert!(cancelled.starts_with("task/1 [CANCELLED] 2 of 3 steps: upgrade database demo"), "{cancelled}");
 }
 
 #[tokio::test]

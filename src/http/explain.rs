@@ -136,6 +136,10 @@ fn state(domain: &Domain, subject: &Subject) -> Option<String> {
         }
         Subject::Value(key) => domain.values.get(key).map(|value| format!("'{value}'")),
         Subject::LoadBalancer(item) => domain.balancing.entries.get(item).map(balancer),
+        Subject::Task(id) => domain.tasks.get(id).map(|task| {
+            let (done, of) = (task.done(), task.kind.steps().len());
+            format!("{}, {done} of {of} steps: {}", task.state, task.kind)
+        }),
         Subject::Domain => {
             let id = domain.id.as_ref()?;
             Some(format!("{}, id {id}, applied up to index {}", domain.name, domain.index))

@@ -16,10 +16,13 @@ use kaa_core::domain::change::{self, Command};
 use kaa_core::domain::command::{Actor, Entry, Expected, Fence, Outcome, Request, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{
-    ArchiveId, ClusterName, MembershipEpoch, Millis, RaftId, ResyncEpoch, ServerId, SessionNumber, StartId,
+    ArchiveId, ClusterName, DatabaseName, MembershipEpoch, Millis, ProtocolId, RaftId, ResyncEpoch, ServerId,
+    SessionNumber, StartId, TaskId,
 };
 use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration};
+use kaa_core::domain::protocol::{EffectiveProtocol, Protocol};
 use kaa_core::domain::server::Server;
+use kaa_core::domain::task::{ProtocolUpgrade, StepKind, TaskKind};
 use kaa_core::membership::standing::Awaited;
 use kaa_core::membership::warnings;
 use kaa_core::observed::Observed;
@@ -28,6 +31,7 @@ use kaa_core::resync::plan::{Finding, Need, Plan, Waiting, WaitingReason};
 use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::outcome::WhatIf;
 use kaa_core::resync::{Policy, whatif};
+use kaa_core::tasks::waits::TaskWait;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -84,6 +88,14 @@ impl Source for Fake {
         let anchor = self.domain.lock().unwrap().anchor.clone();
         let anchor = anchor.map(|uid| Fact::AnchorIs { uid });
         let facts = anchor.into_iter().chain([Fact::ClaimAbsent { name: claim.to_owned() }]).collect();
+        async move { Evidence { read_at: Millis(5), facts } }.boxed()
+    }
+
+    fn read_workloads(&self, database: &DatabaseName) -> BoxFuture<'_, Evidence> {
+        let anchor = self.domain.lock().unwrap().anchor.clone();
+        let anchor = anchor.map(|uid| Fact::AnchorIs { uid });
+        let facts =
+            anchor.into_iter().chain([Fact::Settled { database: database.clone(), pods: BTreeMap::new() }]).collect();
         async move { Evidence { read_at: Millis(5), facts } }.boxed()
     }
 
@@ -205,6 +217,7 @@ impl Log {
             pid: 0,
             version: "7.0.2".to_owned(),
             labels: [("zone".to_owned(), "z1".to_owned())].into(),
+            protocols: BTreeMap::new(),
         };
         let registration = Registration {
             database: "demo".into(),
@@ -245,6 +258,58 @@ pub(crate) fn founded_again() -> Fake {
     log.apply(Role::RaftLeader, "admin-0", founding);
     log.admit(0);
     Fake { domain: Mutex::new(log.domain), ..source() }
+}
+
+/// A database whose two engines support a later protocol version than the one in effect, and the task that upgrades it, at
+/// its last step, if there is to be one.
+pub(crate) fn upgradable(with_task: bool) -> Fake {
+    let protocol = |id, name: &str| Protocol { id: ProtocolId(id), name: name.to_owned() };
+    let (from, to) = (protocol(1_376_256, "4.2"), protocol(1_441_792, "4.3|4.3.1"));
+    let mut log = Log { domain: domain() };
+    log.domain.processes.retain(|id, _| [1, 4].contains(&id.0));
+    let used: Vec<_> = log.domain.processes.values().filter_map(|process| process.archive).collect();
+    log.domain.archives.retain(|id, archive| archive.removed.is_some() || used.contains(id));
+    for process in log.domain.processes.values_mut() {
+        process.about.version = "4.3.2".to_owned();
+        process.about.protocols = [&from, &to].map(|version| (version.id, version.name.clone())).into();
+    }
+    let database = log.domain.databases.get_mut(&"demo".into()).unwrap();
+    database.protocol = Some(EffectiveProtocol::new(from.clone()));
+    if with_task {
+        let database = || "demo".into();
+        let (deployment, uid, query) =
+            ("te-demo".to_owned(), "deployment-te".into(), Some("random(start_id(4))".to_owned()));
+        let asked = Fact::UpgradeAsked { database: database(), deployment, uid, query };
+        let settled = Fact::Settled { database: database(), pods: BTreeMap::new() };
+        let facts = vec![Fact::AnchorIs { uid: "anchor-1".into() }, asked, settled];
+        let (fence, evidence) = (
+            Fence { cluster: "main".into(), epoch: ResyncEpoch(5) },
+            Evidence { read_at: Millis(START + 20_000), facts },
+        );
+        let upgrade = ProtocolUpgrade {
+            database: database(),
+            deployment: "te-demo".to_owned(),
+            uid: "deployment-te".into(),
+            from,
+            to,
+            release: "4.3.2".to_owned(),
+            engine: StartId(4),
+            query: Some("random(start_id(4))".to_owned()),
+        };
+        let (kind, reason) = (TaskKind::ProtocolUpgrade(upgrade), "an annotation of deployment te-demo asks for it");
+        let begin =
+            change::BeginTask { fence: fence.clone(), kind, reason: reason.to_owned(), evidence: evidence.clone() };
+        log.apply(Role::ResyncLeader, "admin-0", Command::BeginTask(Box::new(begin)));
+        for (step, what) in [(1, StepKind::RaiseVersion), (2, StepKind::StopEngine)] {
+            let (fence, evidence) = (fence.clone(), evidence.clone());
+            let advance = change::AdvanceTask { fence, task: TaskId(1), step, what, evidence };
+            log.apply(Role::ResyncLeader, "admin-0", Command::AdvanceTask(advance));
+        }
+    }
+    let mut fake = Fake { domain: Mutex::new(log.domain), ..source() };
+    let reason = WaitingReason::Task(TaskWait::UpgradeEngineAwaited(TaskId(1)));
+    fake.plan.plan.waiting = vec![Waiting { subject: Subject::Database("demo".into()), reason }];
+    fake
 }
 
 /// Three servers, one of them evicted and gone; two storage managers, one of them scaled down; two transaction

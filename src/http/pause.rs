@@ -62,7 +62,7 @@ pub(super) struct Reason {
     why: String,
 }
 
-fn why(body: Result<Json<Reason>, JsonRejection>) -> Result<String, Error> {
+pub(super) fn why(body: Result<Json<Reason>, JsonRejection>) -> Result<String, Error> {
     let Json(Reason { why }) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
     if why.trim().is_empty() {
         return Err(Error::bad("why", "needs a reason: it is recorded in the audit trail"));

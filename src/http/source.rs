@@ -9,7 +9,9 @@ use kaa_core::domain::Domain;
 use kaa_core::domain::change::Command;
 use kaa_core::domain::command::{Actor, Outcome};
 use kaa_core::domain::evidence::Evidence;
-use kaa_core::domain::ids::{ClusterName, DomainId, MembershipEpoch, Millis, ResyncEpoch, ServerId, StartId, Uid};
+use kaa_core::domain::ids::{
+    ClusterName, DatabaseName, DomainId, MembershipEpoch, Millis, ResyncEpoch, ServerId, StartId, Uid,
+};
 use kaa_core::membership::warnings::Warning;
 use kaa_core::resync::plan::{Plan, Waiting};
 use kaa_core::resync::whatif;
@@ -34,6 +36,8 @@ pub trait Source: Send + Sync + 'static {
     fn write(&self, actor: Actor, command: Command) -> BoxFuture<'_, Result<Written, NotWritten>>;
     /// Reads the anchor afresh, and a claim by name: what cannot be read proves nothing, and is left out.
     fn read_claim(&self, claim: &str) -> BoxFuture<'_, Evidence>;
+    /// Reads the anchor afresh, and the workloads of a database by complete lists; the same applies.
+    fn read_workloads(&self, database: &DatabaseName) -> BoxFuture<'_, Evidence>;
 
     /// Reads the anchor of the domain afresh; creates it, for this domain and epoch, if there is none. To be called right after
     /// [`Source::linearize`]: a server of an epoch that is over must not create it. A failure is a sentence.

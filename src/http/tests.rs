@@ -12,6 +12,7 @@ mod balancer;
 mod crowd;
 mod https;
 mod snapshot;
+mod upgrade;
 mod writes;
 
 async fn answer(fake: Fake, request: Request) -> Response<Body> {
@@ -191,7 +192,6 @@ async fn what_does_not_exist_is_said() {
         "/api/1/processes/availableOptions",
         "/api/1/processes/1/options",
         "/api/1/databases/hotCopyStatus",
-        "/api/1/databases/demo/versions",
     ] {
         refused(fake::source(), path, StatusCode::NOT_IMPLEMENTED).await;
     }

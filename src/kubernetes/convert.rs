@@ -7,8 +7,10 @@ use kaa_core::domain::ids::{ContainerId, DatabaseName, Millis, Uid};
 use kaa_core::observed::annotations::Annotations;
 use kaa_core::observed::objects::{
     ARCHIVE_TEMPLATE, Claim, Container, DATABASE_LABEL, Deployment, Ended, HOLD_PURGE, Owner, PAUSE_RESYNC, Pod,
-    RAFT_LOG_TEMPLATE, Running, StatefulSet, ZONE_LABEL, asks_to_hold,
+    RAFT_LOG_TEMPLATE, Running, SECONDARY_RELEASE, StatefulSet, TE_PREFERENCE, UPGRADE_PROTOCOL, ZONE_LABEL, asks_to_hold,
+    is_on,
 };
+use kaa_core::tasks::preference::MOST_BYTES;
 
 /// What is kept of a StatefulSet. `prefix` is that of the annotations that the agent reads.
 pub fn stateful_set(object: &apps::StatefulSet, prefix: &str) -> StatefulSet {
@@ -34,6 +36,7 @@ pub fn stateful_set(object: &apps::StatefulSet, prefix: &str) -> StatefulSet {
         } else {
             Annotations::default()
         },
+        rolling: set_rolls(object),
     }
 }
 
@@ -47,7 +50,37 @@ pub fn deployment(object: &apps::Deployment, prefix: &str) -> Deployment {
         database: database(&object.metadata).or_else(|| database(template?)),
         paused: asks_to_hold(annotation(&object.metadata, prefix, PAUSE_RESYNC)),
         annotations: balancing(&object.metadata, prefix),
+        rolling: deployment_rolls(object),
+        secondary: is_on(annotation(&object.metadata, prefix, SECONDARY_RELEASE)),
+        upgrades_protocol: is_on(annotation(&object.metadata, prefix, UPGRADE_PROTOCOL)),
+        te_preference: annotation(&object.metadata, prefix, TE_PREFERENCE).map(kept_query),
     }
+}
+
+/// A query, cut a few bytes after the longest that is read: an annotation must not fill the memory.
+fn kept_query(query: &str) -> String {
+    query[..query.floor_char_boundary(MOST_BYTES + 4)].to_owned()
+}
+
+/// Whether a rollout is in progress, as `kubectl rollout status` judges it, or pods are missing or not ready. A status that the
+/// controller has not written yet says that there is one. A pod is current if it has the last template, whatever the strategy.
+fn set_rolls(object: &apps::StatefulSet) -> bool {
+    let wanted = object.spec.replicas.unwrap_or(1);
+    let Some(status) = &object.status else { return true };
+    status.observed_generation < object.metadata.generation
+        || status.replicas != wanted
+        || status.updated_replicas.unwrap_or_default() != wanted
+        || status.ready_replicas.unwrap_or_default() != wanted
+}
+
+/// The same of a Deployment.
+fn deployment_rolls(object: &apps::Deployment) -> bool {
+    let wanted = object.spec.replicas.unwrap_or(1);
+    let Some(status) = &object.status else { return true };
+    status.observed_generation < object.metadata.generation
+        || status.replicas.unwrap_or_default() != wanted
+        || status.updated_replicas.unwrap_or_default() != wanted
+        || status.available_replicas.unwrap_or_default() != wanted
 }
 
 /// What is kept of a Pod.
@@ -55,10 +88,12 @@ pub fn pod(object: &core::Pod) -> Pod {
     let volumes = object.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
     let archive = volumes.iter().find(|volume| volume.name == ARCHIVE_TEMPLATE);
     let claim = archive.and_then(|volume| volume.persistent_volume_claim.as_ref());
+    let phase = object.status.as_ref().and_then(|status| status.phase.as_deref());
     Pod {
         name: name(&object.metadata),
         uid: uid(&object.metadata),
         deleting: object.metadata.deletion_timestamp.is_some(),
+        ended: matches!(phase, Some("Succeeded" | "Failed")),
         database: database(&object.metadata),
         owner: owner(&object.metadata),
         archive_claim: claim.map(|claim| claim.claim_name.clone()),
@@ -181,6 +216,7 @@ mod tests {
             holds_purge: false,
             paused: false,
             annotations: Annotations::default(),
+            rolling: true,
         };
         assert_eq!(stateful_set(&parse(object), "nuodb.com/"), expected);
     }
@@ -223,6 +259,51 @@ mod tests {
     }
 
     #[test]
+    fn a_deployment_says_whether_it_asks_for_upgrades() {
+        let asks = |annotations: Value| {
+            let object = json!({"metadata": {"name": "te", "uid": "u", "annotations": annotations},
+                "spec": {"selector": {}, "template": {}}});
+            let kept = deployment(&parse(object), "db.example/");
+            (kept.upgrades_protocol, kept.secondary, kept.te_preference.map(|query| query.len()))
+        };
+        let key = "db.example/automatic-database-protocol-upgrade";
+        let query = "db.example/automatic-database-protocol-upgrade.te-preference-query";
+        assert_eq!(asks(json!({key: "true", query: "random(any)"})), (true, false, Some(11)));
+        assert_eq!(
+            asks(json!({key: "yes"})),
+            (false, false, None),
+            "what cannot be undone is off unless it is plainly on"
+        );
+        assert_eq!(asks(json!({"nuodb.com/automatic-database-protocol-upgrade": "true"})), (false, false, None));
+        let secondary = json!({key: "true", "db.example/database-secondary-release": "true"});
+        assert_eq!(asks(secondary), (true, true, None));
+        assert_eq!(asks(json!({key: "true", query: "ä".repeat(200_000)})), (true, false, Some(1028)));
+    }
+
+    #[test]
+    fn a_rollout_is_over_when_all_pods_are_current_and_ready() {
+        let whole = json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2,
+            "availableReplicas": 2});
+        let rolls = |status: Value| {
+            let object = json!({"metadata": {"name": "x", "uid": "u", "generation": 2}, "status": status,
+                "spec": {"replicas": 2, "selector": {}, "template": {}}});
+            (deployment(&parse(object.clone()), "").rolling, stateful_set(&parse(object), "").rolling)
+        };
+        assert_eq!(rolls(whole.clone()), (false, false));
+        for (key, value) in [("observedGeneration", 1), ("replicas", 3), ("updatedReplicas", 1), ("readyReplicas", 1)] {
+            let mut status = whole.clone();
+            status[key] = value.into();
+            assert_eq!(rolls(status), (key != "readyReplicas", true), "{key}");
+        }
+        let mut status = whole;
+        status["availableReplicas"] = 1.into();
+        assert_eq!(rolls(status), (true, false));
+        assert_eq!(rolls(json!({"replicas": 0})), (true, true), "the controller has not looked yet");
+        let none = json!({"metadata": {"name": "x", "uid": "u"}, "spec": {"selector": {}, "template": {}}});
+        assert!(deployment(&parse(none), "").rolling, "unknown is not finished");
+    }
+
+    #[test]
     fn missing_replicas_are_one_and_zero_is_zero() {
         let replicas = |spec: Value| {
             deployment(&parse(json!({"metadata": {"name": "te", "uid": "u"}, "spec": spec})), "").replicas
@@ -257,6 +338,15 @@ mod tests {
         let engine = pod.container("engine").expect("the container");
         assert_eq!(engine.running, Some(Running { id: "c2".into(), started: Millis(1_795_278_622_000) }));
         assert_eq!(engine.ended, vec![Ended { id: "c1".into(), exit_code: Some(137) }]);
+    }
+
+    #[test]
+    fn a_pod_has_ended_when_its_phase_says_so() {
+        let ended = |phase: &str| pod(&parse(json!({"metadata": {"name": "te"}, "status": {"phase": phase}}))).ended;
+        assert_eq!(
+            ["Pending", "Running", "Unknown", "Failed", "Succeeded"].map(ended),
+            [false, false, false, true, true]
+        );
     }
 
     #[test]

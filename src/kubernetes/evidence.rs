@@ -19,6 +19,7 @@ use kaa_core::observed::objects::{Pod, StatefulSet};
 use kaa_core::resync::Readings;
 use kaa_core::resync::databases::wanted_by;
 use kaa_core::resync::plan::Need;
+use kaa_core::tasks::workloads;
 use kube::Resource;
 use kube::api::ListParams;
 use serde::de::DeserializeOwned;
@@ -71,9 +72,16 @@ pub async fn gather(kubernetes: &Kubernetes, anchor: &str, needs: &BTreeSet<Need
     ));
     readings.answers.extend(annotations(kubernetes, needs).await);
     for need in needs {
-        if let Need::WantersOf(database) = need {
-            readings.answers.insert(need.clone(), wanters(kubernetes, database).await);
-        }
+        let lists = match need {
+            Need::WantersOf(database) => wanters(kubernetes, database).await,
+            Need::WorkloadsOf { database, pods } => workloads_of(kubernetes, database, pods).await,
+            Need::Claim(_)
+            | Need::Pod(_)
+            | Need::StatefulSet(_)
+            | Need::LoadBalancer { .. }
+            | Need::Anchor => continue,
+        };
+        readings.answers.insert(need.clone(), lists);
     }
     readings.at = crate::clock::now();
     readings
@@ -144,6 +152,26 @@ async fn wanters(kubernetes: &Kubernetes, database: &DatabaseName) -> Result<Vec
         Some(by) => Fact::DatabaseWanted { database, by },
         None => Fact::DatabaseUnwanted { database },
     }])
+}
+
+/// What the workloads of a database do, by complete lists: there is no name to ask for.
+async fn workloads_of(
+    kubernetes: &Kubernetes,
+    database: &DatabaseName,
+    registered: &BTreeSet<Uid>,
+) -> Result<Vec<Fact>, String> {
+    let mut observed = Observed::default();
+    let (line, prefix) = (|error: Error| error.to_line(), &kubernetes.annotation_prefix);
+    let sets = list::<apps::StatefulSet>(kubernetes).await.map_err(line)?;
+    sets.values().for_each(|set| observed.stateful_sets.list(convert::stateful_set(set, prefix)));
+    let deployments = list::<apps::Deployment>(kubernetes).await.map_err(line)?;
+    deployments.values().for_each(|object| observed.deployments.list(convert::deployment(object, prefix)));
+    let pods = list::<core::Pod>(kubernetes).await.map_err(line)?;
+    pods.values().for_each(|pod| observed.pods.list(convert::pod(pod)));
+    observed.stateful_sets.complete();
+    observed.deployments.complete();
+    observed.pods.complete();
+    workloads::facts(&observed, database, registered).map_err(|_| "not everything was listed".to_owned())
 }
 
 fn answers<T>(

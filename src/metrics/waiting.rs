@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn every_reason_to_wait_has_a_way_out() {
         for Wait { code, ends, .. } in tables().concat() {
-            let command = ["`kubectl ", "`kaa ", "`--"].iter().any(|begin| ends.contains(begin));
+            let command = ["`kubectl ", "`kaa ", "`nuocmd ", "`--"].iter().any(|begin| ends.contains(begin));
             // No command ends these, and each says why none is needed.
             let by_itself = ["by itself", "none while", "see `no_leader`"].iter().any(|it| ends.contains(it));
             assert!(command || by_itself, "{code}: no command ends it: {ends}");

@@ -16,6 +16,7 @@ mod elsewhere;
 mod members;
 mod nodes;
 mod permissions;
+mod upgrades;
 
 use crate::domain::cluster::{Cluster, Disturb};
 
@@ -145,6 +146,12 @@ mod ci {
     }
 
     killed! {
+        #[ignore = "with .ci/run"]
+        upgraded: upgrades::upgraded;
+        #[ignore = "with .ci/run"]
+        leaders_killed_upgrading: upgrades::leaders_killed;
+        #[ignore = "with .ci/run"]
+        leaders_paused_upgrading: upgrades::leaders_paused;
         #[ignore = "with .ci/run"]
         founder_lost: members::founder_lost::founded_from_what_was_retired;
         #[ignore = "with .ci/run"]

@@ -66,6 +66,7 @@ mod tests {
             next_node: Default::default(),
             created: Default::default(),
             stopping_since: None,
+            protocol: None,
         };
         domain.databases.insert(demo.clone(), database);
         prepared.of(&domain, &demo);

@@ -5,7 +5,7 @@ use super::bounds::{self, Bounds};
 use super::command::Actor;
 use super::event::Event;
 use super::evidence::Evidence;
-use super::ids::{ArchiveId, ClusterName, DatabaseName, Millis, ServerId, StartId};
+use super::ids::{ArchiveId, ClusterName, DatabaseName, Millis, ServerId, StartId, TaskId};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fmt;
@@ -78,6 +78,8 @@ pub enum Subject {
     Resync(ClusterName),
     /// A value.
     Value(String),
+    /// A task.
+    Task(TaskId),
     /// The domain itself.
     Domain,
     /// A load-balancer entry.
@@ -93,6 +95,7 @@ impl fmt::Display for Subject {
             Self::Process(id) => write!(f, "process/{id}"),
             Self::Resync(cluster) => write!(f, "resync/{cluster}"),
             Self::Value(key) => write!(f, "value/{key}"),
+            Self::Task(id) => write!(f, "task/{id}"),
             Self::Domain => f.write_str("domain"),
             Self::LoadBalancer(item) => write!(f, "load-balancer/{item}"),
         }
@@ -102,7 +105,8 @@ impl fmt::Display for Subject {
 /// A text that names no subject.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "'{0}' is not one of archive/ID, process/ID, server/ID, database/NAME, resync/CLUSTER, value/KEY, load-balancer/ENTRY, domain"
+    "'{0}' is not one of archive/ID, process/ID, server/ID, database/NAME, resync/CLUSTER, value/KEY, load-balancer/ENTRY, task/ID, \
+     domain"
 )]
 pub struct NotASubject(String);
 
@@ -123,6 +127,7 @@ impl FromStr for Subject {
             "resync" => Self::Resync(name.into()),
             "value" => Self::Value(name.to_owned()),
             "load-balancer" => Self::LoadBalancer(name.parse().map_err(|_| wrong())?),
+            "task" => Self::Task(name.parse().map_err(|_| wrong())?),
             _ => return Err(wrong()),
         })
     }

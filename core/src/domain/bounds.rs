@@ -10,6 +10,7 @@ use super::archive::Ordinal;
 use super::change::Command;
 use super::command::Actor;
 use super::evidence::{Evidence, Fact};
+use super::ids::ProtocolId;
 use super::process::{About, ExitReason, Identity, Process, Registration};
 use super::server::Server;
 use super::snapshot::Restore;
@@ -54,6 +55,10 @@ pub struct Bounds {
     pub servers: usize,
     /// How many clusters.
     pub clusters: usize,
+    /// How many tasks that have ended are kept.
+    pub tasks: usize,
+    /// The protocol versions that a process reports.
+    pub protocols: usize,
     /// How many tombstones are kept in addition to the latest one of each existing archive.
     pub tombstones: usize,
     /// How many records the audit trail has.
@@ -88,6 +93,8 @@ impl Bounds {
         balancing_bytes: 4 << 20,
         servers: 64,
         clusters: 16,
+        tasks: 200,
+        protocols: 32,
         tombstones: 1000,
         records: 4096,
         records_bytes: 8 << 20,
@@ -206,6 +213,11 @@ impl Bounds {
         })
     }
 
+    fn protocols(&self, protocols: &BTreeMap<ProtocolId, String>) -> Fits {
+        few("protocol versions", protocols.len(), self.protocols)?;
+        protocols.values().try_for_each(|name| self.name("the name of a protocol version", name))
+    }
+
     pub(super) fn server(&self, server: &Server) -> Fits {
         let Server { id, cluster, address, raft_id: _, version, labels, joined: _ } = server;
         self.names([("a server's id", id.as_str()), ("its cluster", cluster.as_str()), ("its address", address)])?;
@@ -223,12 +235,13 @@ impl Bounds {
         }
         let Identity { namespace, pod, pod_uid, container, nonce: _, started: _ } = identity;
         self.names([("the namespace", namespace), ("the pod's name", pod), ("the pod's UID", pod_uid.as_str())])?;
-        let About { address, hostname, port: _, pid: _, version, labels } = about;
+        let About { address, hostname, port: _, pid: _, version, labels, protocols } = about;
         self.names([("the container's name", container), ("the address", address), ("the host's name", hostname)])?;
         self.name("the version", version)?;
         if let Some(marker) = marker {
             self.name("the domain in the marker", &marker.domain)?;
         }
+        self.protocols(protocols)?;
         fits("the archive's path", path, self.path)?;
         self.labels(labels)?;
         self.registering_again(asked)
@@ -249,6 +262,8 @@ impl Bounds {
     pub(super) fn evidence(&self, evidence: &Evidence) -> Fits {
         let says = |fact: &Fact| fits("an annotation that was read", said(fact), self.query);
         evidence.facts.iter().try_for_each(says)?;
+        let queries = evidence.facts.iter().filter_map(query_in);
+        queries.into_iter().try_for_each(|query| fits("the query", query, self.text))?;
         evidence.facts.iter().flat_map(names_in).try_for_each(|name| self.name("a name that was read", name))
     }
 
@@ -262,6 +277,8 @@ impl Bounds {
         self.name("the domain's id", &snapshot.domain)?;
         few("databases", snapshot.databases.len(), self.databases)?;
         snapshot.databases.iter().try_for_each(|database| self.name("the name of a database", &database.name))?;
+        let protocols = snapshot.databases.iter().filter_map(|database| database.protocol.as_ref());
+        protocols.into_iter().try_for_each(|protocol| self.name("the name of a protocol version", &protocol.name))?;
         few("archives", snapshot.archives.len(), self.archives)?;
         snapshot.archives.iter().try_for_each(|archive| fits("the path of an archive", &archive.path, self.path))?;
         few("domains that archives came from", snapshot.origins.len(), self.databases)?;
@@ -303,11 +320,21 @@ fn names_in(fact: &Fact) -> Vec<&str> {
         | Fact::ContainerRuns { pod_uid, container, id, started: _ } => vec![pod_uid.as_str(), container, id.as_str()],
         Fact::StatefulSetIs { name, uid, generation: _, replicas: _, first_ordinal: _ } => vec![name, uid.as_str()],
         Fact::DatabaseUnwanted { database } => vec![database.as_str()],
+        Fact::Settled { database, pods } => {
+            let pods = pods.iter().flat_map(|(name, uid)| [name.as_str(), uid.as_str()]);
+            pods.chain([database.as_str()]).collect()
+        }
         Fact::DatabaseWanted { database, by } => vec![database.as_str(), by],
         Fact::PurgeHeld { stateful_set }
         | Fact::WorkloadPaused { stateful_set }
         | Fact::SyncsFully { stateful_set } => vec![stateful_set],
         Fact::AnnotationSays { object, item: _, text: _ } => vec![object.name()],
+
+        // The query is no name: see `evidence`.
+        Fact::UpgradeAsked { database, deployment, uid, query: _ } => vec![database.as_str(), deployment, uid.as_str()],
+        Fact::RollingOut { database, workload } | Fact::UpgradePaused { database, workload } => {
+            vec![database.as_str(), workload]
+        }
     }
 }
 
@@ -316,12 +343,17 @@ fn said(fact: &Fact) -> &str {
     if let Fact::AnnotationSays { text: Some(text), .. } = fact { text } else { "" }
 }
 
+/// The query of a fact.
+fn query_in(fact: &Fact) -> Option<&str> {
+    if let Fact::UpgradeAsked { query, .. } = fact { query.as_deref() } else { None }
+}
+
 /// What an object takes beside its strings, about.
 const OBJECT: usize = 256;
 
 /// How much a piece of evidence takes, in bytes, about.
 pub(super) fn evidence_bytes(evidence: &Evidence) -> usize {
-    let names = |fact| names_in(fact).into_iter().map(str::len).sum::<usize>();
+    let names = |fact| names_in(fact).into_iter().chain(query_in(fact)).map(|text| 32 + text.len()).sum::<usize>();
     evidence.facts.iter().map(|fact| 128 + said(fact).len() + names(fact)).sum()
 }
 
@@ -344,7 +376,8 @@ fn process_bytes(process: &Process) -> usize {
         &about.hostname,
         &about.version,
     ];
-    2 * OBJECT + strings.into_iter().map(str::len).sum::<usize>() + labels_bytes(&about.labels)
+    let protocols = about.protocols.values().map(|name| 64 + name.len()).sum::<usize>();
+    2 * OBJECT + strings.into_iter().map(str::len).sum::<usize>() + labels_bytes(&about.labels) + protocols
 }
 
 impl Domain {
@@ -352,6 +385,7 @@ impl Domain {
     pub fn bytes(&self) -> usize {
         let servers = self.servers.values().map(|server| OBJECT + server.address.len() + labels_bytes(&server.labels));
         let databases = self.databases.keys().map(|name| OBJECT + 2 * name.as_str().len());
+        let tasks = self.tasks.values().map(|task| OBJECT + task.bytes());
         let archives = self.archives.values().map(|archive| {
             let claim = archive.claim.as_ref().map_or(0, |claim| claim.name.len() + claim.uid.as_str().len());
             2 * OBJECT + archive.path.len() + 2 * claim
@@ -361,7 +395,7 @@ impl Domain {
             let why = if let ExitReason::Exited(why) = &tombstone.reason { why.len() } else { 0 };
             why + process_bytes(&tombstone.process)
         });
-        let objects = servers.chain(databases).chain(archives).chain(processes).chain(tombstones);
+        let objects = servers.chain(databases).chain(archives).chain(processes).chain(tombstones).chain(tasks);
         objects.sum::<usize>() + self.values_bytes() + self.balancing.bytes() + self.audit.bytes()
     }
 

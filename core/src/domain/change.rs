@@ -11,10 +11,14 @@ mod accept_loss;
 mod admit_server;
 mod adopt_anchor;
 mod annotate_load_balancer;
+mod advance_task;
 mod begin_resync;
+mod begin_task;
+mod cancel_task;
 mod confirm_running;
 mod delete_database;
 mod evict_process;
+mod fail_task;
 mod forget_archive;
 mod forget_server;
 mod found_domain;
@@ -40,15 +44,20 @@ mod resume_resync;
 mod set_load_balancer;
 mod set_value;
 mod stop_process;
+mod upgrade_database;
 
 pub use accept_loss::AcceptLoss;
 pub use admit_server::AdmitServer;
 pub use adopt_anchor::AdoptAnchor;
 pub use annotate_load_balancer::AnnotateLoadBalancer;
+pub use advance_task::AdvanceTask;
 pub use begin_resync::BeginResync;
+pub use begin_task::BeginTask;
+pub use cancel_task::CancelTask;
 pub use confirm_running::ConfirmRunning;
 pub use delete_database::DeleteDatabase;
 pub use evict_process::EvictProcess;
+pub use fail_task::FailTask;
 pub use forget_archive::ForgetArchive;
 pub use forget_server::ForgetServer;
 pub use found_domain::FoundDomain;
@@ -72,6 +81,7 @@ pub use resume_resync::ResumeResync;
 pub use set_load_balancer::SetLoadBalancer;
 pub use set_value::SetValue;
 pub use stop_process::StopProcess;
+pub use upgrade_database::UpgradeDatabase;
 
 use super::bounds::{Bounds, Fits};
 use super::command::{Actor, Fence};
@@ -212,6 +222,16 @@ pub enum Command {
     AnnotateLoadBalancer(AnnotateLoadBalancer),
     /// Removes what an annotation had set for load balancing, or, where one says so, what an operator has set.
     RemoveLoadBalancer(RemoveLoadBalancer),
+    /// Begins a task.
+    BeginTask(Box<BeginTask>),
+    /// Does a step of a task.
+    AdvanceTask(AdvanceTask),
+    /// Gives up a task of which no step is done.
+    FailTask(FailTask),
+    /// Cancels a task by an operator's command.
+    CancelTask(CancelTask),
+    /// Raises the protocol version of a database by an operator's command.
+    UpgradeDatabase(UpgradeDatabase),
 }
 
 impl Command {
@@ -267,6 +287,11 @@ impl Command {
             Self::SetLoadBalancer(change) => change,
             Self::AnnotateLoadBalancer(change) => change,
             Self::RemoveLoadBalancer(change) => change,
+            Self::BeginTask(change) => &**change,
+            Self::AdvanceTask(change) => change,
+            Self::FailTask(change) => change,
+            Self::CancelTask(change) => change,
+            Self::UpgradeDatabase(change) => change,
         }
     }
 
@@ -305,6 +330,11 @@ impl Command {
             Self::SetLoadBalancer(change) => change.fit(bounds),
             Self::AnnotateLoadBalancer(change) => change.fit(bounds),
             Self::RemoveLoadBalancer(change) => change.fit(bounds),
+            Self::BeginTask(change) => change.fit(bounds),
+            Self::AdvanceTask(change) => change.fit(bounds),
+            Self::FailTask(change) => change.fit(bounds),
+            Self::CancelTask(change) => change.fit(bounds),
+            Self::UpgradeDatabase(change) => change.fit(bounds),
         }
     }
 
@@ -343,6 +373,11 @@ impl Command {
             Self::SetLoadBalancer(change) => change.apply(domain, actor),
             Self::AnnotateLoadBalancer(change) => change.apply(domain, actor),
             Self::RemoveLoadBalancer(change) => change.apply(domain, actor),
+            Self::BeginTask(change) => change.apply(domain, actor),
+            Self::AdvanceTask(change) => change.apply(domain, actor),
+            Self::FailTask(change) => change.apply(domain, actor),
+            Self::CancelTask(change) => change.apply(domain, actor),
+            Self::UpgradeDatabase(change) => change.apply(domain, actor),
         }
     }
 }

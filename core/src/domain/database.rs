@@ -1,6 +1,7 @@
 //! A database and its incarnations.
 
 use super::ids::{DatabaseName, Millis, NodeId};
+use super::protocol::EffectiveProtocol;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -20,6 +21,9 @@ pub struct Database {
     /// The log entry since which all of its storage managers that run are stopping; `None` while one is not.
     #[serde(default)]
     pub stopping_since: Option<u64>,
+    /// Its protocol version; `None` until a storage manager that reports its own has run.
+    #[serde(default)]
+    pub protocol: Option<EffectiveProtocol>,
 }
 
 /// Whether a database runs.

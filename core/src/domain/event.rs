@@ -7,6 +7,7 @@ mod database;
 mod domain;
 mod process;
 mod server;
+mod task;
 
 use super::archive::Claim;
 use super::ids::Uid;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use server::ServerEvent;
 use std::fmt;
 use strum::VariantNames;
+pub use task::TaskEvent;
 
 /// What has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +41,8 @@ pub enum Event {
     Value(ValueEvent),
     /// A load-balancer entry.
     LoadBalancer(LoadBalancerEvent),
+    /// A task.
+    Task(TaskEvent),
 }
 
 impl Event {
@@ -52,6 +56,7 @@ impl Event {
             ("Process", ProcessEvent::VARIANTS),
             ("Value", ValueEvent::VARIANTS),
             ("LoadBalancer", LoadBalancerEvent::VARIANTS),
+            ("Task", TaskEvent::VARIANTS),
         ];
         kinds.into_iter().flat_map(|(kind, names)| names.iter().map(move |name| format!("{kind}{name}"))).collect()
     }
@@ -67,6 +72,7 @@ impl Event {
             Self::Process(event) => ("Process", event.into()),
             Self::Value(event) => ("Value", event.into()),
             Self::LoadBalancer(event) => ("LoadBalancer", event.into()),
+            Self::Task(event) => ("Task", event.into()),
         };
         format!("{kind}{name}")
     }
@@ -82,6 +88,7 @@ impl Event {
             Self::Process(event) => event.bytes(),
             Self::Value(ValueEvent::Set | ValueEvent::Deleted) => 0,
             Self::LoadBalancer(event) => event.bytes(),
+            Self::Task(event) => event.bytes(),
         }
     }
 }
@@ -97,6 +104,7 @@ impl fmt::Display for Event {
             Self::Process(event) => event.fmt(f),
             Self::Value(event) => event.fmt(f),
             Self::LoadBalancer(event) => event.fmt(f),
+            Self::Task(event) => event.fmt(f),
         }
     }
 }
@@ -118,6 +126,7 @@ is_event! {
     Process, ProcessEvent;
     Value, ValueEvent;
     LoadBalancer, LoadBalancerEvent;
+    Task, TaskEvent;
 }
 
 impl From<DomainEvent> for Event {

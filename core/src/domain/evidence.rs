@@ -6,6 +6,7 @@
 use super::balancing::{Item, Object};
 use super::ids::{ContainerId, DatabaseName, Millis, Uid};
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Facts that were read together.
@@ -38,6 +39,13 @@ pub enum Need {
         /// The entry.
         item: Item,
     },
+    /// What runs a database: complete lists of StatefulSets, Deployments and pods.
+    WorkloadsOf {
+        /// The database.
+        database: DatabaseName,
+        /// The pods of its processes: their owners are its workloads, whatever their labels.
+        pods: BTreeSet<Uid>,
+    },
 }
 
 impl fmt::Display for Need {
@@ -49,6 +57,7 @@ impl fmt::Display for Need {
             Self::WantersOf(name) => write!(f, "everything labelled database={name}"),
             Self::Anchor => f.write_str("the anchor lease"),
             Self::LoadBalancer { object, item: _ } => object.fmt(f),
+            Self::WorkloadsOf { database, pods: _ } => write!(f, "the workloads of database {database}"),
         }
     }
 }
@@ -154,6 +163,38 @@ pub enum Fact {
         /// What, as `kubectl` names it.
         by: String,
     },
+    /// Complete lists held no StatefulSet or Deployment of this database that is being rolled out.
+    Settled {
+        /// The database.
+        database: DatabaseName,
+        /// All pods of the database that have not ended.
+        pods: BTreeMap<String, Uid>,
+    },
+    /// A workload of this database is being rolled out.
+    RollingOut {
+        /// The database.
+        database: DatabaseName,
+        /// The workload, as `kubectl` names it.
+        workload: String,
+    },
+    /// An annotation on a Deployment asks for the automatic upgrade of the protocol version of its database.
+    UpgradeAsked {
+        /// The database.
+        database: DatabaseName,
+        /// The Deployment.
+        deployment: String,
+        /// Its UID.
+        uid: Uid,
+        /// The query of its annotation.
+        query: Option<String>,
+    },
+    /// An annotation on a workload of this database pauses what the resync does with it.
+    UpgradePaused {
+        /// The database.
+        database: DatabaseName,
+        /// The workload, as `kubectl` names it.
+        workload: String,
+    },
     /// An annotation on a StatefulSet holds the purge of its archives. Never in a command: it stands against one.
     PurgeHeld {
         /// The StatefulSet.
@@ -200,6 +241,21 @@ impl fmt::Display for Fact {
             Self::ContainerRuns { container, id, .. } => write!(f, "container {container} runs as {id}"),
             Self::DatabaseUnwanted { database } => write!(f, "nothing is labelled database={database}"),
             Self::DatabaseWanted { database, by } => write!(f, "{by} is labelled database={database}"),
+            Self::Settled { database, pods } => {
+                let pods: Vec<&str> = pods.keys().map(String::as_str).collect();
+                write!(f, "no workload of database {database} is being rolled out; its pods: {}", pods.join(", "))
+            }
+            Self::RollingOut { database: _, workload } => write!(f, "{workload} is being rolled out"),
+            Self::UpgradeAsked { database, deployment, uid: _, query: None } => {
+                write!(f, "deployment {deployment} asks for the protocol upgrade of database {database}")
+            }
+            Self::UpgradeAsked { database, deployment, uid: _, query: Some(query) } => {
+                write!(
+                    f,
+                    "deployment {deployment} asks for the protocol upgrade of database {database}, with '{query}'"
+                )
+            }
+            Self::UpgradePaused { database: _, workload } => write!(f, "{workload} pauses the resync"),
             Self::PurgeHeld { stateful_set } => write!(f, "statefulset {stateful_set} holds purges"),
             Self::WorkloadPaused { stateful_set } => write!(f, "statefulset {stateful_set} pauses the resync"),
             Self::AnnotationSays { object, item, text: Some(text) } => write!(f, "{object} sets {item} to {text}"),
@@ -340,6 +396,26 @@ impl Evidence {
     /// Whether a StatefulSet asks for a full sync of load balancing.
     pub fn syncs_fully(&self, name: &str) -> bool {
         self.facts.iter().any(|fact| matches!(fact, Fact::SyncsFully { stateful_set } if stateful_set == name))
+    }
+
+    /// The pods of the database, if complete lists showed no workload of it that is being rolled out.
+    pub fn settled(&self, name: &DatabaseName) -> Option<&BTreeMap<String, Uid>> {
+        let against = |fact: &Fact| matches!(fact, Fact::RollingOut { database, .. } if database == name);
+        let settled = self.facts.iter().find_map(|fact| match fact {
+            Fact::Settled { database, pods } if database == name => Some(pods),
+            _ => None,
+        });
+        settled.filter(|_| !self.facts.iter().any(against))
+    }
+
+    /// Whether an annotation pauses a workload of the database.
+    pub fn upgrade_paused(&self, name: &DatabaseName) -> bool {
+        self.facts.iter().any(|fact| matches!(fact, Fact::UpgradePaused { database, .. } if database == name))
+    }
+
+    /// Whether a workload of the database asks for its upgrade.
+    pub fn upgrade_asked(&self, name: &DatabaseName) -> bool {
+        self.facts.iter().any(|fact| matches!(fact, Fact::UpgradeAsked { database, .. } if database == name))
     }
 
     /// Whether the StatefulSet with this UID does not want this ordinal.

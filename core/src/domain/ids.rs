@@ -104,6 +104,10 @@ number_ids! {
     RaftId;
     /// Which founding a log descends from; 0 before any.
     MembershipEpoch;
+    /// Names one task; grows over the whole domain and is never reused.
+    TaskId;
+    /// The number of a protocol version: a later one is greater.
+    ProtocolId;
 }
 
 /// A moment as the log saw it: milliseconds since 1970-01-01 UTC, never decreasing from entry to entry.

@@ -2,9 +2,11 @@
 
 use super::Domain;
 use super::archive::RemovalReason;
-use super::database::DatabaseState;
+use super::database::{Database, DatabaseState};
 use super::ids::ResyncEpoch;
 use super::process::{DurableState, EngineKind, ExitReason};
+use super::protocol::serves;
+use super::task::TaskState;
 use std::collections::BTreeSet;
 
 /// Everything that is wrong with the domain by itself, in words; empty if nothing is.
@@ -75,7 +77,68 @@ pub fn violations(domain: &Domain) -> Vec<String> {
     for (cluster, leader) in &domain.resync {
         check(leader.epoch <= ResyncEpoch(domain.index), &|| format!("cluster {cluster} has an epoch of the future"));
     }
-    wrong.extend(strange_origins(domain).chain(strange_balancing(domain)));
+    wrong.extend(strange_origins(domain).chain(strange_balancing(domain)).chain(strange_tasks(domain)));
+    wrong
+}
+
+/// What is wrong with the tasks.
+fn strange_tasks(domain: &Domain) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut scopes = Vec::new();
+    for (id, task) in &domain.tasks {
+        if task.id != *id || *id > domain.last_task {
+            wrong.push(format!("task {id} has an id that was never given"));
+        }
+        let kinds: Vec<_> = task.steps.iter().map(|step| step.what).collect();
+        let open = task.steps.iter().filter(|step| step.ended.is_none()).count();
+        if !task.kind.steps().starts_with(&kinds) || open > 1 {
+            wrong.push(format!("task {id} has the steps {kinds:?}, {open} of them not done"));
+        }
+        if task.runs() == task.ended.is_some()
+            || (task.state == TaskState::Done) != (kinds.len() - open == task.kind.steps().len())
+        {
+            wrong.push(format!("task {id} is {} after {} steps", task.state, task.done()));
+        }
+        if task.runs() {
+            let scope = task.kind.scope();
+            if scopes.contains(&scope) {
+                wrong.push(format!("two tasks run on {scope}"));
+            }
+            scopes.push(scope);
+        }
+    }
+    let ended = domain.tasks.values().filter(|task| !task.runs()).count();
+    if ended > domain.bounds.tasks {
+        wrong.push(format!("{ended} tasks that have ended are kept"));
+    }
+    wrong
+}
+
+/// What is wrong with a step in what tasks and upgrades do.
+fn strange_upgrades(before: &Domain, after: &Domain) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (name, database) in &before.databases {
+        let version = |of: &Database| of.protocol.as_ref().map(|known| known.effective.id);
+        let same = after.databases.get(name).filter(|_| database.state != DatabaseState::Tombstone);
+        if same.is_some_and(|after| version(after) < version(database)) {
+            wrong.push(format!("the protocol version of {name} went back"));
+        }
+        let raised = same.is_some_and(|after| version(database).is_some() && version(after) > version(database));
+        let releases: BTreeSet<_> = before.processes_of(name).map(|process| &process.about.version).collect();
+        let unfit = before.processes_of(name).find(|process| !serves(process));
+        if let Some(unfit) = unfit.filter(|_| raised) {
+            wrong.push(format!("{name} was upgraded while process {} does not run", unfit.id));
+        }
+        if raised && releases.len() != 1 {
+            wrong.push(format!("{name} was upgraded while its processes run {releases:?}"));
+        }
+    }
+    for (id, task) in &before.tasks {
+        let Some(later) = after.tasks.get(id) else { continue };
+        if later.done() < task.done() || later.done() > task.done() + 1 || (!task.runs() && later != task) {
+            wrong.push(format!("task {id} went from {} to {} steps", task.done(), later.done()));
+        }
+    }
     wrong
 }
 
@@ -149,5 +212,6 @@ pub fn step_violations(before: &Domain, after: &Domain) -> Vec<String> {
             format!("the resync epoch of {cluster} went back")
         });
     }
+    wrong.extend(strange_upgrades(before, after));
     wrong
 }

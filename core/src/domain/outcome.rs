@@ -2,10 +2,11 @@
 
 use super::bounds::Excess;
 use super::ids::{
-    ArchiveId, ClusterName, DatabaseName, DomainId, MembershipEpoch, Millis, NodeId, RaftId, ResyncEpoch, ServerId,
-    SessionNumber, StartId, Uid,
+    ArchiveId, ClusterName, DatabaseName, DomainId, MembershipEpoch, Millis, NodeId, ProtocolId, RaftId, ResyncEpoch,
+    ServerId, SessionNumber, StartId, TaskId, Uid,
 };
 use super::process::ExitReason;
+use super::protocol::NotReady;
 use super::version::TooOld;
 use serde::{Deserialize, Serialize};
 
@@ -257,6 +258,67 @@ pub enum Refusal {
     /// The snapshot is of another format, or contradicts itself.
     #[error("the snapshot cannot be restored: {0}")]
     Unsound(String),
+    /// There is no such task, or it ended long ago.
+    #[error("there is no task {0}")]
+    UnknownTask(TaskId),
+    /// The task has ended.
+    #[error("task {task} is {state}")]
+    TaskEnded {
+        /// The task.
+        task: TaskId,
+        /// How it ended.
+        state: String,
+    },
+    /// The next step of the task is another one.
+    #[error("task {task} is at step {next}, and the proposal is of another one (step {proposed})")]
+    AnotherStep {
+        /// The task.
+        task: TaskId,
+        /// The step that was meant.
+        proposed: u32,
+        /// The step that comes next.
+        next: u32,
+    },
+    /// A task runs in the same scope.
+    #[error("task {0} runs: wait for its end, or cancel it (`kaa task cancel {0} --reason WHY`)")]
+    TaskRuns(TaskId),
+    /// The protocol version of the database cannot be raised now.
+    #[error("the protocol version of database {database} cannot be raised: {why}")]
+    NotUpgradable {
+        /// The database.
+        database: DatabaseName,
+        /// Why.
+        why: NotReady,
+    },
+    /// What would be raised is not what was planned.
+    #[error(
+        "database {database} would be upgraded from protocol version {from} to {to} now, which is not what was planned"
+    )]
+    AnotherVersion {
+        /// The database.
+        database: DatabaseName,
+        /// The version in effect now.
+        from: ProtocolId,
+        /// The greatest available version now.
+        to: ProtocolId,
+    },
+    /// The version is not available.
+    #[error("protocol version {version} is not available for database {database}")]
+    NoSuchVersion {
+        /// The database.
+        database: DatabaseName,
+        /// The version.
+        version: ProtocolId,
+    },
+    /// An operator cancelled the same upgrade.
+    #[error("an operator cancelled this upgrade of database {0}")]
+    UpgradeDeclined(DatabaseName),
+    /// The engine that would be restarted does not serve.
+    #[error("process {0} is no transaction engine that is MONITORED:RUNNING")]
+    EngineUnfit(StartId),
+    /// No transaction engine has started since the upgrade.
+    #[error("no transaction engine of database {0} that started after the upgrade runs yet")]
+    NoEngineYet(DatabaseName),
     /// The value is another one.
     #[error("the value differs from the expected one")]
     AnotherValue(Option<String>),

@@ -3,7 +3,8 @@
 use super::archive::Marker;
 use super::database::Incarnation;
 use super::ids::{
-    ArchiveId, ClusterName, ContainerId, DatabaseName, Millis, NodeId, ServerId, SessionNumber, StartId, Uid,
+    ArchiveId, ClusterName, ContainerId, DatabaseName, Millis, NodeId, ProtocolId, ServerId, SessionNumber, StartId,
+    Uid,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -113,7 +114,7 @@ pub struct Identity {
     pub started: Millis,
 }
 
-/// What an engine tells of itself; shown, never judged by.
+/// What an engine tells of itself. Upgrades judge by its version and its protocol versions; nothing judges by the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct About {
@@ -129,6 +130,9 @@ pub struct About {
     pub version: String,
     /// Free labels.
     pub labels: BTreeMap<String, String>,
+    /// The protocol versions that the engine supports, with their names; empty if it reports none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub protocols: BTreeMap<ProtocolId, String>,
 }
 
 /// The connection of a process with one agent.

@@ -3,7 +3,8 @@
 //! What goes along is what cannot be learned again: databases, archives, values, and the ids that were given. What belongs to
 //! the place that is left stays behind: servers, processes, the resync, and the claims, whose UIDs mean nothing in another
 //! Kubernetes. An archive comes without a claim, so that nothing is concluded from what is not there; the marker on its
-//! volume names the domain it was made in, and is taken for that of the archive here.
+//! volume names the domain it was made in, and is taken for that of the archive here. Tasks stay behind too: what one has not done
+//! concerns processes that stay behind. The effective protocol version of a database goes along, since no engine reports it.
 //!
 //! These are types of their own, not those of the state: what is written here is read from logs and files forever.
 
@@ -12,6 +13,7 @@ use super::balancing::{Item, Manual};
 use super::command::Refusal;
 use super::database::{Database, DatabaseState, Incarnation};
 use super::ids::{ArchiveId, ClusterName, DatabaseName, DomainId, Millis, NodeId, ServerId, StartId};
+use super::protocol::{EffectiveProtocol, Protocol};
 use super::{CLAIMS_PREFIX, Domain};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,6 +69,9 @@ pub struct KeptDatabase {
     pub next_node: NodeId,
     /// When it was created.
     pub created: Millis,
+    /// Its effective protocol version, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<Protocol>,
 }
 
 /// An archive, as it is taken along.
@@ -284,6 +289,7 @@ impl From<&Database> for KeptDatabase {
             minor: database.incarnation.minor,
             next_node: database.next_node,
             created: database.created,
+            protocol: database.protocol.as_ref().map(|known| known.effective.clone()),
         }
     }
 }
@@ -298,6 +304,7 @@ impl From<KeptDatabase> for Database {
             next_node: kept.next_node,
             created: kept.created,
             stopping_since: None,
+            protocol: kept.protocol.map(EffectiveProtocol::new),
         }
     }
 }

@@ -21,6 +21,18 @@ pub const HOLD_PURGE: &str = "hold-purge";
 /// The annotation, behind the prefix, that pauses what the resync removes of a StatefulSet or Deployment.
 pub const PAUSE_RESYNC: &str = "pause-resync";
 
+/// The annotation, behind the prefix, that marks the Deployment of a secondary release.
+pub const SECONDARY_RELEASE: &str = "database-secondary-release";
+/// The annotation, behind the prefix, that asks for automatic upgrades of the protocol version of the database.
+pub const UPGRADE_PROTOCOL: &str = "automatic-database-protocol-upgrade";
+/// The annotation, behind the prefix, with the query for the transaction engine that is restarted then.
+pub const TE_PREFERENCE: &str = "automatic-database-protocol-upgrade.te-preference-query";
+
+/// Whether an annotation is switched on. Anything else than "true" leaves off what cannot be undone.
+pub fn is_on(value: Option<&str>) -> bool {
+    value.is_some_and(|value| value.trim() == "true")
+}
+
 /// Whether an annotation asks for something to be held back. Whatever it says that is not plainly "no" does: a slip of the
 /// pen shall not have anything removed.
 pub fn asks_to_hold(value: Option<&str>) -> bool {
@@ -73,6 +85,8 @@ pub struct StatefulSet {
     pub paused: bool,
     /// What its annotations say of load balancing, if it is one of admin servers.
     pub annotations: Annotations,
+    /// Whether a rollout is in progress, or its pods are not all there and ready.
+    pub rolling: bool,
 }
 
 /// A Deployment.
@@ -90,6 +104,14 @@ pub struct Deployment {
     pub paused: bool,
     /// What its annotations say of load balancing.
     pub annotations: Annotations,
+    /// Whether a rollout is in progress, or its pods are not all there and ready.
+    pub rolling: bool,
+    /// Whether it is of a secondary release, which does not speak for its database.
+    pub secondary: bool,
+    /// Whether an annotation asks for the automatic upgrade of the protocol version of its database.
+    pub upgrades_protocol: bool,
+    /// The query of the annotation that says which transaction engine is restarted then.
+    pub te_preference: Option<String>,
 }
 
 /// A Pod.
@@ -101,6 +123,8 @@ pub struct Pod {
     pub uid: Uid,
     /// Whether it has a deletion timestamp: it still exists.
     pub deleting: bool,
+    /// Whether all its containers have ended, and none is started again: its phase is Succeeded or Failed.
+    pub ended: bool,
     /// Its label `database`.
     pub database: Option<DatabaseName>,
     /// Its controlling owner.

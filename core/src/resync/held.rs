@@ -100,6 +100,13 @@ fn digest(finding: &Finding, observed: &Observed, anchor: Option<&Uid>) -> u64 {
                 write!(digest, "{:?}", observed.stateful_sets.known().map(|known| known.get(name)))
             }
             Need::WantersOf(_) => write!(digest, "{observed:?}"),
+            Need::WorkloadsOf { .. } => write!(
+                digest,
+                "{:?}{:?}{:?}",
+                observed.stateful_sets.known(),
+                observed.deployments.known(),
+                observed.pods.known()
+            ),
             Need::Anchor => write!(digest, "{anchor:?}"),
             Need::LoadBalancer { object: Object::StatefulSet(name), .. } => {
                 write!(digest, "{:?}", observed.stateful_sets.known().map(|known| known.get(name)))

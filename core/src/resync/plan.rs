@@ -37,7 +37,7 @@ pub struct Finding {
 
 impl Finding {
     /// A change that the resync plans.
-    pub(super) fn new(domain: &Domain, subject: Subject, command: Command, guards: Vec<Guard>) -> Self {
+    pub(crate) fn new(domain: &Domain, subject: Subject, command: Command, guards: Vec<Guard>) -> Self {
         let planned = command.planned();
         let mut needs = planned.map(|change| change.reads(domain)).unwrap_or_default();
         for need in guards.iter().map(Guard::need) {

@@ -7,6 +7,7 @@ use crate::domain::evidence::Evidence;
 use crate::domain::gate::Held;
 use crate::domain::ids::{ClusterName, Millis, StartId, Uid};
 use crate::observed::Unknown;
+use crate::tasks::waits::{TASK_WAITS, TaskWait};
 use crate::wait::{self, Wait};
 use std::fmt;
 use strum::{IntoStaticStr, VariantNames};
@@ -144,6 +145,8 @@ pub enum WaitingReason {
         /// What it shows.
         read: Evidence,
     },
+    /// A task does not begin, or does not continue.
+    Task(TaskWait),
 }
 
 impl fmt::Display for WaitingReason {
@@ -208,14 +211,21 @@ impl fmt::Display for WaitingReason {
             }
             Self::Unread { need, why } => write!(f, "{need} could not be read: {why}"),
             Self::NotConfirmed { read } => write!(f, "a fresh read does not confirm it: {read}"),
+            Self::Task(wait) => wait.fmt(f),
         }
+    }
+}
+
+impl From<TaskWait> for WaitingReason {
+    fn from(wait: TaskWait) -> Self {
+        Self::Task(wait)
     }
 }
 
 impl WaitingReason {
     /// The same as one word.
     pub fn code(&self) -> &'static str {
-        self.into()
+        if let Self::Task(wait) = self { wait.code() } else { self.into() }
     }
 
     /// What ends it.
@@ -224,8 +234,19 @@ impl WaitingReason {
     }
 }
 
-/// Every reason to wait, in the order of the variants.
-pub const WAITS: [Wait; 28] = [
+/// Every reason to wait: in the order of the variants, then those of tasks.
+pub const WAITS: [Wait; 38] = {
+    let mut all = [OWN[0]; 38];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = if at < OWN.len() { OWN[at] } else { TASK_WAITS[at - OWN.len()] };
+        at += 1;
+    }
+    all
+};
+
+/// Those of the variants but the last, which stands for the reasons of tasks.
+const OWN: [Wait; 28] = [
     Wait {
         code: "start_held",
         means: "the engine is not started yet: archives that may hold newer data have not reported, a storage manager is silent ([cold start](concepts.md#cold-start)), or its pod or a claim could not be read",
@@ -366,11 +387,11 @@ pub const WAITS: [Wait; 28] = [
 
 #[cfg(test)]
 mod tests {
-    use super::{WAITS, WaitingReason};
+    use super::{OWN, WaitingReason};
     use strum::VariantNames;
 
     #[test]
     fn every_reason_has_its_row() {
-        assert_eq!(WAITS.map(|wait| wait.code).as_slice(), WaitingReason::VARIANTS);
+        assert_eq!([&OWN.map(|wait| wait.code)[..], &["task"]].concat(), WaitingReason::VARIANTS);
     }
 }

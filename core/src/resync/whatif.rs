@@ -26,6 +26,7 @@ use crate::domain::ids::{ArchiveId, ClusterName, ResyncEpoch, Uid};
 use crate::domain::process::{EngineState, ExitReason, Process};
 use crate::observed::objects::StatefulSet;
 use crate::observed::{Observed, Unknown};
+use crate::tasks::{is_of_a_task, workloads};
 use aftermath::{Aftermath, aftermath};
 use change::Change;
 use outcome::{Happening, Note, Step, WhatIf};
@@ -193,7 +194,8 @@ impl<'a> Hypothesis<'a> {
             let Plan { findings, waiting } = plan(&self.domain, &self.after.observed, self.policy, &moment);
             self.waiting = waiting;
             changed = false;
-            for finding in findings {
+            // A task removes nothing that an operator would miss.
+            for finding in findings.into_iter().filter(|finding| !is_of_a_task(&finding.command)) {
                 changed |= self.propose(finding, &fence);
             }
         }
@@ -315,6 +317,7 @@ fn answer(observed: &Observed, need: &Need, anchor: Option<&Uid>) -> Result<Vec<
                 None => vec![Fact::DatabaseUnwanted { database }],
             }
         }
+        Need::WorkloadsOf { database, pods } => workloads::facts(observed, database, pods).map_err(unknown)?,
         Need::StatefulSet(name) => {
             let set = observed.stateful_sets.known().map_err(unknown)?.get(name);
             set.map(StatefulSet::facts).unwrap_or_default()

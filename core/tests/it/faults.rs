@@ -11,6 +11,7 @@ mod judge;
 mod kubernetes;
 mod leader;
 mod run;
+mod upgrades;
 
 use kubernetes::{Change, Death, KINDS, Kind};
 use leader::Watch;
@@ -105,6 +106,9 @@ fn change() -> impl Strategy<Value = Change> {
         1 => Just(Change::RenameDeployment),
         1 => (0..3u32).prop_map(|replicas| Change::ScaleDeployment { replicas }),
         16 => Just(Change::Reconcile),
+        3 => (yes(), yes()).prop_map(|(all, said)| Change::RollOut { all, said }),
+        2 => yes().prop_map(Change::AskForUpgrades),
+        2 => (0..4usize, yes()).prop_map(|(workload, rolling)| Change::Rolling { workload, rolling }),
     ];
     let objects = prop_oneof![
         6 => (pod(), death()).prop_map(|(pod, death)| Change::DeletePod { pod, death }),
@@ -279,5 +283,8 @@ fn whatever_fails_nothing_is_taken_away_wrongly_and_the_end_is_the_same() {
     }
     let complete = complete.into_inner();
     eprintln!("{complete} of {count} ends could be compared as a whole");
+    let (raised, stopped) = (upgrades::RAISED.load(Ordering::Relaxed), upgrades::STOPPED.load(Ordering::Relaxed));
+    eprintln!("{raised} protocol versions were raised, {stopped} engines stopped for it");
+    assert!(count < 1000 || stopped * 10 > count, "{stopped} engines stopped in {count} sequences: too few upgrades");
     assert!(count < 1000 || complete * 5 > count, "{complete} of {count} ends compared: the sequences say too little");
 }

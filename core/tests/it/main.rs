@@ -78,6 +78,13 @@ cases! {
     silent_peer
     stopped_before_it_ran
     tombstones
+    upgrade
+    upgrade_by_hand
+    upgrade_engine_gone
+    upgrade_fenced
+    upgrade_gate
+    upgrade_two_clusters
+    upgrade_unknown_engines
     voters
     what_if_admin_servers
     what_if_delete

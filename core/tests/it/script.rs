@@ -4,6 +4,8 @@
 //! Objects are `KIND NAME key=value...` or `KIND NAME gone`. `unseen` before an object changes it without the watches
 //! noticing; `see` lets them catch up. After every command that reaches the domain, its invariants are checked.
 
+mod upgrades;
+
 use kaa_core::domain::Domain;
 use kaa_core::domain::archive::{Claim, Marker, Ordinal, RemovalReason};
 use kaa_core::domain::audit::Subject;
@@ -14,9 +16,7 @@ use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::gate::Start;
 use kaa_core::domain::ids::{ArchiveId, MembershipEpoch, Millis, RaftId, ResyncEpoch, SessionNumber, StartId, Uid};
 use kaa_core::domain::invariants::{step_violations, violations};
-use kaa_core::domain::process::{
-    About, EngineKind, EngineState, ExitReason, Identity, Registration, SessionState, Stop,
-};
+use kaa_core::domain::process::{EngineKind, EngineState, ExitReason, Identity, Registration, SessionState, Stop};
 use kaa_core::domain::server::Server;
 use kaa_core::domain::snapshot::{FORMAT, Restore, Snapshot};
 use kaa_core::domain::voters::Voters;
@@ -28,6 +28,7 @@ use kaa_core::resync::plan::Need;
 use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::what_if;
 use kaa_core::resync::{DatabaseDeletion, Moment, Objection, Policy, Readings, confirm, plan};
+use kaa_core::tasks::workloads;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Runs a script and returns it with its answers.
@@ -80,6 +81,8 @@ pub struct World {
     /// How far the clock of the agent that acts is off.
     clock_ms: i64,
     saved: Option<Snapshot>,
+    /// The commands that passes proposed, in order.
+    sent: Vec<Command>,
 }
 
 #[derive(Clone, Default)]
@@ -106,6 +109,7 @@ impl Default for World {
             later_ms: 0,
             clock_ms: 0,
             saved: None,
+            sent: Vec::new(),
         }
     }
 }
@@ -258,6 +262,7 @@ impl World {
             "processes" => self.processes(),
             "databases" => self.databases(),
             "explain" => self.explain(line.words[1]),
+            "versions" | "tasks" | "cancel" | "upgrade" | "advance" | "again" => self.upgrades(&line),
             other => panic!("no command '{other}'"),
         }
     }
@@ -307,6 +312,7 @@ impl World {
         for (key, value) in &line.values {
             let bound = match *key {
                 "tombstones" => &mut bounds.tombstones,
+                "tasks" => &mut bounds.tasks,
                 "records" => &mut bounds.records,
                 "of-process" => &mut bounds.records_of_process,
                 "values" => &mut bounds.values,
@@ -470,7 +476,7 @@ impl World {
             path: line.values.get("path").copied().unwrap_or("/archive").to_owned(),
             server: line.values.get("on").copied().unwrap_or("admin-0").into(),
             connection: line.number("connection", line.number("nonce", 1)),
-            about: About::default(),
+            about: upgrades::about(line),
             evidence,
             as_of: line.values.contains_key("as-of").then(|| line.number("as-of", 0)),
         };
@@ -692,6 +698,10 @@ impl World {
                 None => vec![Fact::PodAbsent { name: name.clone() }],
             },
             Need::StatefulSet(name) => self.api.sets.get(name).map(StatefulSet::facts).unwrap_or_default(),
+            Need::WorkloadsOf { database, pods } => {
+                let real = Self { seen: self.api.clone(), ..Self::default() }.observed();
+                workloads::facts(&real, database, pods).unwrap()
+            }
         })
     }
 
@@ -706,7 +716,10 @@ impl World {
         let mut out = String::new();
         for finding in &plan.findings {
             let answer = match confirm(finding, &readings, &fence, &self.domain) {
-                Ok(command) => self.propose(Role::ResyncLeader, command),
+                Ok(command) => {
+                    self.sent.push(command.clone());
+                    self.propose(Role::ResyncLeader, command)
+                }
                 Err(Objection::Waits(why)) => format!("held: {why}\n"),
                 Err(Objection::Refused(why)) => format!("refused: {why}\n"),
             };
@@ -911,6 +924,7 @@ impl Objects {
                 set.database = get("database").map(|name| name.as_str().into());
                 set.ordered = words.contains(&"ordered");
                 set.annotations = annotations(values);
+                set.rolling = words.contains(&"rolling");
                 (set.holds_purge, set.paused) = (words.contains(&"hold-purge"), words.contains(&"pause-resync"));
                 set.deletes_claims_when_scaled = get("when-scaled").is_some_and(|policy| policy == "Delete");
             }
@@ -920,7 +934,18 @@ impl Objects {
                 let paused = words.contains(&"pause-resync");
                 let replicas = number("replicas", 1);
                 let annotations = annotations(values);
-                let deployment = Deployment { name: name.clone(), uid, replicas, database, paused, annotations };
+                let deployment = Deployment {
+                    name: name.clone(),
+                    uid,
+                    replicas,
+                    database,
+                    paused,
+                    rolling: words.contains(&"rolling"),
+                    secondary: words.contains(&"secondary"),
+                    upgrades_protocol: words.contains(&"upgrade"),
+                    te_preference: get("prefer"),
+                    annotations,
+                };
                 self.deployments.insert(name, deployment);
             }
             "claim" => {
@@ -963,9 +988,14 @@ impl Objects {
         let pod = self.pods.entry(name.clone()).or_default();
         pod.name = name;
         pod.deleting = words.contains(&"deleting");
+        pod.ended = words.contains(&"ended");
         pod.database = get("database").map(|name| name.as_str().into());
         if let Some(uid) = get("uid") {
             pod.uid = uid.into();
+        }
+        // A ReplicaSet, by its name.
+        if let Some(owner) = get("replicaset") {
+            pod.owner = Some(Owner { kind: "ReplicaSet".to_owned(), name: owner.clone(), uid: owner.as_str().into() });
         }
         if let Some(owner) = get("owner") {
             let uid = sets.get(&owner).map(|set| set.uid.clone()).unwrap_or_default();

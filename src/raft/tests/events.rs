@@ -9,10 +9,14 @@ use kaa_core::domain::balancing::Object;
 use kaa_core::domain::database::DatabaseState;
 use kaa_core::domain::event::{
     ArchiveEvent, ClaimName, DatabaseEvent, DomainEvent, Event, LoadBalancerEvent, ProcessEvent, RestoredFrom,
-    ServerEvent, ValueEvent,
+    ServerEvent, TaskEvent, ValueEvent,
 };
-use kaa_core::domain::ids::{ArchiveId, MembershipEpoch, Millis, RaftId, ResyncEpoch, SessionNumber, StartId};
+use kaa_core::domain::ids::{
+    ArchiveId, MembershipEpoch, Millis, ProtocolId, RaftId, ResyncEpoch, SessionNumber, StartId, TaskId,
+};
 use kaa_core::domain::process::{DurableState, EngineKind, EngineState, ExitReason, Stop};
+use kaa_core::domain::protocol::Protocol;
+use kaa_core::domain::task::{ProtocolUpgrade, StepKind, TaskKind};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -107,12 +111,39 @@ fn events() -> Vec<Event> {
         DatabaseEvent::Changed { state: DatabaseState::Running },
         DatabaseEvent::Deleted { database: database() },
         DatabaseEvent::Forgotten { database: database() },
+        DatabaseEvent::ProtocolKnown { protocol: protocol(1_376_256) },
+        DatabaseEvent::ProtocolRaised { from: protocol(1_376_256), to: protocol(1_441_792) },
     ];
     let domain = of_the_domain().into_iter().map(Event::from);
     let rest = of_servers.into_iter().map(Event::from).chain(of_databases.into_iter().map(Event::from));
     let rest =
         rest.chain(of_archives().into_iter().map(Event::from)).chain(of_processes().into_iter().map(Event::from));
-    domain.chain(rest).chain([ValueEvent::Set.into(), ValueEvent::Deleted.into()]).chain(of_balancing()).collect()
+    let rest = rest.chain([ValueEvent::Set.into(), ValueEvent::Deleted.into()]);
+    domain.chain(rest).chain(of_balancing()).chain(of_tasks().into_iter().map(Event::from)).collect()
+}
+
+fn protocol(id: u64) -> Protocol {
+    Protocol { id: ProtocolId(id), name: "4.2|4.3".to_owned() }
+}
+
+fn of_tasks() -> Vec<TaskEvent> {
+    let (task, why) = (TaskId(7), || "why".to_owned());
+    let upgrade = ProtocolUpgrade {
+        database: "demo".into(),
+        deployment: "te".to_owned(),
+        uid: "uid".into(),
+        from: protocol(1_376_256),
+        to: protocol(1_441_792),
+        release: "4.3.1".to_owned(),
+        engine: StartId(8),
+        query: Some("random(any)".to_owned()),
+    };
+    vec![
+        TaskEvent::Begun { task, kind: Box::new(TaskKind::ProtocolUpgrade(upgrade)), reason: why() },
+        TaskEvent::Advanced { task, step: 1, what: StepKind::RaiseVersion, last: false },
+        TaskEvent::Failed { task, why: why() },
+        TaskEvent::Cancelled { task, done: 2, why: why() },
+    ]
 }
 
 #[test]

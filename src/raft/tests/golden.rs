@@ -10,10 +10,14 @@ use kaa_core::domain::balancing::{Item, Object};
 use kaa_core::domain::change::{self, Command};
 use kaa_core::domain::command::{Actor, Expected, Fence, Request, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
-use kaa_core::domain::ids::{ArchiveId, MembershipEpoch, Millis, NodeId, RaftId, ResyncEpoch, SessionNumber, StartId};
+use kaa_core::domain::ids::{
+    ArchiveId, MembershipEpoch, Millis, NodeId, ProtocolId, RaftId, ResyncEpoch, SessionNumber, StartId, TaskId,
+};
 use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration, Stop};
+use kaa_core::domain::protocol::Protocol;
 use kaa_core::domain::server::Server;
 use kaa_core::domain::snapshot::{FORMAT, KeptArchive, KeptDatabase, KeptRemoval, Place, Restore, Snapshot};
+use kaa_core::domain::task::{ProtocolUpgrade, StepKind, TaskKind};
 use kaa_core::domain::voters::Voters;
 use openraft::EntryPayload;
 use openraft::vote::RaftLeaderId;
@@ -49,6 +53,21 @@ fn archive_evidence() -> Evidence {
         Fact::ClaimIs { name: name(), uid: uid() },
         Fact::PodOwnedBy { pod_uid: uid(), stateful_set: name(), uid: uid() },
         Fact::PodWithoutArchive { pod_uid: uid() },
+    ];
+    Evidence { read_at: Millis(1), facts }
+}
+
+/// Facts about the workloads of a database.
+fn workload_evidence() -> Evidence {
+    let (database, workload) = (|| "demo".into(), || "deployment te".to_owned());
+    let asked =
+        |query| Fact::UpgradeAsked { database: database(), deployment: "te".to_owned(), uid: "uid".into(), query };
+    let facts = vec![
+        Fact::Settled { database: database(), pods: BTreeMap::from([("sm-0".to_owned(), "uid".into())]) },
+        Fact::RollingOut { database: database(), workload: workload() },
+        Fact::UpgradePaused { database: database(), workload: workload() },
+        asked(None),
+        asked(Some("random(any)".to_owned())),
     ];
     Evidence { read_at: Millis(1), facts }
 }
@@ -100,8 +119,16 @@ fn registration() -> Registration {
             pid: 12,
             version: "1.2.3".to_owned(),
             labels: labels(),
+            protocols: BTreeMap::new(),
         },
     }
+}
+
+/// The registration of an engine that reports its protocol versions.
+fn with_protocols() -> Registration {
+    let mut registration = registration();
+    registration.about.protocols = BTreeMap::from([(ProtocolId(1_376_256), "4.2".to_owned())]);
+    registration
 }
 
 fn server() -> Server {
@@ -130,7 +157,8 @@ fn restore() -> Restore {
     };
     let removed = KeptRemoval { at: Millis(9), because: RemovalReason::ClaimDeleted };
     let (major, minor, next_node, created) = (3, 1, NodeId(300), Millis(5));
-    let database = KeptDatabase { name: "demo".into(), deleted: false, major, minor, next_node, created };
+    let protocol = None;
+    let database = KeptDatabase { name: "demo".into(), deleted: false, major, minor, next_node, created, protocol };
     let snapshot = Snapshot {
         domain: "d0".into(),
         name: "nuo".to_owned(),
@@ -297,6 +325,48 @@ fn later_commands() -> Vec<Command> {
     ]
 }
 
+/// Those of tasks and upgrades.
+fn task_commands() -> Vec<Command> {
+    let fence = || Fence { cluster: "c1".into(), epoch: ResyncEpoch(17) };
+    let protocol = |id, name: &str| Protocol { id: ProtocolId(id), name: name.to_owned() };
+    let (task, why) = (TaskId(7), || "not now".to_owned());
+    let upgrade = |query: Option<&str>| ProtocolUpgrade {
+        database: "demo".into(),
+        deployment: "te".to_owned(),
+        uid: "uid".into(),
+        from: protocol(1_376_256, "4.2"),
+        to: protocol(1_441_792, "4.3"),
+        release: "4.3.1".to_owned(),
+        engine: StartId(8),
+        query: query.map(str::to_owned),
+    };
+    let begin = |query| change::BeginTask {
+        fence: fence(),
+        kind: TaskKind::ProtocolUpgrade(upgrade(query)),
+        reason: "an annotation asks for it".to_owned(),
+        evidence: workload_evidence(),
+    };
+    let advance = |step, what| change::AdvanceTask { fence: fence(), task, step, what, evidence: Evidence::default() };
+    let mut restore = restore();
+    restore.snapshot.databases.iter_mut().for_each(|database| database.protocol = Some(protocol(1_376_256, "4.2")));
+    vec![
+        Command::RegisterProcess(Box::new(with_protocols())),
+        Command::BeginTask(Box::new(begin(Some("random(any)")))),
+        Command::BeginTask(Box::new(begin(None))),
+        Command::AdvanceTask(advance(1, StepKind::RaiseVersion)),
+        Command::AdvanceTask(advance(2, StepKind::StopEngine)),
+        Command::AdvanceTask(advance(3, StepKind::AwaitEngine)),
+        Command::FailTask(change::FailTask { fence: fence(), task, why: why() }),
+        Command::CancelTask(change::CancelTask { task, why: why() }),
+        Command::UpgradeDatabase(change::UpgradeDatabase {
+            database: "demo".into(),
+            to: Some(ProtocolId(1_441_792)),
+            evidence: workload_evidence(),
+        }),
+        Command::RestoreDomain(Box::new(restore)),
+    ]
+}
+
 fn entry(index: u64, payload: EntryPayload<Proposal, u64, Node>) -> Entry {
     let leader = openraft::alias::LeaderIdOf::<TypeConfig>::new((2 << 32) + 3, 0xfeed_beef_0000_0001).to_committed();
     Entry { log_id: LogId::new(leader, index), payload }
@@ -344,6 +414,7 @@ fn samples() -> Vec<(String, Entry)> {
         .chain(more_commands())
         .chain(later_commands())
         .chain(balancing_commands())
+        .chain(task_commands())
         .zip(roles.into_iter().cycle())
         .zip(1..)
         .map(|((command, role), index)| {

@@ -443,7 +443,7 @@ impl Cluster {
     }
 
     /// `GET /api/1/PATH` from an admin server that is ready.
-    fn rest(&self, path: &str) -> Option<Value> {
+    pub fn rest(&self, path: &str) -> Option<Value> {
         let address = self.addresses().into_iter().next()?;
         let answer = async { reqwest::get(format!("{address}/api/1/{path}")).await?.json::<Value>().await };
         self.runtime.block_on(async { tokio::time::timeout(Duration::from_secs(5), answer).await.ok()?.ok() })

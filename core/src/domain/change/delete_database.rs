@@ -43,6 +43,7 @@ impl Change for DeleteDatabase {
             database.state = DatabaseState::Tombstone;
         }
         domain.balancing.drop_database(&name, domain.index);
+        domain.end_task_of(actor, &name);
         let deleted = DatabaseEvent::Deleted { database: name.clone() };
         domain.note(actor, [Subject::Database(name)], deleted, Some(evidence));
         Ok(Outcome::Changed)

@@ -410,11 +410,13 @@ impl Domain {
             next_node: NodeId(1),
             created,
             stopping_since: None,
+            protocol: None,
         });
         let node = database.next_node;
         database.next_node = node.next();
         if database.state == DatabaseState::Tombstone {
             database.state = DatabaseState::NotRunning;
+            database.protocol = None;
             let created = DatabaseEvent::Created { database: asked.database.clone(), again: true };
             self.note(actor, [Subject::Database(asked.database.clone())], created, None);
         }

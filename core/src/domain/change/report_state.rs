@@ -48,6 +48,7 @@ impl Change for ReportState {
         }
         (process.durable, process.engine, process.about.pid) = (durable, engine, pid);
         let (database, archive) = (process.database.clone(), process.archive);
+        let is_new = !domain.archives.values().any(|archive| archive.database == database && archive.ever_ran);
         let mut subjects = vec![Subject::Process(id)];
         if engine == EngineState::Running
             && let Some(archive) = archive.and_then(|archive| domain.archives.get_mut(&archive))
@@ -59,6 +60,9 @@ impl Change for ReportState {
         domain.note(actor, subjects, ProcessEvent::StateChanged { durable, engine }, None);
         if let (EngineState::Running, Some(entry)) = (engine, domain.processes.get(&id).and_then(|it| it.started)) {
             domain.prove(id, entry);
+        }
+        if engine == EngineState::Running {
+            domain.learn_protocol(actor, id, is_new);
         }
         domain.note_stopping(&database, true);
         domain.refresh_database(actor, &database);

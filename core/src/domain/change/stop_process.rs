@@ -29,10 +29,17 @@ impl Change for StopProcess {
 
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
         let Self { process: id, how } = self;
-        if domain.tombstones.contains_key(&id) {
+        domain.ask_to_stop(actor, id, how)
+    }
+}
+
+impl Domain {
+    /// Asks a process to end; one that has ended, or was asked as much already, is left alone.
+    pub(super) fn ask_to_stop(&mut self, actor: &Actor, id: StartId, how: Stop) -> Applied {
+        if self.tombstones.contains_key(&id) {
             return Ok(Outcome::Unchanged);
         }
-        let process = domain.processes.get_mut(&id).ok_or(Refusal::UnknownProcess(id))?;
+        let process = self.processes.get_mut(&id).ok_or(Refusal::UnknownProcess(id))?;
         // To be killed is more than to stop, and not taken back.
         if process.stop >= Some(how) {
             return Ok(Outcome::Unchanged);
@@ -42,7 +49,7 @@ impl Change for StopProcess {
         if process.durable == DurableState::Monitored {
             process.durable = DurableState::RequestedShutdown;
         }
-        domain.note(actor, [Subject::Process(id)], ProcessEvent::StopAsked { how }, None);
+        self.note(actor, [Subject::Process(id)], ProcessEvent::StopAsked { how }, None);
         Ok(Outcome::Changed)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::domain::database::DatabaseState;
 use crate::domain::ids::DatabaseName;
+use crate::domain::protocol::Protocol;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use strum::{IntoStaticStr, VariantNames};
@@ -31,6 +32,18 @@ pub enum DatabaseEvent {
         /// The database.
         database: DatabaseName,
     },
+    /// Its effective protocol version became known.
+    ProtocolKnown {
+        /// The version.
+        protocol: Protocol,
+    },
+    /// Its effective protocol version was raised.
+    ProtocolRaised {
+        /// The version before.
+        from: Protocol,
+        /// The version since.
+        to: Protocol,
+    },
 }
 
 /// What became of a value.
@@ -49,6 +62,8 @@ impl DatabaseEvent {
                 database.as_str().len()
             }
             Self::Changed { state: _ } => 0,
+            Self::ProtocolKnown { protocol } => protocol.name.len(),
+            Self::ProtocolRaised { from, to } => from.name.len() + to.name.len(),
         }
     }
 }
@@ -59,6 +74,8 @@ impl fmt::Display for DatabaseEvent {
             Self::Created { database, again: false } => write!(f, "database {database} created"),
             Self::Created { database, again: true } => write!(f, "database {database} recreated"),
             Self::Changed { state } => state.fmt(f),
+            Self::ProtocolKnown { protocol } => write!(f, "its protocol version is {protocol}"),
+            Self::ProtocolRaised { from, to } => write!(f, "its protocol version was raised from {from} to {to}"),
             Self::Deleted { database } => {
                 write!(f, "database {database} deleted: no archive of it is left, and nothing wants it")
             }

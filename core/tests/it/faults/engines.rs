@@ -2,6 +2,7 @@
 
 use super::kubernetes::{Death, Effect, Kind, running};
 use super::run::Run;
+use super::upgrades::about;
 use kaa_core::domain::archive::{Claim, Marker, Ordinal};
 use kaa_core::domain::change::{self, Command, Lesson};
 use kaa_core::domain::command::{Outcome, Refusal, Role};
@@ -9,7 +10,7 @@ use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::gate::Start;
 use kaa_core::domain::ids::{ArchiveId, ContainerId, DatabaseName, Millis, SessionNumber, StartId, Uid};
 use kaa_core::domain::process::{
-    About, DurableState, EngineKind, EngineState, ExitReason, Identity, Process, Registration, SessionState,
+    DurableState, EngineKind, EngineState, ExitReason, Identity, Process, Registration, SessionState,
 };
 use kaa_core::observed::objects::{Container, Ended, Pod};
 use std::collections::BTreeSet;
@@ -23,6 +24,8 @@ pub struct Engine {
     pub container: ContainerId,
     /// Names this start of its wrapper.
     pub nonce: u64,
+    /// The release that its container was started with.
+    release: u64,
     started: u64,
     connection: u64,
     /// Its wrapper runs.
@@ -93,6 +96,7 @@ impl Run {
             claim,
             container: ContainerId::default(),
             nonce: 0,
+            release: 0,
             started: 0,
             connection: 0,
             alive: false,
@@ -108,11 +112,12 @@ impl Run {
     /// The next container of a pod.
     pub fn start_container(&mut self, pod: &Uid, shown: bool) {
         self.nonces += 1;
-        let (nonce, clock) = (self.nonces, self.clock);
+        let (nonce, clock, release) = (self.nonces, self.clock, self.release());
         let Some(engine) = self.engines.get_mut(pod).filter(|engine| !engine.alive && !engine.zombie) else { return };
         self.changes += 1;
         engine.container = format!("k{nonce}").into();
         (engine.nonce, engine.started, engine.connection, engine.alive) = (nonce, clock, nonce, true);
+        engine.release = release;
         if shown {
             self.show_status(pod);
         }
@@ -404,7 +409,7 @@ impl Run {
             path: "/archive".to_owned(),
             server: "admin-0".into(),
             connection: self.nonces,
-            about: About::default(),
+            about: about(engine.release),
             evidence,
             as_of: Some(self.domain.index),
         };

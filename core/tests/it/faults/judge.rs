@@ -14,6 +14,7 @@ use kaa_core::domain::database::DatabaseState;
 use kaa_core::domain::ids::{ArchiveId, DatabaseName, StartId, Uid};
 use kaa_core::domain::invariants::{step_violations, violations};
 use kaa_core::domain::process::{ExitReason, Process, SessionState};
+use kaa_core::domain::task::StepKind;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Truth {
@@ -53,6 +54,8 @@ fn fence(command: &Command) -> Option<&Fence> {
         | Command::NoteClaimGone(change::NoteClaimGone { fence, .. })
         | Command::DeleteDatabase(change::DeleteDatabase { fence, .. })
         | Command::RemoveServer(change::RemoveServer { fence, .. }) => Some(fence),
+        Command::BeginTask(change) => Some(&change.fence),
+        Command::AdvanceTask(change) if change.what != StepKind::AwaitEngine => Some(&change.fence),
         _ => None,
     }
 }
@@ -77,6 +80,7 @@ impl Run {
             && *outcome == Outcome::Changed
         {
             wrong.extend(self.wrong_proposal(before, command, &sent.truth));
+            wrong.extend(self.wrong_upgrade(before, command, &sent.truth));
         }
         for what in wrong {
             self.violated(format!("{what}, after {command:?}"));

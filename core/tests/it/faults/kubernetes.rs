@@ -140,6 +140,18 @@ pub enum Change {
     Later {
         seconds: u64,
     },
+    /// A later release of all engines; their containers start again with it, all or some.
+    RollOut {
+        all: bool,
+        said: bool,
+    },
+    /// Whether the Deployment asks for protocol upgrades.
+    AskForUpgrades(bool),
+    /// Whether a rollout of a StatefulSet, or of the Deployments, is in progress.
+    Rolling {
+        workload: usize,
+        rolling: bool,
+    },
 }
 
 /// An engine that the kubelet must start or end.
@@ -350,7 +362,9 @@ impl Kubernetes {
         let name = DEPLOYMENTS[which].to_owned();
         let uid = self.uid('D');
         let database = Some("demo".into());
-        let deployment = Deployment { name: name.clone(), uid, replicas, database, ..Deployment::default() };
+        let upgrades_protocol = true;
+        let deployment =
+            Deployment { name: name.clone(), uid, replicas, database, upgrades_protocol, ..Deployment::default() };
         self.is.deployments.insert(name, deployment);
     }
 

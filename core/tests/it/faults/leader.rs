@@ -14,6 +14,7 @@ use kaa_core::observed::objects::{Claim, Deployment, Named, Pod, StatefulSet};
 use kaa_core::resync::databases::wanted_by;
 use kaa_core::resync::plan::{Need, Plan};
 use kaa_core::resync::{Moment, Readings, confirm, plan};
+use kaa_core::tasks::workloads;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
@@ -269,6 +270,14 @@ impl Run {
                 let mut all = Leader::default();
                 KINDS.into_iter().for_each(|kind| all.list(kind, is, true, true));
                 all.observed.annotation(object, item).map_err(|why| format!("{why:?}"))?
+            }
+            Need::WorkloadsOf { database, pods } => {
+                may(Kind::Pods)?;
+                may(Kind::StatefulSets)?;
+                may(Kind::Deployments)?;
+                let mut all = Leader::default();
+                KINDS.into_iter().for_each(|kind| all.list(kind, is, true, true));
+                workloads::facts(&all.observed, database, pods).map_err(|why| format!("{why:?}"))?
             }
             Need::WantersOf(database) => {
                 KINDS.into_iter().try_for_each(may)?;

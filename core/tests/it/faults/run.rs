@@ -3,6 +3,7 @@
 use super::engines::{Engine, Volume};
 use super::kubernetes::{Change, DEPLOYMENTS, KINDS, Kind, Kubernetes, SETS, claim_name};
 use super::leader::{Leader, Sent};
+use super::upgrades::Seen;
 use super::{Script, Step};
 use crate::script::Objects;
 use kaa_core::domain::Domain;
@@ -53,6 +54,8 @@ pub struct Run {
     pub claim_of_pod: BTreeMap<Uid, Claim>,
     /// Whether engines can say how new their data is; else all of them say 0.
     pub tells_history: bool,
+    /// What has become of the tasks.
+    pub upgrades: Seen,
     /// How many commands changed anything, and how many containers were started.
     pub changes: u64,
     /// What the watches were told of last.
@@ -334,6 +337,9 @@ impl Run {
             ),
             Change::Pause(false) => drop(self.propose(Role::Operator, Command::ResumeResync)),
             Change::Later { seconds } => self.clock += seconds * 1000,
+            Change::RollOut { all, said } => self.roll_out(all, said),
+            Change::AskForUpgrades(asks) => self.ask_for_upgrades(asks),
+            Change::Rolling { workload, rolling } => self.set_rolling(workload, rolling),
             // No pod was there to be picked.
             _ => {}
         }
@@ -373,6 +379,7 @@ impl Run {
             self.change(&Change::Annotate { set, hold_purge: false, pause: false });
         }
         self.change(&Change::Pause(false));
+        (0..=SETS.len()).for_each(|workload| self.change(&Change::Rolling { workload, rolling: false }));
         self.change(&Change::ZombiesDie);
         for pod in self.engines.keys().cloned().collect::<Vec<_>>() {
             self.start_container(&pod, true);

@@ -63,7 +63,7 @@ const FEW: usize = 2;
 const SERVERS: u32 = 4;
 
 /// Tells a server at which points its lives end, one after the other; those with a `~` it passes. A script has a name.
-pub(super) fn arm(cluster: &Cluster, server: &str, name: &str, lines: &str) {
+pub(in crate::e2e) fn arm(cluster: &Cluster, server: &str, name: &str, lines: &str) {
     let scripts = cluster.scripts().join(server);
     std::fs::create_dir_all(&scripts).unwrap();
     // At once for whoever reads it.
@@ -198,5 +198,7 @@ pub fn pairs(cluster: &mut Cluster) {
 fn somebody_dies_at_every_point() {
     let ends = [&[SEALING], &OVERRIDING[..], &FOLLOWING, &COMING_BACK, &RECOVERING].concat();
     let ends = ends.into_iter().filter_map(<[Point]>::last).chain(&FOUNDING).chain(&JOINING);
+    // `e2e::upgrades`.
+    let ends = ends.chain(&[TaskStep]);
     assert_eq!(ends.copied().collect::<BTreeSet<_>>(), BTreeSet::from(Point::ALL));
 }
