@@ -2,6 +2,7 @@
 
 use super::ids::{DatabaseName, Millis, NodeId};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A named database.
@@ -20,6 +21,12 @@ pub struct Database {
     /// The log entry since which all of its storage managers that run are stopping; `None` while one is not.
     #[serde(default)]
     pub stopping_since: Option<u64>,
+    /// The options that an operator gave it: kept and shown, nothing is decided by them.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
+    /// Set while an operator has created it and no engine has registered for it: the resync does not delete it.
+    #[serde(default)]
+    pub by_hand: bool,
 }
 
 /// Whether a database runs.

@@ -63,6 +63,12 @@ pub struct KeptDatabase {
     pub next_node: NodeId,
     /// When it was created.
     pub created: Millis,
+    /// The options that an operator gave it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub options: BTreeMap<String, String>,
+    /// Whether an operator has created it and no engine has registered for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_hand: bool,
 }
 
 /// An archive, as it is taken along.
@@ -86,6 +92,9 @@ pub struct KeptArchive {
     pub created: Millis,
     /// Where it was, for people to find its volume by.
     pub was: Option<Place>,
+    /// Whether an operator has created it and no engine has registered on it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_hand: bool,
 }
 
 /// When and why an archive was removed.
@@ -274,6 +283,8 @@ impl From<&Database> for KeptDatabase {
             minor: database.incarnation.minor,
             next_node: database.next_node,
             created: database.created,
+            options: database.options.clone(),
+            by_hand: database.by_hand,
         }
     }
 }
@@ -288,6 +299,8 @@ impl From<KeptDatabase> for Database {
             next_node: kept.next_node,
             created: kept.created,
             stopping_since: None,
+            options: kept.options,
+            by_hand: kept.by_hand,
         }
     }
 }
@@ -309,6 +322,7 @@ impl From<&Archive> for KeptArchive {
             removed: removed.map(|removal| KeptRemoval { at: removal.at, because: removal.because }),
             created: archive.created,
             was,
+            by_hand: archive.by_hand,
         }
     }
 }
@@ -339,6 +353,7 @@ impl KeptArchive {
                 watched: None,
             }),
             created: self.created,
+            by_hand: self.by_hand,
         }
     }
 }

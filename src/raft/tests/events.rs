@@ -93,6 +93,8 @@ fn events() -> Vec<Event> {
         DatabaseEvent::Changed { state: DatabaseState::Running },
         DatabaseEvent::Deleted { database: database() },
         DatabaseEvent::Forgotten { database: database() },
+        DatabaseEvent::Configured { options: vec!["mem".to_owned()] },
+        DatabaseEvent::Purged { database: database() },
     ];
     let domain = of_the_domain().into_iter().map(Event::from);
     let rest = of_servers.into_iter().map(Event::from).chain(of_databases.into_iter().map(Event::from));

@@ -126,10 +126,20 @@ fn restore() -> Restore {
         removed,
         created: Millis(7),
         was,
+        by_hand: false,
     };
     let removed = KeptRemoval { at: Millis(9), because: RemovalReason::ClaimDeleted };
     let (major, minor, next_node, created) = (3, 1, NodeId(300), Millis(5));
-    let database = KeptDatabase { name: "demo".into(), deleted: false, major, minor, next_node, created };
+    let database = KeptDatabase {
+        name: "demo".into(),
+        deleted: false,
+        major,
+        minor,
+        next_node,
+        created,
+        options: BTreeMap::new(),
+        by_hand: false,
+    };
     let snapshot = Snapshot {
         domain: "d0".into(),
         name: "nuo".to_owned(),
@@ -292,7 +302,46 @@ fn later_commands() -> Vec<Command> {
             evidence: archive_evidence(),
         }),
         Command::RegisterProcess(Box::new(Registration { as_of: Some(70_000), ..registration() })),
+        Command::CreateDatabase(change::CreateDatabase {
+            database: "demo".into(),
+            options: options(),
+            may_exist: true,
+        }),
+        Command::ConfigureDatabase(change::ConfigureDatabase {
+            database: "demo".into(),
+            options: options(),
+            replace_all: true,
+        }),
+        Command::DropDatabase(change::DropDatabase {
+            database: "demo".into(),
+            purge: true,
+            cluster: "c1".into(),
+            evidence: database_evidence(),
+        }),
+        Command::CreateArchive(change::CreateArchive {
+            database: "demo".into(),
+            cluster: "c1".into(),
+            path: "/archive".to_owned(),
+            restored: true,
+        }),
+        Command::ResurrectArchive(change::ResurrectArchive { archive }),
+        Command::RestoreDomain(Box::new(restore_by_hand())),
     ]
+}
+
+fn options() -> BTreeMap<String, String> {
+    BTreeMap::from([("ping-timeout".to_owned(), "60".to_owned())])
+}
+
+/// With what an operator created by hand.
+fn restore_by_hand() -> Restore {
+    let mut restore = restore();
+    let Snapshot { databases, archives, .. } = &mut restore.snapshot;
+    for database in databases {
+        (database.options, database.by_hand) = (options(), true);
+    }
+    archives.iter_mut().for_each(|archive| archive.by_hand = true);
+    restore
 }
 
 fn entry(index: u64, payload: EntryPayload<Proposal, u64, Node>) -> Entry {

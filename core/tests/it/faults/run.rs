@@ -166,7 +166,7 @@ impl Run {
         let before = self.domain.clone();
         let request = Request { actor: Actor { role, name: "admin-0".to_owned() }, command: command.clone() };
         let outcome = self.domain.apply(Entry { index: before.index + 1, time: self.now(), request });
-        if matches!(outcome, Outcome::Changed | Outcome::Registered(_)) {
+        if matches!(outcome, Outcome::Changed | Outcome::Registered(_) | Outcome::ArchiveCreated(_)) {
             self.changes += 1;
         }
         if self.tells {
@@ -334,6 +334,7 @@ impl Run {
             ),
             Change::Pause(false) => drop(self.propose(Role::Operator, Command::ResumeResync)),
             Change::Later { seconds } => self.clock += seconds * 1000,
+            Change::ByHand(asked) => self.by_hand(asked),
             // No pod was there to be picked.
             _ => {}
         }

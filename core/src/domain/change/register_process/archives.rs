@@ -59,6 +59,7 @@ impl Domain {
         let Some(archive) = self.archives.get_mut(&id) else { return };
         // The wrapper that registers holds the lock of the archive's directory, so no other engine writes to it.
         archive.written_to.get_or_insert(self.index);
+        archive.by_hand = false;
         let resurrected = archive.removed.take().is_some();
         let (mut bound, mut owned) = (None, None);
         if let Some(claim) = claim
@@ -118,6 +119,7 @@ impl Domain {
                 written_to: None,
                 removed: None,
                 created: self.time,
+                by_hand: false,
             },
         );
         let (database, claim) = (asked.database.clone(), asked.claim.as_ref().map(ClaimName::from));
