@@ -1,5 +1,6 @@
 //! What the REST API is fed from: nothing but why it is waited, until Raft runs.
 
+mod settings;
 mod standing;
 
 use super::{LINEARIZE, Shared, membership};
@@ -25,7 +26,7 @@ use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{ClusterName, Millis, RaftId, ServerId, StartId};
 use kaa_core::domain::process::SessionState;
 use kaa_core::membership::Anchor;
-use kaa_core::observed::Unknown;
+use kaa_core::observed::{Observed, Unknown};
 use kaa_core::resync::plan::Need;
 use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::outcome::WhatIf;
@@ -40,6 +41,7 @@ pub struct Door {
     domain: String,
     cluster: ClusterName,
     annotation_prefix: String,
+    settings: BTreeMap<&'static str, String>,
     tls: Tls,
     permissions: Permissions,
     waits: Mutex<String>,
@@ -53,8 +55,8 @@ impl Door {
         let waits = Mutex::new("starting".to_owned());
         let (server, domain) = (config.server.clone(), config.domain.clone());
         let (cluster, annotation_prefix) = (config.cluster.clone(), config.annotation_prefix.clone());
-        let (shared, questions) = (RwLock::default(), OnceLock::new());
-        Self { server, domain, cluster, annotation_prefix, tls, permissions, waits, shared, questions }
+        let (shared, questions, settings) = (RwLock::default(), OnceLock::new(), settings::of(config));
+        Self { server, domain, cluster, annotation_prefix, settings, tls, permissions, waits, shared, questions }
     }
 
     /// Notes why Raft does not run yet.
@@ -130,8 +132,8 @@ impl Source for Door {
         .boxed()
     }
 
-    fn read_claim(&self, claim: &str) -> BoxFuture<'_, Evidence> {
-        let needs = BTreeSet::from([Need::Claim(claim.to_owned()), Need::Anchor]);
+    fn read_afresh(&self, needs: Vec<Need>) -> BoxFuture<'_, Evidence> {
+        let needs = BTreeSet::from_iter(needs);
         async move {
             let Some(shared) = self.running() else { return Evidence::default() };
             let read = evidence::gather(&shared.kubernetes, &shared.config.anchor_name(), &needs).await;
@@ -149,6 +151,15 @@ impl Source for Door {
             }
         }
         .boxed()
+    }
+
+    fn observed(&self) -> Observed {
+        let Some(shared) = self.running() else { return Observed::default() };
+        shared.observed.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn settings(&self) -> BTreeMap<&'static str, String> {
+        self.settings.clone()
     }
 
     fn name(&self) -> String {

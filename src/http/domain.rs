@@ -12,6 +12,7 @@ use kaa_core::domain::Domain;
 use kaa_core::domain::ids::{ArchiveId, DatabaseName, Millis, StartId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ const LINEARIZE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most characters of a client's message that are logged.
 const MAX_MESSAGE_CHARS: usize = 1024;
 
-type Asked = Result<Query<Parameters>, QueryRejection>;
+pub(super) type Asked = Result<Query<Parameters>, QueryRejection>;
 pub(super) type Named = Result<Path<String>, PathRejection>;
 type Paged = Result<Answer<Page>, Error>;
 
@@ -44,7 +45,7 @@ fn values<T: Serialize>(rows: impl IntoIterator<Item = T>) -> Vec<Value> {
 }
 
 /// Selects from the rows that `list` makes of the domain.
-fn page(face: &Face, asked: &Parameters, list: impl FnOnce(&Domain) -> Vec<Value>) -> Paged {
+pub(super) fn page(face: &Face, asked: &Parameters, list: impl FnOnce(&Domain) -> Vec<Value>) -> Paged {
     if parameter(asked, "filterQuery").is_some() {
         return Err(Error::bad("filterQuery", "is not understood by this version"));
     }
@@ -86,6 +87,15 @@ pub(super) async fn exited(State(face): State<Face>, asked: Asked) -> Paged {
     page(&face, &parameters(asked)?, |domain| {
         values(domain.tombstones.values().map(|tombstone| ExitedRow::new(domain, tombstone)))
     })
+}
+
+/// The options of a process: what the published client shows beside its row.
+pub(super) async fn process_options(
+    State(face): State<Face>,
+    named: Named,
+) -> Result<Answer<BTreeMap<String, String>>, Error> {
+    let Answer { index, body } = process(State(face), named).await?;
+    Ok(Answer { index, body: body.options })
 }
 
 pub(super) async fn process(State(face): State<Face>, named: Named) -> Result<Answer<ProcessRow>, Error> {

@@ -8,9 +8,10 @@ use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
 use kaa_core::domain::change::Command;
 use kaa_core::domain::command::{Actor, Outcome};
-use kaa_core::domain::evidence::Evidence;
+use kaa_core::domain::evidence::{Evidence, Need};
 use kaa_core::domain::ids::{ClusterName, DomainId, MembershipEpoch, Millis, ResyncEpoch, ServerId, StartId, Uid};
 use kaa_core::membership::warnings::Warning;
+use kaa_core::observed::Observed;
 use kaa_core::resync::plan::{Plan, Waiting};
 use kaa_core::resync::whatif;
 use kaa_core::resync::whatif::change::Change;
@@ -33,7 +34,15 @@ pub trait Source: Send + Sync + 'static {
     /// Changes the domain on somebody's behalf: waits, not for long, until it is committed, and applied here.
     fn write(&self, actor: Actor, command: Command) -> BoxFuture<'_, Result<Written, NotWritten>>;
     /// Reads the anchor afresh, and a claim by name: what cannot be read proves nothing, and is left out.
-    fn read_claim(&self, claim: &str) -> BoxFuture<'_, Evidence>;
+    fn read_claim(&self, claim: &str) -> BoxFuture<'_, Evidence> {
+        self.read_afresh(vec![Need::Claim(claim.to_owned()), Need::Anchor])
+    }
+    /// Reads all of this afresh: what cannot be read proves nothing, and is left out.
+    fn read_afresh(&self, needs: Vec<Need>) -> BoxFuture<'_, Evidence>;
+    /// What the watches show of Kubernetes, copied. It takes its time: not for an async thread.
+    fn observed(&self) -> Observed;
+    /// What this agent was told, by name: nothing that is secret.
+    fn settings(&self) -> BTreeMap<&'static str, String>;
 
     /// Reads the anchor of the domain afresh; creates it, for this domain and epoch, if there is none. To be called right after
     /// [`Source::linearize`]: a server of an epoch that is over must not create it. A failure is a sentence.
