@@ -35,13 +35,13 @@ use tonic::{Request, Streaming};
 
 /// How many of each change.
 const CHANGES: usize = 60;
-/// How many commits before the memory is looked at again.
+/// How many commits between two measurements of the memory.
 const COMMITS: usize = 10_000;
 /// How many clients make them.
 const WRITERS: usize = 8;
 
 fn main() {
-    let cluster = Cluster::up("bench_latency", Disturb::Nobody);
+    let cluster = Cluster::up("bench_latency", Disturb::Nothing);
     cluster.run(async {
         let bench = Bench::new(&cluster).await;
         bench.memory("idle").await;
@@ -230,7 +230,7 @@ impl Bench {
             self.api::<PersistentVolumeClaim>().delete(&name, &now).await.expect("deleted");
             let gone = async {
                 loop {
-                    let (deleted, at) = deletions.recv().await.expect("the watch goes on");
+                    let (deleted, at) = deletions.recv().await.expect("the watch has not ended");
                     if deleted == name {
                         return at;
                     }

@@ -1,8 +1,8 @@
 //! The composition root of one admin pod's agent: what runs, in which order it starts, and how it ends.
 //!
-//! Probes and agent-to-agent status are served from the first moment, so that what is waited for can be seen. Raft starts
-//! once the volume has passed the gate; engines and the resync follow. When the membership epoch moves on, all that rests
-//! on Raft ends and begins again within the same process: the ports stay open.
+//! The agent serves probes and agent-to-agent status from the first moment, so that an operator can see what it waits for.
+//! Raft starts once the volume has passed the gate; engines and the resync follow. When the membership epoch moves on,
+//! everything that rests on Raft stops and starts again within the same process: the ports stay open.
 
 mod announce;
 mod certificates;
@@ -74,7 +74,7 @@ pub struct Shared {
     waits: Mutex<Option<String>>,
     /// Why there is no leader, and what would help.
     stranded: Mutex<Option<String>>,
-    /// What is wrong with the anchor, though this agent goes on.
+    /// What is wrong with the anchor. This agent keeps running in spite of it.
     anchor_alarm: Mutex<Option<String>>,
     /// Why a server keeps its vote that the watches show as unwanted.
     eviction_held: Mutex<Option<String>>,
@@ -112,7 +112,7 @@ impl Shared {
     /// Returns when the agent is to end.
     pub async fn stopping(&self) {
         let mut stop = self.stop.clone();
-        // An error means that whoever could stop us is gone, which is the end too.
+        // An error means that the sender was dropped: nothing can stop this agent any more, so it stops now.
         let _ = stop.wait_for(|stop| *stop).await;
     }
 
@@ -208,7 +208,7 @@ impl Shared {
     }
 
     /// Whether no quorum was heard of for so long that this agent cannot say of any engine that it is in the domain.
-    fn vouches_for_nobody(&self) -> bool {
+    fn cannot_vouch(&self) -> bool {
         let lacks_quorum = self.without_quorum_for().is_some_and(|lacking| lacking > VOUCH_WITHOUT_QUORUM);
         lacks_quorum || self.raft.no_room().is_some()
     }
@@ -228,15 +228,15 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     info!("kaa {} as server {} of domain {}", crate::VERSION, config.server, config.domain);
     let (stopper, stop) = watch::channel(false);
     let ended = tokio::spawn(wait_for_signal(stopper));
-    let kubernetes = kubernetes::connect(config.namespace.clone()).await.context("no way to Kubernetes")?;
-    let kubernetes = kubernetes.with_annotation_prefix(config.annotation_prefix.clone());
-    let tls = Tls::load(&config.tls_dir)?;
+    let guards = Guards::new(Tls::load(&config.tls_dir)?);
+    let connected = kubernetes::connect(config.namespace.clone(), guards.metrics.clone()).await;
+    let kubernetes =
+        connected.context("cannot connect to Kubernetes")?.with_annotation_prefix(config.annotation_prefix.clone());
     let storage = storage(&config);
     let address = config.peer_address(kubernetes.namespace(), config.ordinal);
     let host = Host::new(config.server.clone(), address, config.cluster.clone(), crate::VERSION.to_owned());
     // Before anything listens: whatever is wrong with the volume ends the process with a sentence.
     host.set_local_log(storage()?.local_log());
-    let guards = Guards::new(tls);
     let door = Arc::new(Door::new(&config, guards.tls.clone(), kubernetes.permissions.clone()));
     guards.watch(&config, &kubernetes);
     let mut servers = JoinSet::new();
@@ -248,9 +248,9 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let living = live(Surroundings { config, kubernetes, storage, host, links, guards, door, stop });
     tokio::select! {
         lived = living => lived?,
-        Some(failed) = servers.join_next() => anyhow::bail!("a port is not served any more: {failed:?}"),
+        Some(failed) = servers.join_next() => anyhow::bail!("a listener stopped: {failed:?}"),
     }
-    // Whoever asked has been told by now; the ports close with the process.
+    // Every open request has its answer by now; the ports close with the process.
     drop(ended);
     Ok(())
 }
@@ -295,7 +295,7 @@ pub async fn live(surroundings: Surroundings) -> anyhow::Result<()> {
     surroundings.host.set_questions(questions);
     tokio::select! {
         lived = lives(&surroundings) => lived,
-        () = membership::answer(&surroundings, asked) => anyhow::bail!("people's questions are not answered any more"),
+        () = membership::answer(&surroundings, asked) => anyhow::bail!("the task that answers `kaa recover` stopped"),
     }
 }
 
@@ -321,7 +321,7 @@ async fn lives(surroundings: &Surroundings) -> anyhow::Result<()> {
     }
 }
 
-/// Until the agent is to end. What a watch lends is given back at once: whoever sends would wait for it.
+/// Waits until the agent is told to stop. Drops the borrow of the watch at once, since the sender would block on it.
 async fn told(stop: &mut watch::Receiver<bool>) {
     drop(stop.wait_for(|stop| *stop).await);
 }
@@ -370,7 +370,8 @@ async fn begin(surroundings: &Surroundings, stay: Stay) -> anyhow::Result<Agent>
     Ok(Agent { shared, ending, released, loops })
 }
 
-/// Starts what goes on until the agent ends. The first four are Raft's, and go on while a server that leaves is voted out.
+/// Starts the loops that run until the agent stops. The first four belong to Raft, and keep running while a server that
+/// leaves is evicted.
 fn start_loops(shared: &Arc<Shared>) -> [JoinHandle<()>; 10] {
     [
         tokio::spawn(membership::join(shared.clone())),
@@ -436,16 +437,16 @@ impl Agent {
         }
         // The API server may be out of reach: then the Lease runs out by itself.
         if tokio::time::timeout(RELEASE, self.released).await.is_err() {
-            warn!("the lease of the resync was not released within {RELEASE:?}");
+            warn!("the resync Lease was not released within {RELEASE:?}");
         }
         Ok(())
     }
 }
 
-/// How often it is looked for a second voter.
+/// How often the agent checks for a second voter.
 const ALONE_LOOK: Duration = Duration::from_millis(50);
 
-/// How long it is waited for the Lease of the resync to be released when an epoch is over.
+/// How long the agent waits for the release of the resync Lease when an epoch is over.
 const RELEASE: Duration = Duration::from_secs(1);
 
 async fn wait_for_signal(stopper: watch::Sender<bool>) -> anyhow::Result<()> {
@@ -455,7 +456,7 @@ async fn wait_for_signal(stopper: watch::Sender<bool>) -> anyhow::Result<()> {
         _ = interrupt.recv() => info!("SIGINT"),
     }
     stopper.send_replace(true);
-    // Kept until the process ends, so that nobody takes its absence for another signal.
+    // Kept until the process ends: a dropped sender would look like another signal.
     stopper.closed().await;
     Ok(())
 }

@@ -5,7 +5,7 @@
 //!
 //! The issuer is compared too where it is known: it is read from the agent's own token, which the same API server
 //! issued. Outside a pod it is unknown, and then the keys alone vouch: they come from the API server that we trust, and
-//! nobody else holds their private halves.
+//! only it holds their private halves.
 //!
 //! What is *not* here: whether the caller may do what it asks, and whether its pod still exists.
 
@@ -75,10 +75,10 @@ pub enum Refused {
     /// It will be valid.
     #[error("the token is not valid yet")]
     NotYetValid,
-    /// It was made for somebody else.
+    /// It was made for another audience.
     #[error("the token is not made for this audience")]
     Audience,
-    /// It was made by somebody else.
+    /// Another issuer made it.
     #[error("the token was made by another issuer")]
     Issuer,
 }
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_keys_nobody_is_let_in_and_it_is_said_why() {
+    async fn without_keys_every_token_is_refused_with_the_reason() {
         let (issuer, kubernetes) = (issuer(), fake::kubernetes(Router::new()));
         let verifier = TokenVerifier::new(kubernetes, "kaa");
         for _ in 0..2 {

@@ -200,7 +200,7 @@ impl Cli {
         match done.and_then(|text| Ok(print(&text)?)) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                // If stderr is gone as well there is nobody to tell.
+                // If stderr is closed as well, the error cannot be reported.
                 let _ = writeln!(std::io::stderr(), "'{name}' failed: {error}");
                 ExitCode::FAILURE
             }

@@ -65,12 +65,12 @@ pub fn random_below(end: u64) -> u64 {
     random_u64() % end.max(1)
 }
 
-/// A source of random numbers, for whoever asks for one in the form that `rand` gives it.
+/// A source of random numbers, for code that takes one of `rand`'s types.
 pub fn rng() -> StdRng {
     StdRng::seed_from_u64(random_u64())
 }
 
-/// Does work that may block where it holds up nobody. In a simulation it is done in place, since there is one thread only.
+/// Runs work that may block on a thread of its own. A simulation runs it in place, since it has one thread only.
 /// Fails if the work panicked.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     match SIMULATED.get() {

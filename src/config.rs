@@ -16,21 +16,24 @@ pub const FIRST_PASS: Duration = Duration::from_secs(3);
 pub const RESYNC_PERIOD: Duration = Duration::from_secs(10);
 /// In a burst of events at most one pass that proposes something in this time.
 pub const PASS_SPACING: Duration = Duration::from_millis(20);
-/// A pass that finds nothing is followed by the next after this many times its own cost: a burst of changes that matter
-/// to nobody takes no more than a tenth of a processor.
+/// After a pass that finds nothing, the next begins after this many times its cost: a burst of changes that do not matter
+/// to the domain takes no more than a tenth of a processor.
 pub const IDLE_SHARE: u32 = 10;
-/// The one backoff of the agent's own loops: what failed is looked at again after this.
+/// The one backoff of the agent's own loops: they retry what failed after this.
 pub const BACKOFF: Duration = Duration::from_secs(1);
 /// How often the agents tell each other how they are.
 pub const PEER_PERIOD: Duration = Duration::from_secs(2);
 /// How often the leader looks at the membership besides on changes.
 pub const MEMBERSHIP_PERIOD: Duration = Duration::from_millis(500);
-/// How often an agent whose Raft runs looks at the anchor though nothing is amiss: for so long may one go on that was cut
-/// off, with others, while an operator gave up what they had.
+/// How often an agent whose Raft runs reads the anchor though nothing is amiss.
 pub const ANCHOR_PERIOD: Duration = Duration::from_secs(10);
+/// The same for an agent that hears of a quorum and does not lead the resync: it asks the API server at most three times a
+/// minute in all. While there is a quorum, only an operator who gave up on it (`kaa recover`) can have founded a later epoch, and
+/// for so long such a group may continue after its pods were deleted by force.
+pub const CALM_ANCHOR_PERIOD: Duration = Duration::from_secs(60);
 /// Without a quorum for this long, on top of the election timeout after which it is missed, an agent asks why, and whether
 /// an override is called for. Not a matter of safety; shorter, and it would begin before the ordinary way has had its chance.
-pub const OVERRULE_AFTER: Duration = Duration::from_secs(2);
+pub const OVERRIDE_AFTER: Duration = Duration::from_secs(2);
 /// How long a leaving voter stays until the others have voted it out, or can do without it until it is back: the grace
 /// period less what is handed over after it, and less than a request may take, since the preStop hook asks for it by one.
 pub const DRAIN: Duration = Duration::from_secs(18);
@@ -42,13 +45,13 @@ pub const ENGINE_SILENCE: Duration = Duration::from_secs(10);
 pub const VOUCH_WITHOUT_QUORUM: Duration = Duration::from_secs(20);
 /// The Raft leader declares the sessions of an agent lost that was silent for this long.
 pub const OWNER_SILENCE: Duration = Duration::from_secs(30);
-/// A session in the domain without a connection here is looked at again after this, so that a registration under way
-/// is not taken for one.
+/// A session in the domain without a connection here is checked again after this, so that a registration under way is not
+/// taken for a lost session.
 pub const SESSION_SWEEP: Duration = Duration::from_secs(5);
 /// How long one read about a pod whose engine registers may take. Pod, claim and proposal together have to be done before
 /// the engine, which waits for 10 s, tries another agent.
 pub const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often the certificate files are looked at. The kubelet itself takes up to a minute to bring a changed Secret.
+/// How often the agent reads the certificate files. The kubelet itself takes up to a minute to bring a changed Secret.
 pub const CERTIFICATE_PERIOD: Duration = Duration::from_secs(5);
 /// A certificate that ends within this time is complained of: time enough for an operator to act.
 pub const CERTIFICATE_WARNING: Duration = Duration::from_secs(7 * 86_400);
@@ -101,7 +104,7 @@ pub struct AgentArgs {
     /// The storage engine of the Raft log.
     #[arg(long, env = "KAA_STORE", value_enum, default_value_t)]
     pub store: Engine,
-    /// The free space that the log's volume must keep; below it the agent writes nothing and is not ready: bytes, or a number
+    /// The free space that the log's volume must keep; below it the agent accepts no changes and is not ready: bytes, or a number
     /// with Ki, Mi or Gi.
     #[arg(long, env = "KAA_MIN_FREE", default_value = MIN_FREE, value_parser = bytes, value_name = "SIZE")]
     pub min_free: u64,
@@ -124,8 +127,8 @@ pub struct AgentArgs {
     /// needs a client certificate or the pod's token.
     #[arg(long, env = "KAA_CREDENTIALS_FILE")]
     pub credentials_file: Option<PathBuf>,
-    /// The file to which the agent writes the pod's token, on a volume of this pod alone. Whoever can read it may change the
-    /// domain over loopback: `kaa` in the agent's own pod does.
+    /// The file to which the agent writes the pod's token, on a volume of this pod alone. Any process that can read it may
+    /// change the domain over loopback: `kaa` in the agent's own pod does.
     #[arg(long, env = "KAA_POD_TOKEN_FILE", value_name = "FILE")]
     pub pod_token_file: Option<PathBuf>,
     /// Whether any client on a loopback address may change the domain. Safe only without a proxy in the pod: behind the proxy of a

@@ -2,11 +2,11 @@
 //!
 //! They are compiled in with the feature `failpoints` only, which tests turn on for themselves; else [`pass`] is empty. An
 //! agent whose environment names a directory in `KAA_FAILPOINTS` has a script in each file of it. It ends itself at the
-//! point that the first line of a script names, and takes that line away, so that its next life goes on to the next one.
+//! point that the first line of a script names, and deletes that line, so that its next start takes the next one.
 //! A line `~POINT` is removed without ending. At a line `=POINT` the agent stops itself, until it gets SIGCONT.
 //!
 //! It is SIGKILL itself, to the whole process, and not `abort`: that raises SIGABRT, which can be handled, runs the
-//! handler and may write a core, while other threads go on writing. A process that gets SIGKILL does not return from the
+//! handler and may write a core, while other threads keep writing. A process that gets SIGKILL does not return from the
 //! call.
 
 /// What has just become durable.
@@ -141,7 +141,7 @@ mod script {
         use super::*;
 
         #[test]
-        fn each_script_goes_on_and_one_that_names_the_point_ends_the_process() {
+        fn every_script_advances_and_one_that_names_the_point_ends_the_process() {
             let dir = tempfile::tempdir().unwrap();
             let scripts = dir.path().join("scripts");
             assert_eq!(take(&scripts, Point::Vote).unwrap(), None, "no scripts");

@@ -75,15 +75,15 @@ pub struct Face {
     pub source: Arc<dyn Source>,
     /// What it counts.
     pub metrics: Arc<Metrics>,
-    /// Who may change the domain from outside its pod; nobody, if there is none.
+    /// Who may change the domain from outside the pod by name and password. Without it, no operator can.
     pub credentials: Option<Arc<Credentials>>,
-    /// Whose client certificates are looked at; nobody's, if it serves in clear only.
+    /// Whose client certificates are accepted. None if the agent serves in clear only.
     pub people: Option<People>,
     /// How callers in its own pod are known.
     pub own_pod: OwnPod,
     /// Who was refused.
     pub refusals: Refusals,
-    /// How often somebody may be wrong.
+    /// How often a caller may fail to authenticate.
     pub throttle: Arc<Throttle>,
 }
 

@@ -12,25 +12,29 @@ pub mod events;
 pub mod evidence;
 pub mod lease;
 pub mod permissions;
+mod requests;
 pub mod watch;
 
+use crate::metrics::Metrics;
 use k8s_openapi::NamespaceResourceScope;
 use kaa_core::observed::objects::ANNOTATION_PREFIX;
 use kube::api::GetParams;
+use kube::client::ClientBuilder;
 use kube::core::Status;
 use kube::{Api, Client, Resource};
 use permissions::Permissions;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a connection may take to be made: an API server that is there answers in milliseconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a connection may be silent while it is waited for: longer than a watch lasts
-/// ([`watch::WATCH_SECONDS`]), so that a quiet watch is not cut, and short enough to notice a half-dead connection.
-const READ_TIMEOUT: Duration = Duration::from_secs(75);
+/// How long a connection with an open request may be silent: longer than the time between two bookmarks, which the API server
+/// sends every minute or so on a quiet watch (75 s at most), and short enough to notice a half-dead connection.
+const READ_TIMEOUT: Duration = Duration::from_secs(95);
 
 /// How long a single read of the API server may take. A read that takes longer proves nothing; the next pass reads
 /// again.
@@ -45,7 +49,7 @@ pub struct Kubernetes {
     timeout: Duration,
     /// Which permissions are missing, as far as it came out.
     pub permissions: Permissions,
-    /// What stands before the names of the annotations that are looked at.
+    /// The prefix of the annotations that the agent reads.
     annotation_prefix: String,
 }
 
@@ -71,7 +75,7 @@ impl fmt::Display for Asked {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is neither a kubeconfig nor a service account.
-    #[error("cannot find out how to reach Kubernetes")]
+    #[error("cannot load the Kubernetes client configuration")]
     Configuration(#[source] kube::config::InferConfigError),
     /// The client could not be made.
     #[error("cannot set up the Kubernetes client")]
@@ -170,8 +174,8 @@ fn told(status: &Status) -> String {
 }
 
 /// Finds the API server by kubeconfig (`KUBECONFIG`, for people) or by the pod's service account, and the namespace:
-/// the one given, else the configuration's.
-pub async fn connect(namespace: Option<String>) -> Result<Kubernetes, Error> {
+/// the one given, else the configuration's. Every request is counted in `metrics`.
+pub async fn connect(namespace: Option<String>, metrics: Arc<Metrics>) -> Result<Kubernetes, Error> {
     let mut config = kube::Config::infer().await.map_err(Error::Configuration)?;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
@@ -180,7 +184,8 @@ pub async fn connect(namespace: Option<String>) -> Result<Kubernetes, Error> {
     // The next pass is the retry; a retry inside a request would outlive what the request was made for.
     config.default_retry = false;
     let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
-    let client = Client::try_from(config).map_err(Error::Client)?;
+    let builder = ClientBuilder::try_from(config).map_err(Error::Client)?;
+    let client = builder.with_layer(&requests::Count(metrics)).build();
     Ok(Kubernetes::new(client, namespace))
 }
 

@@ -1,5 +1,5 @@
-//! Every Prometheus metric. What mirrors the domain is set when it is asked for; what counts events is counted by
-//! whoever makes them.
+//! Every Prometheus metric. A metric that mirrors the domain is set when it is read; one that counts events is counted where
+//! the event happens.
 
 mod waiting;
 
@@ -71,6 +71,17 @@ struct Permission {
     resource: String,
 }
 
+/// A request to the API server of Kubernetes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ApiRequest {
+    /// Such as `get`.
+    pub verb: &'static str,
+    /// Such as `leases.coordination.k8s.io`.
+    pub resource: String,
+    /// The HTTP status; 0 without an answer.
+    pub code: u16,
+}
+
 /// What was proposed, and what the domain said.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Proposed {
@@ -120,6 +131,7 @@ pub struct Metrics {
     certificate_rejected: Gauge,
     certificate_reloads: Counter,
     permission_missing: Family<Permission, Gauge>,
+    api_requests: Family<ApiRequest, Counter>,
     resident_memory: Gauge,
 }
 
@@ -146,7 +158,7 @@ impl Retired {
     fn new(r: &mut Registry) -> Self {
         let help = "Logs of earlier epochs that are kept on the volume";
         let logs = register(r, "retired_logs", help, Gauge::default());
-        Self { logs, bytes: register(r, "retired_log_bytes", "What they take on the volume", Gauge::default()) }
+        Self { logs, bytes: register(r, "retired_log_bytes", "Bytes of these logs on the volume", Gauge::default()) }
     }
 }
 
@@ -163,8 +175,8 @@ impl Metrics {
         Self {
             raft_is_leader: register(r, "raft_is_leader", "1 if this agent leads the Raft group", Gauge::default()),
             raft_term: register(r, "raft_term", "The Raft term, without the epoch", Gauge::default()),
-            raft_commit_index: register(r, "raft_commit_index", "How far the log is committed", Gauge::default()),
-            raft_applied_index: register(r, "raft_applied_index", "How far the log is applied", Gauge::default()),
+            raft_commit_index: register(r, "raft_commit_index", "Index of the last committed entry", Gauge::default()),
+            raft_applied_index: register(r, "raft_applied_index", "Index of the last applied entry", Gauge::default()),
             membership_epoch: register(
                 r,
                 "membership_epoch",
@@ -172,16 +184,16 @@ impl Metrics {
                 Gauge::default(),
             ),
             retired: Retired::new(r),
-            raft_voters: register(r, "raft_voters", "How many servers vote", Gauge::default()),
-            raft_learners: register(r, "raft_learners", "How many follow and do not vote", Gauge::default()),
-            membership_waiting: register(r, "membership_waiting", "What the group waits for", Family::default()),
+            raft_voters: register(r, "raft_voters", "Number of voters", Gauge::default()),
+            raft_learners: register(r, "raft_learners", "Number of learners", Gauge::default()),
+            membership_waiting: register(r, "membership_waiting", "Waits of the servers, by reason", Family::default()),
             membership_warnings: register(r, "membership_warnings", "Warnings about the voters", Family::default()),
             resync_is_leader: register(r, "resync_is_leader", "1 if this agent leads the resync", Gauge::default()),
             resync_findings: register(r, "resync_findings", "Changes the last pass found", Gauge::default()),
             resync_waiting: register(
                 r,
                 "resync_waiting",
-                "What the last pass did not propose, by reason",
+                "Changes the last pass did not propose, by reason",
                 Family::default(),
             ),
             resync_passes: register(r, "resync_passes", "Resync passes made as leader", Counter::default()),
@@ -189,12 +201,12 @@ impl Metrics {
             proposals: register(r, "proposals", "Commands proposed by this agent", Family::default()),
             proposals_refused: register(r, "proposals_refused", "Commands that the domain refused", Counter::default()),
             sessions: register(r, "sessions", "Live sessions of engines with this agent", Gauge::default()),
-            domain_bytes: register(r, "domain_bytes", "What the domain holds, about", Gauge::default()),
-            domain_limit: register(r, "domain_limit_bytes", "What the domain may hold", Gauge::default()),
+            domain_bytes: register(r, "domain_bytes", "Approximate size of the domain in bytes", Gauge::default()),
+            domain_limit: register(r, "domain_limit_bytes", "Maximum size of the domain in bytes", Gauge::default()),
             archives: register(r, "archives", "Archives of the domain, by state", Family::default()),
             processes: register(r, "processes", "Processes of the domain, by state", Family::default()),
             kubernetes_synced: register(r, "kubernetes_synced", "1 if all listable kinds are listed", Gauge::default()),
-            evidence_reads: register(r, "evidence_reads", "Fresh reads made to prove something", Family::default()),
+            evidence_reads: register(r, "evidence_reads", "Fresh reads made as evidence, by result", Family::default()),
             callers_refused: register(r, "callers_refused", "Callers refused, by port and reason", Family::default()),
             certificate_not_after: register(
                 r,
@@ -205,16 +217,17 @@ impl Metrics {
             certificate_rejected: register(
                 r,
                 "certificate_rejected",
-                "1 if the certificate files hold something that cannot be used, so that what they held before is",
+                "1 if the certificate files cannot be used and their previous content stays in use",
                 Gauge::default(),
             ),
-            certificate_reloads: register(r, "certificate_reloads", "Changed certificates in use", Counter::default()),
+            certificate_reloads: register(r, "certificate_reloads", "Certificates reloaded", Counter::default()),
             permission_missing: register(
                 r,
                 "kubernetes_permission_missing",
                 "1 for each missing permission",
                 Family::default(),
             ),
+            api_requests: register(r, "kubernetes_requests", "Requests to the API server", Family::default()),
             resident_memory: register(r, "resident_memory_bytes", "Memory that this agent holds", Gauge::default()),
             registry,
         }
@@ -252,7 +265,7 @@ impl Metrics {
         self.evidence_reads.get_or_create(&ReadResult { result }).inc();
     }
 
-    /// Counts somebody who was not let in.
+    /// Counts a refused caller.
     pub fn refused(&self, port: &'static str, reason: &'static str) {
         self.callers_refused.get_or_create(&RefusedCaller { port, reason }).inc();
     }
@@ -274,6 +287,11 @@ impl Metrics {
     pub fn mirror_permission(&self, verb: &str, resource: &str, missing: bool) {
         let permission = Permission { verb: verb.to_owned(), resource: resource.to_owned() };
         self.permission_missing.get_or_create(&permission).set(i64::from(missing));
+    }
+
+    /// Counts a request to the API server.
+    pub fn count_api_request(&self, request: ApiRequest) {
+        self.api_requests.get_or_create(&request).inc();
     }
 
     /// Sets what mirrors this process.

@@ -33,8 +33,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// without a word is noticed within two seconds, and its name is resolved again.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 
-/// An engine's connection is pinged less often: its node may be busy, and a session that flaps helps nobody. What ends in
-/// an orderly way is noticed at once.
+/// An engine's connection is pinged less often: its node may be busy, and a session that flaps is worse than one that is
+/// noticed late. The agent notices an orderly end at once.
 const ENGINE_KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Calls that one agent has under way here: appends, votes, forwarded proposals of its engines.
 const STREAMS_OF_AN_AGENT: u32 = 256;
@@ -62,7 +62,7 @@ pub type Channel = BoxCloneSyncService<http::Request<Body>, http::Response<Body>
 
 /// Why a call came to nothing; what is behind it tells whether it was sent at all.
 #[derive(Debug, thiserror::Error)]
-#[error("the call came to nothing")]
+#[error("the call failed")]
 pub struct CallError(#[source] pub BoxError);
 
 /// Makes the channel to an address.

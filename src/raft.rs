@@ -172,7 +172,7 @@ pub async fn start_among(volume: Volume, options: Options, peers: Peers) -> Resu
     tokio::spawn(watch_health(handle.clone()));
     tokio::spawn(space::watch(handle.clone()));
     if voters == BTreeSet::from([me]) {
-        // Nobody else could win, and waiting for a leader in vain would cost a second or two.
+        // No other server can win, and waiting for the election timeout would cost a second or two.
         let elected = handle.raft().trigger().elect(false).await;
         elected.map_err(|error| Error::Raft(Box::new(error)))?;
     }
@@ -192,7 +192,7 @@ fn founding(store: &Store, me: u64, epoch: u64) -> Option<u64> {
     (matches!(founded.payload, EntryPayload::Membership(_)) && founded.log_id.index > 0).then_some(founded.log_id.index)
 }
 
-/// Makes a snapshot after a founding and purges what came before, so that nobody replays memberships of earlier epochs.
+/// Makes a snapshot after a founding and purges what came before, so that no server replays memberships of earlier epochs.
 async fn compact(handle: Handle, founding: u64) {
     let raft = handle.raft();
     let applied = raft.wait(None).applied_index_at_least(Some(founding), "the founding").await;

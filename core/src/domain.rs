@@ -46,7 +46,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use version::Version;
 use voters::Voters;
 
-/// The key prefix under which the archive of each claim can be looked up.
+/// The key prefix under which clients can find the archive of each claim.
 pub const CLAIMS_PREFIX: &str = "archiveVolumeClaims/";
 
 /// The domain state.

@@ -1,7 +1,7 @@
 //! Who may start, found and vote: the pure part of the membership protocol (docs/membership.md).
 //!
 //! [`gate`] says what an agent does before its Raft starts, [`seen`] what one does whose Raft runs, when they look at the
-//! anchor; [`change`] what the Raft leader does about who votes, [`leaving`] what one waits for that ends; [`overrule`] when,
+//! anchor; [`change`] what the Raft leader does about who votes, [`leaving`] what one waits for that ends; [`quorum_override`] when,
 //! and by whom, a new epoch is begun without a majority of the old one; [`recover`] the same by an operator's command, where
 //! something may be lost, and [`retired`] where nothing but logs of earlier epochs is left. [`warnings`], [`scaling`] and
 //! [`standing`] say to people what is so. `model/` explores all that can happen with these same functions.
@@ -9,7 +9,7 @@
 pub mod change;
 pub mod leaving;
 pub mod logs;
-pub mod overrule;
+pub mod quorum_override;
 pub mod recover;
 pub mod retired;
 pub mod scaling;
@@ -46,7 +46,7 @@ pub struct LocalLog {
     pub epoch: MembershipEpoch,
     /// Its id, durable before anything is sent.
     pub raft_id: RaftId,
-    /// Whether it takes part in an override: nothing is appended to it, and it votes for nobody.
+    /// Whether it takes part in an override: nothing is appended to it, and it grants no vote.
     pub sealed: bool,
 }
 
@@ -59,8 +59,8 @@ pub enum Gate {
     Found(Anchor),
     /// Start on the log as it is.
     Start,
-    /// The log is sealed: go on with the override until the epoch moves.
-    Overrule,
+    /// The log is sealed: continue with the override until the epoch moves.
+    Override,
     /// Retire the log if it holds anything. If the anchor names a log that was retired here, bring that back
     /// ([`retired::brings_back`]) and pass the gate again; else take a new raft id, and ask to join.
     Join(Anchor),
@@ -122,8 +122,8 @@ impl fmt::Display for Waiting {
             }
             Self::Lease(lease) => write!(
                 f,
-                "there is no anchor, but the lease {lease} is of a domain that was here: bring its volumes back, or delete \
-                 that lease as well if a new domain shall begin"
+                "there is no anchor, but the lease {lease} belongs to an earlier domain: restore its volumes, or delete that \
+                 lease as well to found a new domain"
             ),
             Self::Answered(server, domain) => {
                 write!(f, "there is no anchor, but {server} has a log of domain {domain}")
@@ -149,7 +149,7 @@ impl fmt::Display for Refusal {
 pub fn gate(anchor: Option<&Anchor>, local: &LocalLog, traces: &Traces) -> Gate {
     let Some(anchor) = anchor else { return without_anchor(local, traces) };
     match seen(Some(anchor), local) {
-        Seen::Mine if local.sealed => Gate::Overrule,
+        Seen::Mine if local.sealed => Gate::Override,
         Seen::Mine => Gate::Start,
         Seen::Newer if anchor.founder == local.raft_id => Gate::Found(anchor.clone()),
         Seen::Newer => Gate::Join(anchor.clone()),
@@ -183,9 +183,9 @@ pub enum Seen {
     Mine,
     /// A later epoch was founded: the log is of no use any more, unless the anchor names it.
     Newer,
-    /// It is gone. Whoever runs goes on, and says so.
+    /// It is gone. A server that runs keeps running, and reports it.
     Missing,
-    /// It is another domain's, or was turned back. Whoever runs goes on, and says so.
+    /// It is another domain's, or was turned back. A server that runs keeps running, and reports it.
     Contradiction(Refusal),
 }
 

@@ -1,7 +1,7 @@
 //! What Kubernetes shows, as an index that list and watch events feed.
 //!
-//! Unknown is not empty: a kind that was not listed completely yet, or may not be listed, says so, and whoever asks has
-//! to handle it. What the index shows may be old; nothing is removed on its word (see [`crate::resync`]).
+//! Unknown is not empty: a kind that was not listed completely yet, or may not be listed, says so, and every caller has
+//! to handle it. What the index shows may be old, so it is no proof for a removal (see [`crate::resync`]).
 
 pub mod objects;
 

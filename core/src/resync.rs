@@ -55,7 +55,7 @@ impl Policy {
 pub enum DatabaseDeletion {
     /// By the resync, on evidence.
     Auto,
-    /// By nobody.
+    /// The resync deletes none.
     Never,
 }
 
@@ -142,7 +142,7 @@ impl View<'_> {
     }
 
     /// The StatefulSet of this name, if an annotation on it pauses what would be removed of it. Another of the same
-    /// name counts too: whoever wrote the annotation knows of names only.
+    /// name counts too: an operator annotates by name, not by UID.
     fn paused_set(&self, owner: Option<&Ordinal>) -> Option<WaitingReason> {
         let set = self.observed.stateful_sets.known().ok()?.get(&owner?.stateful_set)?;
         set.paused.then(|| WaitingReason::WorkloadPaused { workload: format!("statefulset {}", set.name) })

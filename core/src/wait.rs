@@ -1,4 +1,4 @@
-//! What may be waited for, as metrics, the API, `kaa plan` and the reference have it: one row for each reason.
+//! The reasons to wait, as metrics, the API, `kaa plan` and the reference show them: one row for each reason.
 
 /// A reason to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! What is asked of this Kubernetes, and what it answers: from a request to a reply, without a socket.
 //!
-//! [`answer`] is the whole of it. A path is read, the caller's right is looked up, and one of the modules
-//! below acts. Watches, logs, commands and tokens are only described here: whoever holds the connection serves them.
+//! [`answer`] is the whole of it. It reads the path and checks the caller's permission, and one of the modules
+//! below acts. Watches, logs, commands and tokens are only described here: the connection's task serves them.
 
 mod decode;
 mod delete;

@@ -1,8 +1,8 @@
 //! The controllers: what a change leaves to be done is done at once.
 //!
 //! Each looks at the objects as they are and does what is missing; none remembers anything or is told what changed.
-//! They take turns until none finds anything to do, so that whoever looks next sees the end of it, or the point from
-//! where it is up to somebody else: to the kubelet, or to time.
+//! They take turns until none finds anything to do, so that the next reader sees the end of it, or the point from
+//! where it depends on something else: on the kubelet, or on time.
 
 mod claims;
 mod deployment;
@@ -24,7 +24,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// How often the controllers take turns at most. A handful of turns is what any change needs; should they ever disagree
-/// forever, requests are still answered, and the next change finds them going on from here.
+/// forever, requests are still answered, and they continue from here after the next change.
 const TURNS: usize = 200;
 
 /// When time alone makes something due.

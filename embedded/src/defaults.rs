@@ -1,7 +1,7 @@
 //! What Kubernetes writes into an object where its author left something out.
 //!
-//! It is written when an object is created and when it is replaced: whoever leaves a field out does not mean to take its
-//! default away. What depends on the object being new looks for its UID.
+//! It is written when an object is created and when it is replaced: a client that leaves a field out does not mean to
+//! remove its default. What depends on the object being new looks for its UID.
 
 mod pod;
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// How long an Event is kept after it was last seen.
 const KEPT: SignedDuration = SignedDuration::from_hours(1);
 
-/// Whether it is worth somebody's attention.
+/// Whether it is worth an operator's attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
     /// It is as it should be.
@@ -22,7 +22,7 @@ pub enum Type {
 }
 
 /// Tells something about an object that is stored. In a namespace that is being deleted nothing can be told; the object
-/// itself is about to go, and nobody waits for its Events.
+/// itself is about to go, and no client waits for its Events.
 pub fn record(store: &mut Store, about: &Value, kind: Type, reason: &str, message: &str, component: &str) {
     let kind = match kind {
         Type::Normal => "Normal",
@@ -64,10 +64,10 @@ fn is_closing(store: &Store, namespace: &str) -> bool {
     store.find(&Key::new(Kind::Namespace, "", namespace)).is_none_or(|namespace| object::is_deleting(namespace))
 }
 
-/// Forgets the Events that nobody has repeated for an hour.
+/// Deletes the Events that were not repeated for an hour.
 pub fn forget(store: &mut Store) {
     let since = time(store.now() - KEPT);
-    // Times of one form are in the order of their letters. An Event of somebody else may have another time, or none.
+    // Times of one form are in the order of their letters. An Event of another client may have another time, or none.
     let last = |event: &Value| {
         let times = ["/lastTimestamp", "/series/lastObservedTime", "/eventTime", "/metadata/creationTimestamp"];
         times.map(|pointer| text(event, pointer).to_owned()).into_iter().max().unwrap_or_default()

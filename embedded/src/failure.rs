@@ -121,12 +121,12 @@ impl Failure {
         failure
     }
 
-    /// Nobody knows who calls.
+    /// The caller is unknown.
     pub fn unauthorized() -> Self {
         Self { code: 401, reason: "Unauthorized", message: "Unauthorized".to_owned(), details: Value::Null }
     }
 
-    /// A watch or a list goes on from a version that is forgotten.
+    /// A watch or a list continues from a version that is forgotten.
     pub fn expired(message: impl Into<String>) -> Self {
         Self { code: 410, reason: "Expired", message: message.into(), details: Value::Null }
     }

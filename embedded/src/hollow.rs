@@ -1,4 +1,4 @@
-//! A kubelet without containers: pods start and end as soon as somebody says so.
+//! A kubelet without containers: pods start and end as soon as the caller says so.
 //!
 //! For tests and simulations in which only the objects matter. Each step is one pod's, so that a caller can take them in
 //! any order, or leave a pod where it is.

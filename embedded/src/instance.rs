@@ -1,6 +1,6 @@
 //! One Kubernetes: the store behind one lock, and a bell that rings after every change.
 //!
-//! Whoever changes something, changes it here, and the controllers act before the lock is let go: what a request left
+//! All changes go through here, and the controllers act before the lock is released: what a request left
 //! to be done is done when the bell rings.
 
 use crate::controllers;

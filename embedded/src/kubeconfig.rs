@@ -1,4 +1,4 @@
-//! The files by which clients find this Kubernetes: one for whoever started it, one for the programs of a pod.
+//! The files by which clients find this Kubernetes: one for the user who started it, one for the programs of a pod.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 /// The name of cluster, user and context.
 const NAME: &str = "embedded";
 
-/// For whoever started it: everything is in the file.
+/// For the user who started it: everything is in the file.
 pub fn admin(server: &str, ca_pem: &str, token: &str) -> String {
     let ca = format!("certificate-authority-data: {}", STANDARD.encode(ca_pem));
     text(server, &ca, &format!("token: {}", quoted(token)), "default")

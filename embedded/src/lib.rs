@@ -7,7 +7,7 @@
 //! The core is pure. Time is passed in, identifiers come from a seed, nothing waits:
 //! - [`resource`]: the kinds there are; [`object`]: what all of their objects have; [`failure`]: why something is refused.
 //! - [`store`]: the objects, their versions, and the history that watches are fed from.
-//!   What goes into it is completed ([`defaults`]) and checked ([`validate`]), whoever writes it.
+//!   What goes into it is completed ([`defaults`]) and checked ([`validate`]), by whatever way it comes.
 //! - [`patch`]: what patches make of objects, and who has set which fields; [`selector`]: which objects are meant;
 //!   [`table`]: what people are shown of them.
 //! - [`controllers`]: what a change leaves to be done; [`events`]: what people are told of it; [`hollow`]: a kubelet

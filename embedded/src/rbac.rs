@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 /// The group that may do everything.
 pub const MASTERS: &str = "system:masters";
 
-/// What somebody wants to do. What does not apply is empty.
+/// What a caller wants to do. What does not apply is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes<'a> {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`.
@@ -30,7 +30,7 @@ pub struct Attributes<'a> {
     pub namespace: &'a str,
 }
 
-/// Whether somebody may do something, and why.
+/// Whether a caller may do something, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Whether.
@@ -71,7 +71,7 @@ pub fn decide(store: &Store, user: &User, wanted: &Attributes<'_>) -> Decision {
     Decision { allowed: false, reason }
 }
 
-/// The rules of a namespace that apply to somebody.
+/// The rules of a namespace that apply to a user.
 pub fn rules(store: &Store, user: &User, namespace: &str) -> Vec<Value> {
     if user.groups.iter().any(|group| group == MASTERS) {
         return vec![json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]})];
@@ -94,7 +94,7 @@ pub fn nonresource(user: &User, verb: &str, path: &str) -> Decision {
     Decision { allowed: of(MASTERS) || (verb == "get" && granted), reason: String::new() }
 }
 
-/// The RoleBindings of a namespace that name somebody, and how they do.
+/// The RoleBindings of a namespace that name a user, and how they do.
 fn bindings_of<'a>(
     store: &'a Store,
     user: &'a User,
@@ -108,7 +108,7 @@ fn bindings_of<'a>(
     })
 }
 
-/// Whether a subject is somebody.
+/// Whether a subject is this user.
 fn means(subject: &Value, user: &User, own: &str) -> bool {
     let name = text(subject, "/name");
     match text(subject, "/kind") {

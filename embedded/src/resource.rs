@@ -44,7 +44,7 @@ pub enum Kind {
 /// What is below an object's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subresource {
-    /// Its status, written by whoever looks after it.
+    /// Its status, written by the controller or kubelet that is responsible for it.
     Status,
     /// How many there should be.
     Scale,

@@ -1,4 +1,4 @@
-//! What somebody may ask about oneself: who am I, may I do this, what may I do. Answered, never stored.
+//! What a caller may ask about itself: who am I, may I do this, what may I do. Answered, never stored.
 
 use crate::api::{Method, Reply, Request};
 use crate::failure::Failure;

@@ -1,4 +1,4 @@
-//! The door between the API and whoever runs containers: what they wrote, and commands in them.
+//! The interface between the API and the container runtime: logs of containers, and commands in them.
 
 use crate::failure::Failure;
 use crate::store::Key;
@@ -11,7 +11,7 @@ pub struct LogRequest {
     pub pod: Key,
     /// The container; `None`: the only one, or the one that the pod names as its default.
     pub container: Option<String>,
-    /// Go on until the container ends.
+    /// Continue until the container ends.
     pub follow: bool,
     /// The run before this one.
     pub previous: bool,

@@ -2,7 +2,7 @@
 //!
 //! Each instance takes a network 127.X.Y.0/24 for itself by listening on its last address: the socket is the
 //! reservation, so that instances run side by side and a dead one leaves nothing behind. The API is on the first, where
-//! nobody listens while it is down; the others are the pods'.
+//! nothing listens while it is down; the others are the pods'.
 
 mod caller;
 mod certificates;
@@ -63,7 +63,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// The greatest body, as a real API server has it.
 const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
-/// How long what is being answered may go on when the server stops.
+/// How long a request that is being answered may still take when the server stops.
 const LINGER: Duration = Duration::from_secs(2);
 /// How long to wait after a connection could not be accepted: there is no file descriptor left, or no memory.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(200);
@@ -179,7 +179,7 @@ fn url(address: SocketAddr) -> String {
     format!("https://{address}")
 }
 
-/// The first network that nobody has: its reservation, and the API's socket.
+/// The first network that is free: its reservation, and the API's socket.
 async fn listen() -> Result<(TcpListener, TcpListener, SocketAddr), Error> {
     for (port, seconds) in PLACES {
         for (second, third) in seconds.flat_map(|second| (0..=255).map(move |third| (second, third))) {
@@ -192,7 +192,7 @@ async fn listen() -> Result<(TcpListener, TcpListener, SocketAddr), Error> {
     Err(Error::NoAddress)
 }
 
-/// Listens there; `None` if somebody else does.
+/// Listens there; `None` if another process does.
 async fn bind(address: SocketAddr) -> Result<Option<TcpListener>, Error> {
     match TcpListener::bind(address).await {
         Ok(listener) => Ok(Some(listener)),

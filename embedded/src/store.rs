@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// How many changes are remembered. A watch that goes on from before them is told to list again.
+/// How many changes are remembered. A watch that continues from before them is told to list again.
 pub const HISTORY: usize = 10_000;
 
 /// The version of an empty one. As in any Kubernetes that has been up for a while, the first ones are forgotten.

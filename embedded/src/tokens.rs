@@ -1,7 +1,7 @@
-//! Tokens of ServiceAccounts: signed here, verified here, and by whoever fetches the public key.
+//! Tokens of ServiceAccounts: signed here, verified here, and by clients that fetch the public key.
 //!
 //! The key is made at start and never kept: tokens of a former run are worth nothing. Whether the ServiceAccount and
-//! the pod that a token names still exist is asked of the store by whoever lets a caller in.
+//! the pod that a token names still exist is checked against the store where a caller is admitted.
 
 mod request;
 
@@ -77,7 +77,7 @@ impl Tokens {
         })
     }
 
-    /// A word that nobody can guess.
+    /// A word that cannot be guessed.
     ///
     /// # Panics
     /// If the system has no randomness left: it had some when the key was made.

@@ -48,7 +48,7 @@ impl Child {
         self.pid.as_raw().unsigned_abs()
     }
 
-    /// Signals the whole group. That nobody is left to hear it is no error: it is what the signal would have led to.
+    /// Signals the whole group. A group that is already gone is no error: the signal wanted that anyway.
     pub fn signal(self, signal: Signal) {
         if let Err(error) = killpg(self.pid, signal)
             && error != Errno::ESRCH

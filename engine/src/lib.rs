@@ -45,7 +45,7 @@ use tokio::time::{Instant, sleep};
 const DEFAULT_LOG: &str = "info";
 /// How long another holder of the archive's directory may take to go away.
 const LOCK_PATIENCE: Duration = Duration::from_secs(30);
-/// How often is looked whether it has.
+/// How often the wrapper tries to lock the archive again.
 const LOCK_PERIOD: Duration = Duration::from_millis(200);
 /// Words of an agent that the supervisor has not read yet; it reads at once.
 const TOLD_CAPACITY: usize = 16;
@@ -150,7 +150,7 @@ async fn hold(directory: &Path, signals: &mut Signals) -> Result<Option<Locked>,
             return Err(Error::Locked { path: archive.lock_path() });
         }
         if !said {
-            tracing::warn!(lock = %archive.lock_path().display(), "another engine holds the archive: waiting for its end");
+            tracing::warn!(lock = %archive.lock_path().display(), "another engine holds the archive: waiting until it ends");
             said = true;
         }
         tokio::select! {

@@ -93,7 +93,7 @@ mod tests {
     use kaa_core::domain::ids::{ArchiveId, DomainId};
 
     fn locked(directory: &Path) -> Locked {
-        Archive::open(directory).unwrap().lock().unwrap().expect("nobody else holds it")
+        Archive::open(directory).unwrap().lock().unwrap().expect("no other engine holds it")
     }
 
     #[test]

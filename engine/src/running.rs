@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 use tokio::net::TcpStream;
 
-/// How often is looked whether the engine serves.
+/// How often the wrapper checks whether the engine serves.
 pub(super) const LOOK_PERIOD: Duration = Duration::from_millis(200);
 /// How long a local port may take to accept.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);

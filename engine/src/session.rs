@@ -77,21 +77,21 @@ enum Lost {
     Dial(#[from] dial::Error),
     #[error("{:?}: {}", .0.code(), .0.message())]
     Call(Box<tonic::Status>),
-    #[error("it has said nothing for {} s", .0.as_secs())]
+    #[error("no message from it for {} s", .0.as_secs())]
     Silent(Duration),
-    #[error("it has not taken note of the engine's end within {} s", NOTED_WITHIN.as_secs())]
+    #[error("it has not acknowledged the engine's exit within {} s", NOTED_WITHIN.as_secs())]
     NotNoted,
     #[error("it has closed the connection")]
     Closed,
-    #[error("it takes no messages")]
+    #[error("it does not accept messages")]
     Stuck,
     #[error("it answered the registration with something else")]
     Protocol,
     #[error("refused: {0}")]
     Refused(String),
-    #[error("it takes this engine for process {other} of domain {domain}, which it is not")]
+    #[error("it answers for process {other} of domain {domain}, which this engine is not")]
     Mistaken { other: u64, domain: String },
-    #[error("this wrapper ends")]
+    #[error("this wrapper is stopping")]
     Ending,
 }
 
@@ -116,7 +116,7 @@ impl Session {
         Self { dial, register, report, told, registered: None, accepted: None, complaints: BTreeMap::new() }
     }
 
-    /// Runs until nobody listens any more.
+    /// Runs until the receiver of its messages is dropped.
     pub async fn keep(mut self) {
         let mut backoff = BACKOFF_FIRST;
         let mut lost = None;

@@ -137,7 +137,7 @@ impl Supervisor {
             Action::Due => return Ok(self.due()),
             Action::Serves => self.serves(),
         }
-        // Nobody knows of this engine, so nobody is waited for.
+        // No agent knows of this engine, so there is no acknowledgement to wait for.
         Ok(match self.phase {
             Phase::Ended { code, .. } if self.member.is_none() => Some(code),
             _ => None,
@@ -152,7 +152,7 @@ impl Supervisor {
                 }
             }
             (Signal::SIGTERM | Signal::SIGINT, _) => {
-                tracing::info!(%signal, "told to end");
+                tracing::info!(%signal, "told to stop");
                 self.stop(self.config.grace);
             }
             (_, Some(child)) => child.signal(signal),
@@ -202,7 +202,7 @@ impl Supervisor {
             tracing::warn!(
                 before = format!("archive {} of domain {}", before.archive, before.domain),
                 now = format!("archive {} of domain {}", marker.archive, marker.domain),
-                "the domain has decided that this volume is another archive"
+                "the domain has assigned another archive to this volume"
             );
         }
         archive.mark(&Marker { domain: DomainId::new(marker.domain.clone()), archive: ArchiveId(marker.archive) })?;
@@ -249,7 +249,7 @@ impl Supervisor {
                 }
                 self.stop(grace);
             }
-            None => answers.give(id, Err("this wrapper does not know this directive".to_owned())),
+            None => answers.give(id, Err("unknown directive: this wrapper does not support it".to_owned())),
         }
     }
 
@@ -314,7 +314,7 @@ impl Supervisor {
                 self.say(EngineState::ShuttingDown);
                 self.phase = Phase::Stopping { child, kill_at: Some(kill_at) };
             }
-            // Told again: whoever has less patience prevails.
+            // Told again: the earlier of the two deadlines counts.
             Phase::Stopping { kill_at: known, .. } => *known = known.map(|known| known.min(kill_at)),
             Phase::Ended { .. } => {}
         }
@@ -330,7 +330,7 @@ impl Supervisor {
                 None
             }
             Phase::Ended { code, .. } => {
-                tracing::warn!("no agent has taken note of the engine's end");
+                tracing::warn!("no agent has acknowledged the engine's exit");
                 Some(*code)
             }
             Phase::Waiting => {

@@ -9,7 +9,7 @@ use stateright::{Checker, HasDiscoveries, Model};
 use std::time::{Duration, Instant};
 
 /// What is not explored by then is not as expected: a slow machine must not mean a smaller check.
-const LIMIT: Duration = Duration::from_secs(1200);
+const LIMIT: Duration = Duration::from_secs(3600);
 /// For looking whether a run that goes wrong is the shortest.
 const SHORTER_LIMIT: Duration = Duration::from_secs(60);
 
@@ -18,7 +18,7 @@ pub enum Outcome {
     AsExpected,
     /// So many rows did not.
     Unexpected(usize),
-    /// Nothing was looked at.
+    /// Nothing was explored.
     NoRow,
 }
 

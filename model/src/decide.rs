@@ -7,13 +7,13 @@ use crate::rules::Block;
 use crate::state::{Anchor, Node, State};
 use kaa_core::membership::change::{self, Step, View};
 use kaa_core::membership::logs::{self, Logs};
-use kaa_core::membership::overrule::{self, Call, Position, Sealed, Verdict};
+use kaa_core::membership::quorum_override::{self, Call, Position, Sealed, Verdict};
 use kaa_core::membership::{self, Gate, Seen, Traces};
 
 /// Which logs a leader takes to be caught up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Heard {
-    /// Those that acknowledged what is committed; what an agent knows if nobody is away.
+    /// Those that acknowledged what is committed; what an agent knows if no server is away.
     Acknowledged,
     /// These, and wanted voters from which nothing was heard. An agent waits for a majority of those that would vote
     /// ([`change::Reason::Silent`]); but its word that they answer may be old, and they may be gone the moment after. So
@@ -49,7 +49,7 @@ impl Protocol {
         Some(change::step(&View {
             halves: last.halves().to_vec(),
             settled: node.commit >= at && (own_term || !self.rules.own_term),
-            // Who takes itself for everybody finds itself in every goal, and hands over to nobody.
+            // A leader with all ids finds itself in every goal, and so never hands over.
             me: if self.rules.stay { Ids::of(node.id) } else { Ids::ALL },
             wanted: Some(wanted),
             caught_up,
@@ -64,15 +64,15 @@ impl Protocol {
         s.nodes.iter().filter(caught_up).map(|node| node.id).collect()
     }
 
-    /// Whether an override is called for, in the eyes of who sees `replicas`: the wanted servers can commit nothing, and
-    /// nobody can without them.
+    /// Whether an override is called for, as a server that sees `replicas` judges: the wanted servers can commit nothing, and
+    /// no others can without them.
     pub fn called_for(&self, s: &State, node: &Node, replicas: u8) -> bool {
         let Some((_, last)) = node.log.membership() else { return false };
         let wanted = s.wanted(replicas);
         let of_today: Ids = wanted.iter().map(|node| node.id).collect();
         let wanted = wanted.iter().fold(of_today, |all, node| all.union(&node.former));
         if self.rules.block == Block::EachHalf && !self.rules.alone {
-            return overrule::called_for(last.halves(), &wanted) == Call::Overrule;
+            return quorum_override::called_for(last.halves(), &wanted) == Call::Override;
         }
         let counted = if self.rules.alone { Ids::of(node.id) } else { wanted };
         !logs::commit(last.halves(), &wanted)
@@ -87,7 +87,7 @@ impl Protocol {
             Block::JointQuorum => halves.iter().map(|half| vec![*half]).collect(),
             Block::OldHalf => halves.first().map(|half| vec![*half]).into_iter().collect(),
             Block::NewHalf => halves.last().map(|half| vec![*half]).into_iter().collect(),
-            // Whoever asks is among the sealed ones.
+            // The server that asks is among the sealed ones.
             Block::Off => vec![vec![Ids::of(me)]],
         }
     }
@@ -104,7 +104,7 @@ impl Protocol {
             (0u32..1 << others.len()).rev().any(|answered| {
                 let within = others.iter().enumerate().filter(|(at, _)| answered >> at & 1 == 1);
                 let answers: Vec<Sealed<Ids>> = within.map(|(_, sealed)| sealed.clone()).collect();
-                overrule::may_found(&me, &answers) == Verdict::Found
+                quorum_override::may_found(&me, &answers) == Verdict::Found
             })
         })
     }

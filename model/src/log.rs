@@ -1,7 +1,7 @@
 //! Logs and sets of them, as small as they can be: a state of the model is copied and hashed millions of times.
 
 use kaa_core::membership::logs::Logs;
-use kaa_core::membership::overrule::Position;
+use kaa_core::membership::quorum_override::Position;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
@@ -86,7 +86,7 @@ impl Entry {
         &self.halves[..count]
     }
 
-    /// Whoever votes in any half.
+    /// Every server that votes in any half.
     pub fn all_voters(&self) -> Ids {
         self.halves[0].union(&self.halves[1])
     }

@@ -18,8 +18,8 @@
 //! [`gate`]: kaa_core::membership::gate
 //! [`seen`]: kaa_core::membership::seen
 //! [`step`]: kaa_core::membership::change::step
-//! [`called_for`]: kaa_core::membership::overrule::called_for
-//! [`may_found`]: kaa_core::membership::overrule::may_found
+//! [`called_for`]: kaa_core::membership::quorum_override::called_for
+//! [`may_found`]: kaa_core::membership::quorum_override::may_found
 
 use crate::rules::Rules;
 use crate::state::{Broken, State};
@@ -37,7 +37,7 @@ pub struct Protocol {
     pub max_epoch: u8,
     /// Entries in one log.
     pub max_log: u8,
-    /// Whether it is looked for states from which nobody gets on, too.
+    /// Whether to search for states too from which the domain cannot make progress.
     pub liveness: bool,
 }
 
@@ -114,8 +114,8 @@ impl Model for Protocol {
             Property::<Self>::always("S5 wiped id never votes", |_, s| !s.observer.has_seen(Broken::DeadNeverVotes)),
         ];
         if self.liveness {
-            let can = Property::<Self>::always("L can go on", |protocol, s| {
-                !s.observer.is_content() || protocol.can_go_on(s)
+            let can = Property::<Self>::always("L can continue", |protocol, s| {
+                !s.observer.is_content() || protocol.can_continue(s)
             });
             properties.push(can);
         }

@@ -18,7 +18,7 @@ pub struct Mutation {
 pub enum Expected {
     /// Something unsafe happens: S1 to S5.
     Unsafe,
-    /// All is safe, but the domain cannot go on: L.
+    /// All is safe, but the domain cannot continue: L.
     Standstill,
     /// Nothing: the rule is a second line, or is there for another case.
     Nothing,
@@ -129,7 +129,7 @@ fn of_recover() -> Vec<Mutation> {
     ]
 }
 
-/// A shorter protocol, and what it gives up: going on where two of four are left, and in a change from three to two.
+/// A shorter protocol, and what it gives up: continuing where two of four are left, and in a change from three to two.
 fn reductions() -> Vec<Mutation> {
     let alone = Rules { alone: true, ..CORRECTED };
     vec![

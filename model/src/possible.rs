@@ -57,7 +57,7 @@ impl Protocol {
             actions.push(Action::Inject(server));
         }
         if node.log.is_empty() {
-            // Without create-if-absent it is created by whoever did not see it.
+            // Without create-if-absent, any server that did not see it creates it.
             let anchor = if self.rules.swap { s.anchor } else { Anchor::default() };
             if self.at_the_gate(server, node, anchor) == Gate::CreateAnchor {
                 actions.push(Action::Found(server));
@@ -117,8 +117,8 @@ impl Protocol {
         let ready = node.epoch > 0 && (node.sealed || !rules.seal);
         let swaps =
             s.anchor.epoch == node.epoch || (!rules.swap && s.anchor.epoch > node.epoch && s.anchor.founder != node.id);
-        let goes_on = |replicas: u8| (rules.drive_on && rules.seal) || called_for(replicas);
-        if ready && swaps && views().any(|replicas| goes_on(replicas) && self.may_found(s, server, replicas)) {
+        let continues = |replicas: u8| (rules.drive_on && rules.seal) || called_for(replicas);
+        if ready && swaps && views().any(|replicas| continues(replicas) && self.may_found(s, server, replicas)) {
             actions.push(Action::Found(server));
         }
     }

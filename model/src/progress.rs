@@ -12,13 +12,13 @@ use std::collections::{BTreeSet, VecDeque};
 
 /// The longest walk: steps.
 const LONGEST_WALK: usize = 60;
-/// How many states are looked at when there is no straight way.
+/// How many states are explored when the straight way fails.
 const MOST_STATES: usize = 50_000;
 
 impl Protocol {
     /// Whether all that is owed can be had. Nothing is where the wanted servers can neither commit nor block: then a scale
     /// up to all of them has to lead on, and so has `kaa recover`.
-    pub fn can_go_on(&self, s: &State) -> bool {
+    pub fn can_continue(&self, s: &State) -> bool {
         if s.replicas == 0 {
             return true;
         }

@@ -5,7 +5,7 @@
 pub enum Block {
     /// Each, by itself.
     EachHalf,
-    /// Any: then nobody commits under both together.
+    /// Any: then no leader commits under both together.
     JointQuorum,
     OldHalf,
     NewHalf,
@@ -36,7 +36,7 @@ pub struct Rules {
     pub best: bool,
     /// A new epoch starts with one voter; off: with all survivors.
     pub one_founder: bool,
-    /// The founder that the anchor names goes on after a restart.
+    /// The founder that the anchor names continues after a restart.
     pub resume: bool,
     /// Epoch and membership are one transaction.
     pub one_write: bool,
@@ -56,9 +56,9 @@ pub struct Rules {
     pub stand: bool,
     /// A wanted server counts by its raft id of today; off: by its ordinal, whatever its volume.
     pub by_id: bool,
-    /// Only who blocks alone overrides, and nobody else is asked.
+    /// Only a server that blocks alone overrides, and it asks no other.
     pub alone: bool,
-    /// Whoever is behind retires its log; off: it adopts the epoch and keeps the log.
+    /// A server of an earlier epoch retires its log; off: it adopts the epoch and keeps the log.
     pub retired: bool,
     /// `kaa recover` looks after the swap whether the old pods are gone; off: before.
     pub gone_after: bool,

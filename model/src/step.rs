@@ -103,8 +103,8 @@ impl Protocol {
 
     fn pass_the_gate(&self, s: &mut State, server: u8, read: Anchor) -> Option<()> {
         match self.at_the_gate(server, s.node(server), read) {
-            // What follows is an action of its own: creating the anchor, founding, or going on with the override.
-            Gate::CreateAnchor | Gate::Found(_) | Gate::Start | Gate::Overrule => Some(()),
+            // What follows is an action of its own: creating the anchor, founding, or continuing with the override.
+            Gate::CreateAnchor | Gate::Found(_) | Gate::Start | Gate::Override => Some(()),
             Gate::Join(_) => {
                 self.start_empty(s, server, false)?;
                 let node = s.node_mut(server);

@@ -25,7 +25,7 @@ pub async fn announce(shared: Arc<Shared>) {
     loop {
         let holder = leader_of(&leadership.borrow_and_update(), &shared.config.server);
         if said != holder {
-            info!("resync leader: {}", holder.as_ref().map_or("nobody", |holder| holder.as_str()));
+            info!("resync leader: {}", holder.as_ref().map_or("none", |holder| holder.as_str()));
             shared.host.set_resync_leader(holder.as_ref().map_or("", |holder| holder.as_str()));
             said = holder;
         }
@@ -77,7 +77,7 @@ pub async fn tell(shared: Arc<Shared>) {
             let about = about(&shared, of);
             // Nothing rests on it, so it is not tried again.
             if let Err(why) = events::tell(&shared.kubernetes, &shared.config.server, &about, &news).await {
-                debug!("no Event was made of {}: {}", news.reason, why.to_line());
+                debug!("cannot create the Event {}: {}", news.reason, why.to_line());
             }
         }
         tokio::time::sleep(BACKOFF).await;
@@ -89,7 +89,7 @@ fn seen(shared: &Shared) -> Seen {
     let membership = shared.raft.membership();
     let settled = membership.halves.len() == 1 && status.quorum;
     let voters = status.voters.values().map(|node| node.server.as_str().into());
-    // That a new server is not let in yet is no news: it has heard from nobody who would miss a leader.
+    // That a new server has not joined yet is no news: it has no voters yet, and so no leader to miss.
     let new = status.voters.is_empty();
     let said = |place: &std::sync::Mutex<Option<String>>| place.lock().unwrap_or_else(PoisonError::into_inner).clone();
     Seen {
@@ -147,7 +147,7 @@ fn changed(before: &BTreeSet<ServerId>, now: &BTreeSet<ServerId>) -> Vec<(Of, Ne
     let normal = |reason, server: &ServerId, what: &str| {
         (Of::All, News { warning: false, reason, message: format!("{server} {what}; the voters are {voters}") })
     };
-    let evicted = before.difference(now).map(|server| normal("ServerEvicted", server, "does not vote any more"));
+    let evicted = before.difference(now).map(|server| normal("ServerEvicted", server, "no longer votes"));
     let included = now.difference(before).map(|server| normal("ServerIncluded", server, "votes"));
     evicted.chain(included).collect()
 }
@@ -238,7 +238,7 @@ mod tests {
         told.news(&Begun::default(), &seen(&[0, 1], false), now);
         assert_eq!(told.news(&Begun::default(), &seen(&[0], false), now), []);
         assert_eq!(told.news(&Begun::default(), &seen(&[0], true), now), [], "who leads later does not tell it again");
-        assert_eq!(told.news(&Begun::default(), &Seen::default(), now), [], "unknown is not nobody");
+        assert_eq!(told.news(&Begun::default(), &Seen::default(), now), [], "unknown is not the same as none");
     }
 
     #[tokio::test(start_paused = true)]
@@ -269,7 +269,11 @@ mod tests {
             sealed: false,
         };
         let begun = |before, after, votes| Begun::new(&before, &after, votes, &"admin-0".into());
-        assert_eq!(begun(log(Some("d"), 1, 7), log(Some("d"), 1, 7), true), Begun::default(), "it goes on");
+        assert_eq!(
+            begun(log(Some("d"), 1, 7), log(Some("d"), 1, 7), true),
+            Begun::default(),
+            "the same epoch continues"
+        );
         assert_eq!(begun(log(None, 0, 7), log(Some("d"), 1, 7), true), founded);
         assert_eq!(
             begun(log(None, 0, 7), log(Some("d"), 1, 7), false),

@@ -41,12 +41,15 @@ fn look(tls: &Tls, metrics: &Metrics) -> Option<String> {
 pub fn note(tls: &Tls) -> Option<String> {
     let current = tls.current();
     if let Some(trouble) = tls.trouble() {
-        return Some(format!("the files' content before is still used, until {}: {trouble}", at(current.not_after)));
+        return Some(format!(
+            "the changed certificate files are not used, and the previous certificate stays in use until {}: {trouble}",
+            at(current.not_after)
+        ));
     }
     let now = crate::clock::now().0 / 1000;
     for (file, not_after) in [("tls.crt", current.not_after), ("ca.crt", current.ca_not_after)] {
         if not_after <= now {
-            return Some(format!("{file} expired at {} and is not trusted any more", at(not_after)));
+            return Some(format!("{file} expired at {} and is no longer trusted", at(not_after)));
         }
         if not_after <= now + CERTIFICATE_WARNING.as_secs() {
             return Some(format!("{file} expires at {}", at(not_after)));
@@ -84,7 +87,7 @@ mod tests {
         assert!(metrics.text().contains(&ends), "{}", metrics.text());
         std::fs::write(dir.path().join("tls.crt"), "half a file").unwrap();
         let said = look(&tls, &metrics).unwrap();
-        assert!(said.contains("is still used") && said.contains("tls.crt cannot be used"), "{said}");
+        assert!(said.contains("stays in use") && said.contains("tls.crt cannot be used"), "{said}");
         assert!(metrics.text().contains("kaa_certificate_rejected 1"));
         assert!(metrics.text().contains(&ends), "the old one is in use");
         write(dir.path(), 60);

@@ -175,7 +175,7 @@ impl Line {
     /// moment: it is told the next time.
     fn tell_end(&mut self, how: Stop) {
         if self.told < Some(how) && self.answers.try_send(Ok(exit(how))).is_ok() {
-            info!("process {}: told to end ({how:?})", self.process);
+            info!("process {}: told to stop ({how:?})", self.process);
             self.told = Some(how);
         }
     }
@@ -218,8 +218,8 @@ fn start(how: Start) -> wire::ToEngine {
     wire::ToEngine { message: Some(wire::to_engine::Message::Directive(directive)) }
 }
 
-/// How the engine of a process shall end, if it shall: because somebody asked for it, or because the domain has no such
-/// process any more.
+/// How the engine of a process has to stop, if it has to: because an operator asked for it, or because the domain no longer
+/// has this process.
 fn wanted(domain: &Domain, process: StartId) -> Option<Stop> {
     match domain.processes.get(&process) {
         Some(process) => process.stop,
@@ -304,7 +304,7 @@ mod tests {
         let mut engine = connect(&connected, StartId(4), 4);
         connected.tell(&domain);
         connected.tell(&domain);
-        assert_eq!(said(&mut engine), ["waiting for a storage manager that runs"], "once");
+        assert_eq!(said(&mut engine), ["waiting for a running storage manager"], "once");
         let mut unknown = connect(&connected, StartId(9), 4);
         connected.tell(&domain);
         assert_eq!(said(&mut unknown), [""; 0], "this agent has not applied its registration yet");

@@ -1,4 +1,4 @@
-//! What the REST API is fed from: nothing but why it is waited, until Raft runs.
+//! What the REST API reads from. Until Raft runs it has one thing to show: what the agent waits for.
 
 mod settings;
 mod standing;
@@ -187,7 +187,8 @@ impl Source for Door {
         async {
             let server = self.server.to_string();
             let Some(shared) = self.running() else {
-                let message = format!("{server} leads nothing: {}", self.why_not());
+                let message =
+                    format!("Raft does not run on {server}, so there is nothing to drain: {}", self.why_not());
                 return DrainAnswer { server, outcome: "not_running".to_owned(), message, leader: None };
             };
             let drained = membership::hand_over(&shared).await;
@@ -225,7 +226,7 @@ impl Source for Door {
 
     fn what_if(&self, changes: &[Change]) -> Result<WhatIf, whatif::Error> {
         let shared = self.running().ok_or(whatif::Error::NotFounded)?;
-        // Copied first, so that nobody waits for a lock meanwhile.
+        // Copied first, so that no lock is held during the computation.
         let observed = shared.observed.read().unwrap_or_else(PoisonError::into_inner).clone();
         let domain = shared.raft.read(Domain::clone);
         let servers = domain.servers.values().map(|server| (server.id.clone(), server.raft_id)).collect();
@@ -249,8 +250,8 @@ impl Source for Door {
     }
 }
 
-/// A missing anchor is made, so that a domain that was restored without it can be adopted. It names no log as founder: none
-/// has the id 0, so nobody founds anything on its ground.
+/// Creates a missing anchor, so that a domain that was restored without one can be adopted. It names the log id 0 as founder.
+/// No log has that id, so no server founds an epoch because of this anchor.
 async fn read_anchor(shared: &Shared) -> Result<ReadAnchor, String> {
     let (kubernetes, name) = (&shared.kubernetes, shared.config.anchor_name());
     let read = async || anchor::read(kubernetes, &name).await.map_err(|error| error.to_string());
@@ -266,7 +267,7 @@ async fn read_anchor(shared: &Shared) -> Result<ReadAnchor, String> {
             read().await?
         }
     };
-    let (anchor, uid) = found.ok_or_else(|| format!("lease {name} was made, and is gone again"))?;
+    let (anchor, uid) = found.ok_or_else(|| format!("lease {name} was created and is already gone again"))?;
     let facts = vec![Fact::AnchorIs { uid: uid.clone() }];
     let evidence = Evidence { read_at: crate::clock::now(), facts };
     Ok(ReadAnchor { name, uid, domain: anchor.domain, evidence })
@@ -396,7 +397,7 @@ fn notes(tls: &Tls, permissions: &Permissions) -> Vec<Note> {
     certificates.into_iter().chain(missing).collect()
 }
 
-/// Live is whoever answers: a Raft that has stopped ends the process by itself. Ready is whoever follows the group.
+/// An agent that answers is live: if Raft stops, the process ends by itself. An agent that follows the group is ready.
 fn health(shared: &Shared) -> Health {
     let status = shared.raft.status();
     let quorum = match (standing::said(&shared.waits), standing::no_leader(shared)) {
@@ -405,7 +406,7 @@ fn health(shared: &Shared) -> Health {
         (waits, no_leader) => waits.or(no_leader),
     };
     let behind = status.commit_index.saturating_sub(status.applied_index);
-    let caught_up = (behind > READY_BEHIND).then(|| format!("{behind} entries are committed and not applied here"));
+    let caught_up = (behind > READY_BEHIND).then(|| format!("{behind} committed entries are not applied here yet"));
     let founded = shared.raft.read(|domain| domain.id.is_some());
     let domain = (!founded).then(|| "the domain is not founded yet".to_owned());
     let observed = shared.observed.read().unwrap_or_else(PoisonError::into_inner);

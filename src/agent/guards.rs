@@ -1,4 +1,5 @@
-//! Who is let in at the agent's three ports: its certificate, who was refused, how often somebody may fail.
+//! Access to the agent's three ports: the agent's certificate, the refused callers, and how often a caller may fail to
+//! authenticate.
 
 use super::certificates;
 use super::face::Door;

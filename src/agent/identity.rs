@@ -40,8 +40,8 @@ pub async fn caller(shared: &Shared, metadata: &MetadataMap, extensions: &Extens
     if let Some(token) = header.and_then(|value| value.strip_prefix("Bearer ")) {
         let from = address.map(|address| address.ip());
         if let Err(wait) = shared.guards.throttle.attempt(from, Instant::now()) {
-            refuse("throttled", "too many tokens that were not accepted");
-            let words = format!("too many tokens that were not accepted: try again in {} s", wait.as_secs() + 1);
+            refuse("throttled", "too many invalid tokens");
+            let words = format!("too many invalid tokens: try again in {} s", wait.as_secs() + 1);
             return Err(Status::resource_exhausted(words));
         }
         let verified = shared.tokens.verify(token).await;
@@ -53,16 +53,19 @@ pub async fn caller(shared: &Shared, metadata: &MetadataMap, extensions: &Extens
         return Ok(Engine { address, proof: Proof::Token(caller) });
     }
     let Some(shown) = connection.and_then(|connection| connection.shown.as_ref()) else {
-        return Err(refuse("nothing_shown", "neither a bearer token nor a certificate was shown"));
+        return Err(refuse(
+            "nothing_shown",
+            "the request has no bearer token and the connection no client certificate",
+        ));
     };
     if !shared.guards.tls.still_trusts(shown) {
-        return Err(refuse("certificate", "the certificate has expired or is not trusted any more"));
+        return Err(refuse("certificate", "the certificate has expired or is no longer trusted"));
     }
     match named(&shown.names.uris, &shared.config.domain) {
         Some((namespace, pod)) => Ok(Engine { address, proof: Proof::Certificate { namespace, pod } }),
         None => {
             let wanted = format!("kaa://{}/engine/NAMESPACE[/POD]", shared.config.domain);
-            Err(refuse("name", &format!("the certificate has no URI {wanted}, but {}", shown.names.to_line())))
+            Err(refuse("name", &format!("the certificate has no URI {wanted}; it has {}", shown.names.to_line())))
         }
     }
 }
@@ -89,7 +92,7 @@ pub fn matches(shared: &Shared, engine: &Engine, register: &Register) -> Result<
         Proof::Certificate { .. } => "certificate",
     };
     let pod = (&register.pod, &register.pod_uid);
-    let words = format!("the {shown} is not that of pod {} ({}) in namespace {namespace}", pod.0, pod.1);
+    let words = format!("the {shown} does not belong to pod {} ({}) in namespace {namespace}", pod.0, pod.1);
     shared.guards.refusals.note(Port::Engines, "identity", engine.address, &words);
     Err(Status::permission_denied(words))
 }

@@ -1,14 +1,14 @@
 //! The shell of `kaa_core::membership`: an agent joins, and, while it leads Raft, brings its membership to where it should
 //! be; one that leaves stays until it does not vote any more.
 //!
-//! `gate`: before Raft starts. `follow`: what ends it. `drain`: leaving. `overrule`: going on without a majority.
+//! `gate`: before Raft starts. `follow`: what ends it. `drain`: leaving. `quorum_override`: continuing without a majority.
 //! `recover`: the same by an operator's command; `retired`: from a retired log; `gone`: what such a founder waits for.
 
 mod drain;
 mod follow;
 mod gate;
 mod gone;
-mod overrule;
+mod quorum_override;
 mod recover;
 mod retired;
 
@@ -47,7 +47,7 @@ pub async fn join(shared: Arc<Shared>) {
         let known = member && (status.role == RaftRole::Leader || is_known(&shared));
         let asked = if known { Ok(()) } else { ask_to_join(&shared).await };
         if member && let Err(why) = &asked {
-            debug!("the domain has not heard of this server's version and address yet: {why}");
+            debug!("this server's version and address are not recorded in the domain yet: {why}");
         }
         shared.set_waits(asked.err().filter(|_| !member).map(|why| format!("not a member yet: {why}")));
         tokio::time::sleep(BACKOFF).await;
@@ -79,7 +79,7 @@ async fn ask_to_join(shared: &Shared) -> Result<(), String> {
     if !reply.accepted {
         return Err(reply.reason);
     }
-    info!("the leader replicates to this server now");
+    info!("joined: the leader replicates to this server");
     Ok(())
 }
 
@@ -126,10 +126,10 @@ async fn step(shared: &Shared, led_since: Instant) -> Result<(), String> {
     found_domain(shared).await?;
     admit_myself(shared).await?;
     if let Err(why) = note_loss(shared).await {
-        debug!("what was given up for this epoch is not noted yet: {why}");
+        debug!("the data loss accepted for this epoch is not in the audit trail yet: {why}");
     }
     if let Err(why) = note_voters(shared).await {
-        debug!("who votes is not noted yet: {why}");
+        debug!("the new voters are not in the audit trail yet: {why}");
     }
     let mut membership = shared.raft.membership();
     count_on_those_who_answer(shared, &mut membership).await;
@@ -142,11 +142,14 @@ async fn step(shared: &Shared, led_since: Instant) -> Result<(), String> {
             shared.raft.change_voters(voters).await.map_err(|error| error.to_string())?;
         }
         Change::Step(Step::HandOver(heirs)) => {
-            info!("membership: this server leaves, and hands over to {}", named(&heirs, &membership));
+            info!(
+                "membership: this server leaves the voters and transfers leadership to {}",
+                named(&heirs, &membership)
+            );
             shared.raft.hand_over(Some(&heirs)).await;
         }
         Change::Forget(logs) => {
-            info!("membership: forgetting logs {}", named(&logs, &membership));
+            info!("membership: removing unused logs {}", named(&logs, &membership));
             shared.raft.forget(logs).await.map_err(|error| error.to_string())?;
         }
     }
@@ -163,7 +166,7 @@ async fn decide(shared: &Shared, membership: &Membership) -> Result<Change, Stri
     if !takes_a_vote(membership, &shown) {
         return Ok(shown);
     }
-    let read = overrule::wanted(&shared.kubernetes, &shared.config).await;
+    let read = quorum_override::wanted(&shared.kubernetes, &shared.config).await;
     let ordinals = read.map_err(|why| format!("no server is evicted until the wanted servers can be read: {why}"))?;
     Ok(next(Some(&among(shared, &ordinals))))
 }
@@ -222,7 +225,7 @@ async fn found_domain(shared: &Shared) -> Result<(), String> {
     shared.propose(Role::RaftLeader, command).await.map(drop)
 }
 
-/// Has the audit trail say who gave up what for this epoch, if somebody did: the anchor keeps that until then.
+/// Records in the audit trail which operator gave up which data for this epoch, if any. The anchor keeps it until then.
 async fn note_loss(shared: &Shared) -> Result<(), String> {
     let epoch = shared.raft.status().epoch;
     if shared.loss_noted.load(Ordering::Relaxed) {
@@ -250,7 +253,7 @@ async fn note_loss(shared: &Shared) -> Result<(), String> {
 /// How long the leader stays with a note before it looks at the voters again.
 const NOTE: Duration = Duration::from_millis(500);
 
-/// Has the audit trail say who votes, where that has changed: whoever leads then, and before it changes again.
+/// Records the voters in the audit trail when they have changed. The leader does it, before it changes them again.
 async fn note_voters(shared: &Shared) -> Result<(), String> {
     let Some(voters) = shared.raft.settled_voters() else { return Ok(()) };
     if shared.raft.read(|domain| domain.voters.as_ref().is_some_and(|known| known.are(&voters))) {

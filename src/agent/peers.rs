@@ -94,7 +94,7 @@ pub async fn exchange(shared: Arc<Shared>) {
     }
 }
 
-/// The holder of the resync Lease says itself that it lives; the Lease is looked at when it does not.
+/// The resync leader reports that it lives; when it does not, the agent reads the Lease.
 fn look_after_the_lease(shared: &Shared) {
     let Some(holder) = shared.other_resync_leader() else { return };
     match shared.peers.heard().get(&holder) {
@@ -102,7 +102,7 @@ fn look_after_the_lease(shared: &Shared) {
             shared.candidacy.heard();
         }
         Some(_) => shared.candidacy.nudge(),
-        // A server that the domain does not know: nobody here would hear of it.
+        // The domain does not know this server, so the agents do not call it and its silence proves nothing.
         None => {}
     }
 }

@@ -32,7 +32,7 @@ fn engines() -> Limits {
     let allowed = match descriptors::raise(wanted as u64) {
         Ok(allowed) => usize::try_from(allowed).unwrap_or(usize::MAX),
         Err(error) => {
-            warn!("the limit of open files is not known: {error}");
+            warn!("cannot read the limit of open files: {error}");
             return ENGINE_CONNECTIONS;
         }
     };

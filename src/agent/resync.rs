@@ -109,7 +109,7 @@ enum GivenUp {
     #[error("the domain refused this resync leader: {0}")]
     Refused(Refusal),
     /// The domain did not answer a resync leader with an epoch.
-    #[error("the domain answered {0:?} to a resync leader")]
+    #[error("the state machine gave an unexpected answer: {0:?}")]
     Answer(Outcome),
     /// A command could not be committed, or that is not known.
     #[error(transparent)]
@@ -235,7 +235,7 @@ async fn epoch(shared: &Shared, term: &Term) -> Result<ResyncEpoch, GivenUp> {
     });
     match propose(shared, command).await? {
         Outcome::ResyncBegun(epoch) => {
-            info!("this agent leads the resync of cluster {cluster} from epoch {epoch} on");
+            info!("this agent leads the resync of cluster {cluster} now, resync epoch {epoch}");
             Ok(epoch)
         }
         Outcome::Refused(why) => Err(GivenUp::Refused(why)),
@@ -248,7 +248,7 @@ async fn propose(shared: &Shared, command: Command) -> Result<Outcome, ProposeEr
     Ok(shared.propose_as(actor, command).await?.1)
 }
 
-/// Logs what was done, and what is waited for whenever that changes. Notes when it was.
+/// Logs what a pass did, and what it waits for whenever that changes. Keeps the report with its time.
 fn report(reported: &mut Vec<Waiting>, last: LastPass, shared: &Shared) {
     for line in &last.lines {
         info!("resync: {line}");

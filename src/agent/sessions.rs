@@ -112,20 +112,20 @@ async fn learn_claim(shared: &Arc<Shared>, mut known: Registration) {
     read_doubted(shared, &kubernetes, &mut known).await;
     let learns = shared.raft.read(|domain| domain.learns(&known));
     // An engine that went to another agent meanwhile must not be taken for one that is here.
-    if !shared.connected.is_up(known.connection) || shared.vouches_for_nobody() {
+    if !shared.connected.is_up(known.connection) || shared.cannot_vouch() {
         return;
     }
     let pod = known.identity.pod.clone();
     match learns {
         Lesson::Nothing => {}
         Lesson::Claim => match shared.propose(Role::Agent, Command::RegisterProcess(Box::new(known))).await {
-            Ok(Outcome::Registered(_)) => info!("{pod}: its pod was read, so its archive's claim is known now"),
+            Ok(Outcome::Registered(_)) => info!("{pod}: its pod was read: its archive's claim is known now"),
             Ok(other) => warn!("{pod}: the claim of its archive was not accepted: {other:?}"),
             Err(why) => warn!("{pod}: could not report the claim of its archive: {why}"),
         },
         Lesson::End(why) => {
             // The wrapper reports its end. The next one in the container registers with what was read now.
-            info!("{pod}: its pod was read, and it has to end: {why}");
+            info!("{pod}: its pod was read, and the engine has to stop: {why}");
             shared.connected.end(known.connection);
         }
         Lesson::RunsOnACopy(copy) => {
@@ -149,14 +149,16 @@ impl Engine for Service {
 
     async fn attach(&self, request: Request<Streaming<wire::FromEngine>>) -> Result<Response<Outgoing>, Status> {
         let Some(shared) = self.0.running() else {
-            return Err(Status::unavailable("no Raft runs here now: try another agent"));
+            return Err(Status::unavailable("Raft does not run here: try another agent"));
         };
         if shared.connected.count() >= MAX_ENGINES {
-            return Err(Status::resource_exhausted("this agent serves as many engines as it can"));
+            return Err(Status::resource_exhausted(
+                "this agent serves its maximum number of engines: try another agent",
+            ));
         }
-        if shared.vouches_for_nobody() {
+        if shared.cannot_vouch() {
             return Err(Status::unavailable(
-                "this agent hears of no quorum, or has no room on its volume: try another",
+                "this agent has no contact with a quorum, or too little space on its volume: try another agent",
             ));
         }
         let caller = super::identity::caller(&shared, request.metadata(), request.extensions()).await?;
@@ -167,17 +169,17 @@ impl Engine for Service {
             let served = async {
                 let register = match next(&mut incoming).await? {
                     Some(From::Register(register)) => register,
-                    _ => return Err(Status::invalid_argument("the first message has to be Register")),
+                    _ => return Err(Status::invalid_argument("the first message must be Register")),
                 };
                 super::identity::matches(&shared, &caller, &register)?;
                 serve(&shared, register, &mut incoming, &answers).await
             };
             let ended = tokio::select! {
                 ended = served => ended,
-                () = stopping.stopping() => Err(Status::unavailable("this agent ends: try another")),
+                () = stopping.stopping() => Err(Status::unavailable("this agent is stopping: try another agent")),
             };
             if let Err(status) = ended {
-                // The engine may be gone already; then nobody needs to hear it.
+                // The engine may be gone already: then the message has no receiver, which is fine.
                 let _ = answers.send(Err(status)).await;
             }
         });
@@ -188,7 +190,7 @@ impl Engine for Service {
 /// The next message, or `None` at the end; silence is an error.
 async fn next(incoming: &mut Streaming<wire::FromEngine>) -> Result<Option<From>, Status> {
     match tokio::time::timeout(ENGINE_SILENCE, incoming.next()).await {
-        Err(_) => Err(Status::deadline_exceeded(format!("nothing was heard for {ENGINE_SILENCE:?}"))),
+        Err(_) => Err(Status::deadline_exceeded(format!("no message from the engine for {ENGINE_SILENCE:?}"))),
         Ok(None) => Ok(None),
         Ok(Some(message)) => Ok(message?.message),
     }
@@ -223,16 +225,18 @@ async fn serve(
         };
         let Some(message) = message else { return Ok(()) };
         shared.connected.hear(entry.connection);
-        if shared.vouches_for_nobody() {
+        if shared.cannot_vouch() {
             return Err(Status::unavailable(
-                "this agent hears of no quorum, or has no room on its volume: try another",
+                "this agent has no contact with a quorum, or too little space on its volume: try another agent",
             ));
         }
         if is_over(shared, &registered) {
-            return Err(Status::aborted("the domain holds this session for over: register again"));
+            return Err(Status::aborted("the domain has ended this session: register again"));
         }
         match message {
-            From::Register(_) => return Err(Status::invalid_argument("Register comes once for each stream")),
+            From::Register(_) => {
+                return Err(Status::invalid_argument("Register may be sent only once for each stream"));
+            }
             From::Heartbeat(heartbeat) => beat(shared, &registered, heartbeat, answers).await?,
             From::State(state) if pace.take(Instant::now().into_std()).is_err() => unsaid = Some(state),
             From::State(state) => {
@@ -306,7 +310,9 @@ async fn register_with(
             send(answers, To::Refused(refused(shared, &refusal))).await?;
             Ok(None)
         }
-        Ok(other) => Err(Status::internal(format!("the domain answered {other:?} to a registration"))),
+        Ok(other) => {
+            Err(Status::internal(format!("the state machine gave an unexpected answer to a registration: {other:?}")))
+        }
         Err(why) => Err(Status::unavailable(why)),
     }
 }

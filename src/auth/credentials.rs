@@ -37,7 +37,7 @@ pub enum Error {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// Nobody is in it.
+    /// The file has no line.
     #[error("{path} names no user", path = .0.display())]
     Empty(PathBuf),
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// Its user name.
 const USER: &str = "pod";
-/// How long it is: nobody guesses 256 bits.
+/// Its length: 256 bits cannot be guessed.
 const SECRET_BYTES: usize = 32;
 /// The longest file that is read as one: far more than one has.
 const MAX_FILE_BYTES: u64 = 1024;
@@ -83,7 +83,7 @@ pub fn read(path: &Path) -> Result<String, Error> {
     if is_token { Ok(text) } else { Err(Error::NoToken(path.to_owned())) }
 }
 
-/// Writes it whole or not at all: whoever reads finds this one or the one before.
+/// Writes the file whole or not at all: a reader finds this token or the one before.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_extension("new");
     match std::fs::remove_file(&new) {

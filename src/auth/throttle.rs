@@ -1,6 +1,6 @@
-//! How often somebody may fail to show who they are: a guess costs one of a few attempts, which come back slowly.
+//! How often a caller may fail to authenticate: a failure costs one of a few attempts, which come back slowly.
 //!
-//! Each address has attempts of its own, so that nobody locks out anybody else. An attempt that succeeds costs nothing.
+//! Each address has attempts of its own, so that no caller locks out another. An attempt that succeeds costs nothing.
 
 use crate::pace::Pace;
 use std::collections::BTreeMap;
@@ -22,8 +22,8 @@ const MOST_ADDRESSES: usize = 1024;
 pub struct Throttle(Mutex<BTreeMap<Option<IpAddr>, Pace>>);
 
 impl Throttle {
-    /// Spends an attempt, or says how long there is none. To be called before what is shown is looked at, so that many at
-    /// once are no more than many one after another.
+    /// Spends an attempt, or returns how long there is none. Call it before the credentials are compared, so that attempts
+    /// in parallel get no more tries than attempts in sequence.
     pub fn attempt(&self, from: Option<IpAddr>, now: Instant) -> Result<(), Duration> {
         let mut paces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut from = from.map(network);
@@ -48,7 +48,7 @@ impl Throttle {
     }
 }
 
-/// Whoever has one IPv6 address mostly has its whole /64.
+/// A host with one IPv6 address usually has the whole /64.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
@@ -72,7 +72,7 @@ mod tests {
         }
         assert_eq!(throttle.attempt(from("10.0.0.9"), now), Err(BACK));
         assert_eq!(throttle.attempt(from("::ffff:10.0.0.9"), now), Err(BACK), "the same by another name");
-        assert_eq!(throttle.attempt(from("10.0.0.8"), now), Ok(()), "nobody else is locked out");
+        assert_eq!(throttle.attempt(from("10.0.0.8"), now), Ok(()), "no other address is locked out");
         let later = now + BACK;
         assert_eq!(throttle.attempt(from("10.0.0.9"), later), Ok(()));
         assert_eq!(throttle.attempt(from("10.0.0.9"), later), Err(BACK), "one is back, no more");
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_succeeds_is_never_held_up() {
+    fn a_caller_that_succeeds_never_waits() {
         let (throttle, now) = (Throttle::default(), Instant::now());
         for _ in 0..BURST * 3 {
             assert_eq!(throttle.attempt(from("10.0.0.9"), now), Ok(()));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_succeeds_is_not_held_up_by_a_flood_of_addresses_either() {
+    fn a_caller_that_succeeds_does_not_wait_in_a_flood_of_addresses_either() {
         let (throttle, now) = (Throttle::default(), Instant::now());
         for n in 0..u32::try_from(MOST_ADDRESSES).unwrap() {
             assert_eq!(throttle.attempt(Some(IpAddr::from(n.to_be_bytes())), now), Ok(()));

@@ -28,7 +28,7 @@ impl Adopt {
 fn text(answer: &AdoptAnswer) -> String {
     let AdoptAnswer { before, anchor } = answer;
     if before == anchor {
-        return format!("The domain belongs to this Kubernetes already (anchor {anchor}).\n");
+        return format!("The domain is anchored to this cluster already (anchor {anchor}).\n");
     }
-    format!("The domain belongs to this Kubernetes now (anchor {anchor} instead of {before}).\n")
+    format!("The domain is anchored to this cluster now (anchor {anchor}, before: {before}).\n")
 }

@@ -32,7 +32,7 @@ pub(super) enum Error {
     Prompt(#[from] prompt::Error),
     #[error(transparent)]
     PodToken(#[from] pod_token::Error),
-    #[error("what answers at {url} does not speak like an agent: {why}")]
+    #[error("the server at {url} does not answer like an agent: {why}")]
     Strange { url: String, why: String },
 }
 
@@ -138,14 +138,14 @@ impl Api {
         let client::Answer { status, text } = answer.map_err(|source| no_answer(&self.base, source))?;
         let json: Option<Value> = serde_json::from_str(&text).ok();
         if status.is_success() {
-            return json.ok_or_else(|| self.strange("its answer is no JSON"));
+            return json.ok_or_else(|| self.strange("its answer is not JSON"));
         }
         match json.as_ref().and_then(|json| json.get("messages")?.as_array()) {
             Some(messages) => {
                 let messages: Vec<&str> = messages.iter().filter_map(Value::as_str).collect();
                 Err(Error::Refused(messages.join(": ")))
             }
-            None => Err(self.strange(&format!("it answers {status}"))),
+            None => Err(self.strange(&format!("its answer is {status}"))),
         }
     }
 

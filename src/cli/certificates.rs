@@ -82,13 +82,13 @@ pub(super) struct Engine {
 /// Why no certificates were made.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    #[error("nothing was written, since there is already {}", names(.0))]
+    #[error("nothing was written, since {} exists already", names(.0))]
     Exists(Vec<PathBuf>),
     #[error(transparent)]
     Make(#[from] certificates::Error),
     #[error("{} could not be written: {source}", path.display())]
     Write { path: PathBuf, source: std::io::Error },
-    #[error("{} could not be read: {source}; `kaa certificates init` makes it", path.display())]
+    #[error("{} could not be read: {source}; `kaa certificates init` creates it", path.display())]
     Read { path: PathBuf, source: std::io::Error },
 }
 
@@ -149,7 +149,7 @@ impl Operator {
         let (certificate, key) = issue.write(&format!("operator-{name}"), &made)?;
         let ca = quoted(&issue.directory.join("ca.crt").display().to_string());
         Ok(format!(
-            "Made {certificate} and {key}. Whoever has both may change the domain, as 'certificate {name}':\n\n\
+            "Created {certificate} and {key}. Their owner may change the domain, as 'certificate {name}':\n\n\
              curl --cacert {ca} --cert {certificate} --key {key} https://SERVER:8888/api/1/...\n\n\
              The same files are `kaa`'s own --ca, --cert and --key, with --api-server https://SERVER:8888.\n"
         ))
@@ -162,7 +162,7 @@ impl Engine {
         let made = issue.authority()?.engine(&issue.domain, &namespace, pod.as_deref(), issue.days)?;
         let name = pod.as_ref().map_or_else(|| namespace.clone(), |pod| format!("{namespace}-{pod}"));
         let (certificate, key) = issue.write(&format!("engine-{name}"), &made)?;
-        Ok(format!("Made {certificate} and {key}, for `kaa engine --cert FILE --key FILE`.\n"))
+        Ok(format!("Created {certificate} and {key}, for `kaa engine --cert FILE --key FILE`.\n"))
     }
 }
 
@@ -192,14 +192,14 @@ fn what_to_do(directory: &Path, namespace: &str, names: &[String]) -> String {
     let (ca, certificate, key, ca_key) = (at("ca.crt"), at("tls.crt"), at("tls.key"), at("ca.key"));
     let (names, directory) = (names.join(", "), quoted(&directory.display().to_string()));
     format!(
-        "Made ca.crt, ca.key, tls.crt and tls.key, for agents that are reached under {names}. To hand them to the agents:\n\n\
+        "Created ca.crt, ca.key, tls.crt and tls.key, for agents that are reached under {names}. To hand them to the agents:\n\n\
          kubectl -n {namespace} create secret generic kaa-admin-tls --type=kubernetes.io/tls \\\n  \
          --from-file=ca.crt={ca} --from-file=tls.crt={certificate} --from-file=tls.key={key}\n\
          kubectl -n {namespace} create configmap kaa-ca --from-file=ca.crt={ca}\n\n\
          A certificate for an operator who may change the domain from outside the agents' pods:\n\n\
          kaa certificates operator {directory} NAME\n\n\
-         All agents share one certificate: whoever has {key} can pose as any of them.\n\
-         Keep {ca_key} away from the cluster: whoever has it can pose as anybody.\n"
+         All agents share one certificate: {key} is enough to impersonate any of them.\n\
+         Do not store {ca_key} in the cluster: it is enough to impersonate any agent, operator or engine.\n"
     )
 }
 
@@ -275,7 +275,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("tls.key"), "precious").unwrap();
         let error = asked(directory.path(), &["localhost"]).run().unwrap_err();
-        assert!(error.to_string().ends_with("tls.key"), "{error}");
+        assert!(error.to_string().ends_with("tls.key exists already"), "{error}");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 

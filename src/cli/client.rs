@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The same where the agent waits for others: longer than it gives itself for any request.
 const LONG_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// How long to wait for a connection: an address where nobody lives often answers nothing at all.
+/// How long to wait for a connection: an unused address often sends no answer at all.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The greatest answer: far more than a page of rows.
@@ -65,13 +65,13 @@ pub enum Error {
         why: String,
     },
     /// No certificate could bear it.
-    #[error("'{0}' is not a name of a certificate")]
+    #[error("'{0}' cannot be a name in a certificate")]
     Name(String),
     /// No connection.
     #[error("{}", plain(.0))]
     Connect(io::Error),
     /// No TLS session.
-    #[error("no TLS session: {0}")]
+    #[error("the TLS handshake failed: {0}")]
     Handshake(io::Error),
     /// The connection broke, or what came over it is no HTTP.
     #[error("{}", bottom(.0))]
@@ -83,7 +83,7 @@ pub enum Error {
     #[error("{}", bottom(.0))]
     Answer(#[from] axum::Error),
     /// Nothing came in time.
-    #[error("nothing came within {} seconds", .0.as_secs())]
+    #[error("no answer within {} seconds", .0.as_secs())]
     Late(Duration),
 }
 
@@ -104,7 +104,7 @@ pub(super) struct Answer {
     pub(super) text: String,
 }
 
-/// Somebody who can be asked.
+/// A connection to an agent, without the API's own types.
 pub(super) struct Client {
     host: String,
     port: u16,

@@ -49,7 +49,7 @@ pub(super) struct Demo {
     /// Plays the use cases with commentary, checks that the domain follows each time, and ends
     #[arg(long)]
     walkthrough: bool,
-    /// How often the walkthrough repeats each change without words, for the table of times
+    /// How often the walkthrough repeats each change without commentary, for the table of latencies
     #[arg(long, value_name = "N", default_value_t = 5, requires = "walkthrough", value_parser = clap::value_parser!(u32).range(0..=100))]
     rounds: u32,
 }
@@ -65,7 +65,7 @@ pub(super) enum Error {
     Install(#[from] install::Error),
     #[error(transparent)]
     Certificates(#[from] certificates::Error),
-    #[error("the path of this program is not known: {0}")]
+    #[error("cannot find the path of this program: {0}")]
     Executable(io::Error),
     #[error(transparent)]
     Domain(#[from] domain::Error),
@@ -150,7 +150,7 @@ pub(super) fn main(demo: Demo) -> ExitCode {
             let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
             let mut causes: Vec<String> = causes.map(ToString::to_string).collect();
             causes.dedup();
-            // If stderr is gone as well there is nobody to tell.
+            // If stderr is closed as well, the error cannot be reported.
             let _ = writeln!(io::stderr(), "'demo' failed: {}", causes.join(": "));
             ExitCode::FAILURE
         }
@@ -180,16 +180,16 @@ fn invitation(dir: &Path, executable: &Path, address: &str) -> String {
     let kubeconfig = dir.join("kubeconfig");
     let kubeconfig = kubeconfig.display();
     format!(
-        "To look and to play, in another terminal (kubectl 1.31 to 1.33):\n\n  \
+        "To try it, in another terminal (kubectl 1.31 to 1.33):\n\n  \
          export KUBECONFIG={kubeconfig} KAA_API_SERVER={address} PATH={bin}:$PATH\n  \
          kubectl get pods,pvc\n  \
-         kubectl scale statefulset/sm-demo --replicas=1   # its archive is removed, and kept\n  \
+         kubectl scale statefulset/sm-demo --replicas=1   # its archive is removed, its data kept\n  \
          kaa show archives --removed                      # the number in brackets is the N of the next\n  \
          kaa explain archive/N\n  \
          kubectl delete pvc archive-volume-sm-demo-1      # now it is purged\n  \
          kubectl delete pod -l component=te               # new engines, new start ids\n  \
          kaa plan --scale statefulset/sm-demo=0           # what would happen if\n  \
-         kubectl scale statefulset/kaa-admin --replicas=1 # it is voted out, and its engines move\n  \
+         kubectl scale statefulset/kaa-admin --replicas=1 # the server is evicted, its engines move\n  \
          kaa explain server/kaa-admin-1\n\n\
          Ctrl-C stops everything and leaves nothing running."
     )

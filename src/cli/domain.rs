@@ -68,11 +68,11 @@ pub(super) enum Error {
     Api(#[from] api::Error),
     #[error(transparent)]
     File(#[from] file::Error),
-    #[error("standard input is the file and cannot confirm: give --yes or --dry-run")]
+    #[error("the file is read from standard input, which cannot confirm then: add --yes or --dry-run")]
     NobodyToAsk,
     #[error(transparent)]
     Prompt(#[from] prompt::Error),
-    #[error("the file holds {0} bytes, more than {MAX_DOCUMENT_BYTES}: they do not fit into one entry of the log")]
+    #[error("the file has {0} bytes, more than {MAX_DOCUMENT_BYTES}: it does not fit into one entry of the log")]
     TooLarge(usize),
 }
 
@@ -145,7 +145,7 @@ impl Restore {
             return Err(api::Error::Refused(why.clone()).into());
         }
         if !self.yes {
-            let question = "To have the domain begin with that";
+            let question = "To restore this";
             prompt::confirm(&text(&shown), question, &shown.name, typed)?;
         } else if self.asking.agent.output == Format::Text {
             prompt::tell(&text(&shown))?;
@@ -167,7 +167,7 @@ fn saved(document: &Document, file: &str) -> String {
 /// What would be restored.
 fn text(answer: &RestoreAnswer) -> String {
     let RestoreAnswer { name, domain, from, left_behind: left, .. } = answer;
-    let mut text = format!("Domain {name} ({domain}) would begin with what was saved of domain {}:\n", from.name);
+    let mut text = format!("Domain {name} ({domain}) would be restored from a snapshot of domain {}:\n", from.name);
     let mut line = |line: String| {
         // Writing to a String does not fail.
         let _ = writeln!(text, "{line}");
@@ -179,7 +179,7 @@ fn text(answer: &RestoreAnswer) -> String {
     line(format!("  values: {}", answer.values));
     let servers: Vec<&str> = left.servers.iter().map(|server| server.as_str()).collect();
     line(format!(
-        "Left behind: servers {}; processes {}, exited processes {}, records of the audit trail {}{}",
+        "Not in the snapshot: servers {}; processes {}, exited processes {}, records of the audit trail {}{}",
         servers.join(", "),
         left.processes,
         left.exited,
@@ -187,7 +187,7 @@ fn text(answer: &RestoreAnswer) -> String {
         if left.paused { "; a pause of the resync" } else { "" }
     ));
     if let Some(waits) = waits_for(answer) {
-        line(format!("{waits} Leave out those that do not come: --without ARCHIVE"));
+        line(format!("{waits} Exclude those that are not restored: --without ARCHIVE"));
     }
     if answer.restored {
         line("It has been restored from this file already.".to_owned());
@@ -217,7 +217,7 @@ fn brought(archive: &BroughtArchive) -> String {
 fn done(answer: &RestoreAnswer) -> String {
     let RestoreAnswer { name, domain, from, .. } = answer;
     let mut text = format!(
-        "Domain {name} ({domain}) begins with what domain {} ({}) was at entry {}.\n\
+        "Domain {name} ({domain}) was restored from domain {} ({}) as of entry {}.\n\
          Each archive is bound as soon as its storage manager registers here.\n",
         from.name, from.domain, from.index
     );

@@ -30,13 +30,13 @@ impl Explain {
 pub(super) fn explanation(answer: &Explanation) -> String {
     let mut text = format!("{}: {}\n", answer.subject, answer.state.as_deref().unwrap_or("is gone"));
     if !answer.waiting.is_empty() {
-        text += "\nWaited for:\n";
+        text += "\nWaiting for:\n";
     }
     for waiting in &answer.waiting {
         let _ = writeln!(text, "  {waiting}");
     }
     if let (1.., Some(since)) = (answer.dropped, answer.kept_since) {
-        let _ = writeln!(text, "\nWhat happened before {since} is forgotten ({} records).", answer.dropped);
+        let _ = writeln!(text, "\nRecords from before {since} have been deleted ({}).", answer.dropped);
     }
     for change in &answer.history {
         let _ = writeln!(text, "\n{} [{}] {}\n  {}", change.at, change.index, change.actor, change.what);

@@ -1,4 +1,4 @@
-//! `kaa plan`: what the next resync pass would propose, or would if somebody scaled or deleted something.
+//! `kaa plan`: what the next resync pass would propose, now or after an operator scaled or deleted something.
 
 use super::api::{Api, Error};
 use super::{Agent, whatif};
@@ -41,15 +41,15 @@ impl Plan {
 pub(super) fn plan(answer: &PlanAnswer) -> String {
     let mut text = who_leads(answer) + "\n";
     if !answer.synced {
-        text += "It has not listed Kubernetes completely yet, so the plan is not complete either.\n";
+        text += "It has not listed all Kubernetes objects yet, so the plan is incomplete.\n";
     }
     for permission in &answer.missing_permissions {
-        let _ = writeln!(text, "Missing permission: {permission}. Removals that need it wait.");
+        let _ = writeln!(text, "Missing permission: {permission}. Removals that need it are blocked.");
     }
     text += "\n";
     if answer.findings.is_empty() {
         text += if answer.waiting.is_empty() {
-            "Nothing to propose: the domain says what Kubernetes says.\n"
+            "Nothing to propose: the domain matches Kubernetes.\n"
         } else {
             "Nothing to propose.\n"
         };
@@ -104,7 +104,7 @@ fn who_leads(answer: &PlanAnswer) -> String {
     match (&answer.resync_leader, answer.leading) {
         (_, true) => format!("{server} leads the resync{epoch}."),
         (Some(leader), false) => {
-            format!("{server} does not lead the resync; {leader} does{epoch}. What follows is what {server} sees.")
+            format!("{server} does not lead the resync; {leader} does{epoch}. The following is what {server} sees.")
         }
         (None, false) => format!("{server} does not lead the resync and knows of no server that does."),
     }

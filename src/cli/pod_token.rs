@@ -1,4 +1,5 @@
-//! `kaa pod-token`: what somebody shows who may execute commands in the agent's pod and asks it over a forwarded port.
+//! `kaa pod-token`: prints the credentials for an operator who may exec into the agent's pod and calls the API over a
+//! forwarded port.
 
 use crate::auth::pod_token::{self, Error};
 use clap::Args;

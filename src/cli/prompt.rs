@@ -5,7 +5,7 @@ use std::io::{BufRead, Write};
 /// Why it is not done.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// Nobody can be asked.
+    /// There is no terminal to ask on.
     #[error("the terminal fails: {0}")]
     Terminal(#[from] std::io::Error),
     /// Something else was typed, or nothing.

@@ -1,4 +1,4 @@
-//! `kaa recover`: an operator states that the group may go on without what only others hold.
+//! `kaa recover`: an operator states that the group may continue without what only lost servers hold.
 
 use super::api::Error;
 use super::{Asking, Format, prompt};
@@ -31,7 +31,7 @@ pub(super) struct Recover {
     asking: Asking,
 }
 
-/// One that is no place is refused before anybody is asked.
+/// A malformed place is refused before any server is asked.
 fn place(text: &str) -> Result<String, NoPlace> {
     text.parse::<Place>().map(|place| place.to_string())
 }
@@ -76,7 +76,7 @@ pub(super) fn text(answer: &RecoverAnswer) -> String {
         line(&mut text, &format!("  {:width$}  {}", server.id, log(server)));
     }
     if anchor_epoch != epoch {
-        line(&mut text, &format!("The anchor is of epoch {anchor_epoch}."));
+        line(&mut text, &format!("The anchor names epoch {anchor_epoch}."));
     }
     if let Some(waits) = &answer.waits {
         line(&mut text, &format!("Raft does not run on {server}: {waits}"));
@@ -90,7 +90,7 @@ pub(super) fn text(answer: &RecoverAnswer) -> String {
         line(&mut text, &format!("May be lost: {lost}"));
         if !answer.outside.is_empty() {
             let outside = answer.outside.join(", ");
-            line(&mut text, &format!("Have to be gone first, or follow the new epoch: the pods of {outside}"));
+            line(&mut text, &format!("Must end first, or follow the new epoch: the pods of {outside}"));
         }
     }
     if !answer.retired.is_empty() {
@@ -127,10 +127,10 @@ fn log(server: &RecoverServer) -> String {
 fn retired(log: &Retired, domain: &str) -> String {
     let Retired { server, name, epoch, raft_id, .. } = log;
     let extent = match (log.last_index, &log.unreadable) {
-        (Some(0), _) => "nothing is in it".to_owned(),
+        (Some(0), _) => "empty".to_owned(),
         (Some(last), _) => format!("up to entry {last} of term {}", log.last_term.unwrap_or_default()),
         (None, Some(why)) => format!("cannot be read: {why}"),
-        (None, None) => "it is not known how far it goes".to_owned(),
+        (None, None) => "its last entry is unknown".to_owned(),
     };
     let other = log.domain.as_deref().filter(|of| *of != domain);
     let other = other.map(|of| format!(", of another domain, {of}")).unwrap_or_default();
@@ -147,7 +147,7 @@ fn begun(answer: &RecoverAnswer) -> String {
     let log =
         answer.from_retired_log.as_ref().map_or(format!("the log of {founder}"), |place| format!("the log {place}"));
     let mut text = format!("Epoch {epoch} begins with {log}, up to entry {}.\n", answer.last_index);
-    line(&mut text, &format!("Lost: {}", lost.unwrap_or("it is not known what")));
+    line(&mut text, &format!("Lost: {}", lost.unwrap_or("unknown")));
     if !answer.outside.is_empty() {
         line(
             &mut text,

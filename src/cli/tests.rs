@@ -127,7 +127,7 @@ async fn show() {
 
 /// What no server's line tells: why there is no leader, why Raft does not start, what is wrong with the anchor.
 #[tokio::test]
-async fn what_the_group_waits_for_is_said_where_it_is_looked_for() {
+async fn every_command_that_shows_the_group_says_what_it_waits_for() {
     let fake = || {
         let mut fake = fake::source();
         let awaits = |code, words: &str| crate::http::source::Awaits { code, server: None, words: words.to_owned() };
@@ -154,7 +154,7 @@ async fn a_server_that_has_joined_no_domain_yet_explains_itself() {
     let awaits = crate::http::source::Awaits { code: group_waits::RAFT_NOT_STARTED, server: None, words };
     fake.membership = crate::http::source::MembershipReport { waiting: vec![awaits], ..Default::default() };
     let text = run_on(fake, "explain server/admin-0").await.unwrap();
-    assert_eq!(text, "server/admin-0: LEARNER\n\nWaited for:\n  the server with the first ordinal founds it\n");
+    assert_eq!(text, "server/admin-0: LEARNER\n\nWaiting for:\n  the server with the first ordinal founds it\n");
 }
 
 #[tokio::test]
@@ -236,7 +236,7 @@ async fn explain() {
 
 /// The loopback address that these tests ask from is the agent's own pod's.
 #[tokio::test]
-async fn a_pause_says_who_and_why_wherever_it_is_looked_at() {
+async fn every_command_that_shows_a_pause_says_who_and_why() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let face = Face::new(Arc::new(fake::source()), Arc::new(Metrics::new()));
@@ -298,11 +298,11 @@ fn the_token_of_the_pod_is_shown_to_loopback_only() {
 async fn adopt_tells_from_which_kubernetes_to_which() {
     let line = "adopt --reason restored";
     let text = run_on(fake::source(), line).await.unwrap();
-    assert_eq!(text, "The domain belongs to this Kubernetes now (anchor anchor-2 instead of anchor-1).\n");
+    assert_eq!(text, "The domain is anchored to this cluster now (anchor anchor-2, before: anchor-1).\n");
     let fake = fake::source();
     fake.domain.lock().unwrap().anchor = Some("anchor-2".into());
     let text = run_on(fake, line).await.unwrap();
-    assert_eq!(text, "The domain belongs to this Kubernetes already (anchor anchor-2).\n");
+    assert_eq!(text, "The domain is anchored to this cluster already (anchor anchor-2).\n");
     let mut fake = fake::source();
     fake.anchor = Ok(fake::anchor("d-2"));
     let error = run_on(fake, line).await.unwrap_err();
@@ -327,7 +327,7 @@ async fn what_was_forgotten_is_said() {
     let mut fake = fake::source();
     fake.domain.get_mut().unwrap().audit.dropped = 7;
     let text = run_on(fake, "explain archive/1").await.unwrap();
-    assert!(text.contains("What happened before 2026-11-21T16:30:01.000Z is forgotten (7 records)."), "{text}");
+    assert!(text.contains("Records from before 2026-11-21T16:30:01.000Z have been deleted (7)."), "{text}");
 }
 
 #[tokio::test]

@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(objects(Part::Network, "here").unwrap(), [json!(null); 0]);
     }
 
-    /// A typing error in a label would leave the admin servers without a budget, or let nobody in.
+    /// A typing error in a label would leave the admin servers without a disruption budget, or close their ports to all pods.
     #[test]
     fn the_budget_and_the_policies_are_for_the_admin_servers_and_their_ports() {
         let base = all(Part::Base, "here").unwrap();

@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a container that ended waits before it restarts for the second time. A real kubelet waits ten seconds,
-/// which nobody who watches wants to.
+/// How long a container that ended waits before it restarts for the second time. A real kubelet waits ten seconds, too long
+/// for a demo.
 const BACKOFF: Duration = Duration::from_secs(1);
 
 /// How long agents and engines may take to end when the stage closes. Nothing outlives it that they could be careful with.
@@ -34,7 +34,7 @@ const NODE: &str = "embedded";
 /// Why there is no stage.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A directory that is somebody else's.
+    /// A directory that no demo made.
     #[error("{} is not empty and was not made by a demo: give another --dir, or empty it", .0.display())]
     NotOurs(PathBuf),
     /// A directory that cannot be used.
@@ -104,7 +104,7 @@ impl Stage {
         self.client.clone()
     }
 
-    /// The address that is nobody's pod's: the API server has a port of it, others are free.
+    /// The address that no pod has: the API server uses one port of it, the others are free.
     pub fn host(&self) -> Ipv4Addr {
         let [a, b, c] = self.server.subnet();
         Ipv4Addr::new(a, b, c, 1)
@@ -146,7 +146,7 @@ fn config(dir: &Path, kaa: &Path, server: &Server, backoff: Duration) -> Result<
         ("KAA_LISTEN_ENGINES", "$(POD_IP):48004"),
         ("KAA_LISTEN_PEERS", "$(POD_IP):48005"),
         ("KAA_HOSTS_FILE", "$(HOSTS_FILE)"),
-        // There is no network of pods: whoever reaches these addresses is on this machine, as `kubectl exec` is.
+        // There is no pod network: every client that reaches these addresses is on this machine, as `kubectl exec` is.
         ("KAA_LOOPBACK_MAY_WRITE", "true"),
     ];
     let kaa = kaa.display().to_string();

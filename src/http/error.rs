@@ -28,7 +28,7 @@ pub enum Error {
     #[error("{0}")]
     BadChanges(String),
     /// The body is not what it has to be.
-    #[error("the body of the request is not understood: {0}")]
+    #[error("cannot parse the request body: {0}")]
     BadBody(String),
     /// No such thing.
     #[error("{0}")]
@@ -46,12 +46,12 @@ pub enum Error {
     #[error("there was no answer within {0} seconds")]
     TimedOut(u64),
     /// As many requests are being answered as may be.
-    #[error("this agent answers as many requests as it can, of your address or of all: try again")]
+    #[error("too many concurrent requests, from this address or in total: try again")]
     NoPlace,
     /// Who changes something has to say who they are.
     #[error(
-        "a caller outside the agent's pod that changes the domain needs a name and password (--basic-creds of nuocmd), or a \
-         client certificate"
+        "a change of the domain from outside the agent's pod needs a name and password (--basic-creds of nuocmd), or a client \
+         certificate"
     )]
     NoCredentials,
     /// They said it wrongly.
@@ -67,13 +67,13 @@ pub enum Error {
     #[error("too many wrong names and passwords from this address: try again in {} s", seconds(.0))]
     Throttled(Duration),
     /// Their certificate was good once.
-    #[error("the client certificate has expired, or no authority vouches for it any more")]
+    #[error("the client certificate has expired or is no longer trusted")]
     StaleCertificate,
     /// Their certificate is no operator's.
     #[error("the client certificate has no URI kaa://{0}/operator/NAME: it does not allow changes of the domain")]
     NoOperator(String),
     /// The credentials cannot be read.
-    #[error("names and passwords cannot be compared at the moment")]
+    #[error("names and passwords cannot be checked at the moment")]
     Credentials(#[from] credentials::Error),
     /// What is there is not what the request expects.
     #[error("{0}")]
@@ -85,7 +85,7 @@ pub enum Error {
     #[error("{0}")]
     NotSupported(&'static str),
     /// This API has no such request.
-    #[error("this agent does not know the request {method} {path}")]
+    #[error("the API of this agent has no {method} {path}")]
     NotImplemented {
         /// Its method.
         method: Method,

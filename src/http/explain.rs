@@ -23,7 +23,7 @@ pub struct Explanation {
     pub subject: String,
     /// What it is now; `None` if it is gone.
     pub state: Option<String>,
-    /// What is waited for concerning it.
+    /// What changes of it wait for.
     pub waiting: Vec<String>,
     /// What happened to it, oldest first.
     pub history: Vec<Change>,
@@ -80,7 +80,7 @@ impl Explanation {
         })
     }
 
-    /// The same, with a server's part in the group: as `peer` has it, and what is waited for. A server that is in no domain
+    /// The same, with a server's part in the group: its status as `peer`, and what it waits for. A server that is in no domain
     /// yet is explained too if it is the one that answers.
     fn in_the_group(known: Option<Self>, subject: &Subject, peer: Option<&Peer>, waiting: &[Awaits]) -> Option<Self> {
         let Subject::Server(id) = subject else { return known };

@@ -1,4 +1,4 @@
-//! `GET /api/1/kaa/membership`: who votes, what there is to know of how the voters are placed, and what is waited for.
+//! `GET /api/1/kaa/membership`: the voters, warnings about how they are placed, and what the servers wait for.
 
 use super::error::Error;
 use super::source::MembershipReport;
@@ -9,7 +9,7 @@ use kaa_core::membership::standing;
 use kaa_core::wait;
 use serde::{Deserialize, Serialize};
 
-/// Who votes, and what is waited for.
+/// The voters, and what the servers wait for.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MembershipAnswer {
@@ -21,7 +21,7 @@ pub struct MembershipAnswer {
     pub learners: Vec<String>,
     /// What an operator should know of the voters. Nothing is done about it.
     pub warnings: Vec<SaidRow>,
-    /// What is waited for.
+    /// What the servers wait for.
     pub waiting: Vec<SaidRow>,
 }
 
@@ -35,7 +35,7 @@ pub struct SaidRow {
     pub reason: String,
     /// The same as one word.
     pub code: String,
-    /// What ends it, if something is waited for.
+    /// What ends the wait, if it is one.
     pub ends: Option<String>,
 }
 

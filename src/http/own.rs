@@ -1,4 +1,4 @@
-//! What is ours alone: the plan, and the plan of what nobody has done yet.
+//! Routes that the published API does not have: the plan, and the preview of a change.
 
 use super::domain::{linearize, parameters};
 use super::error::Error;
@@ -36,7 +36,7 @@ pub struct PlanAnswer {
     pub waiting: Vec<WaitingRow>,
     /// The last pass that had something to do.
     pub last_pass: Option<PassRow>,
-    /// Who votes, and what is waited for.
+    /// The voters, and what the servers wait for.
     pub membership: MembershipAnswer,
 }
 

@@ -55,7 +55,7 @@ pub struct AdoptAnswer {
     pub anchor: String,
 }
 
-/// Why somebody asks.
+/// The reason of a request.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Reason {

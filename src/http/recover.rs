@@ -1,5 +1,5 @@
-//! Going on without what only others may hold: what would be done, and an operator's word for it. Both work while there is no
-//! leader and while Raft does not run; both ask the other agents and read this one's volume, so both ask who calls.
+//! Continuing without what only lost servers may hold: the preview, and the operator's command. Both work while there is no
+//! leader and while Raft does not run. Both ask the other agents and read this one's volume, so both need authorization.
 
 use super::error::Error;
 use super::writer::Writer;
@@ -19,7 +19,7 @@ pub struct RecoverAnswer {
     pub name: String,
     /// Its id.
     pub domain: String,
-    /// The epoch of the log of whoever judges.
+    /// The epoch of the log of the agent that judges.
     pub epoch: u64,
     /// The anchor's epoch: another one while an epoch is being founded.
     pub anchor_epoch: u64,
@@ -27,7 +27,7 @@ pub struct RecoverAnswer {
     pub server: String,
     /// Each server that is wanted or is a member by that log.
     pub servers: Vec<RecoverServer>,
-    /// Who would go on, or has.
+    /// The server that would found the next epoch, or has founded it.
     pub founder: Option<String>,
     /// The index of the last entry in the founder's log.
     pub last_index: u64,
@@ -67,7 +67,7 @@ pub struct RecoverServer {
     pub role: Option<String>,
     /// Whether it is sealed.
     pub sealed: bool,
-    /// Whether it votes, by the log of whoever judges.
+    /// Whether it votes, by the log of the agent that judges.
     pub votes: bool,
     /// The term of its last entry.
     pub last_term: u64,

@@ -5,7 +5,7 @@
 //! answered whatever other callers hold, and does not restart an agent because it is asked a lot.
 //!
 //! One port serves both HTTP and HTTPS: a TLS session begins with a byte that no request begins with. So probes and scripts
-//! that read go on in clear, and whoever has something to show (a password, a certificate) need not show it to the network.
+//! that read keep working in clear, and a client with credentials (a password, a certificate) can send them encrypted.
 
 use super::error::Error;
 use super::writer::From;
@@ -28,7 +28,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
 /// Connections at once, each with one request at a time; some hundred kilobytes each at worst. The pod itself has places of its own:
-/// `kaa drain`, and whoever mends what is wrong by `kubectl exec`, do not wait for others. One address has as many as a node's
+/// `kaa drain`, and an operator with `kubectl exec`, do not wait for other clients. One address has as many as a node's
 /// whole traffic needs, where a Service hides the pods behind its address.
 pub const CONNECTIONS: Limits = Limits { calls_remote: 224, calls_each: 32, ..Limits::new(256, 256) };
 
@@ -44,7 +44,7 @@ const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// How old a connection gets: a client that never reads its answer holds it no longer than this.
 const CONNECTION_LIFETIME: Duration = Duration::from_secs(300);
 
-/// How long a request that is being answered may go on when the server stops or the connection is too old.
+/// How long a request that is being answered may still take when the server stops or the connection is too old.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// How long to wait after a connection could not be accepted: there is no file descriptor left, or no memory.

@@ -189,7 +189,7 @@ impl BroughtArchive {
             id: archive.id.0,
             database: archive.database.to_string(),
             ever_ran: archive.ever_ran,
-            waited_for: archive.is_waited_for(),
+            waited_for: archive.cold_start_waits(),
             removed: archive.removed.as_ref().map(|removal| removal.because.to_string()),
             was: was.map(|was| format!("{}/{} of cluster {}", was.namespace, was.claim, was.cluster)),
             without: without.contains(&archive.id),

@@ -31,7 +31,7 @@ pub trait Source: Send + Sync + 'static {
     fn heard(&self) -> BTreeMap<StartId, Duration>;
     /// Waits until everything that was committed before this call is applied here. The caller bounds the wait.
     fn linearize(&self) -> BoxFuture<'_, Result<(), NoQuorum>>;
-    /// Changes the domain on somebody's behalf: waits, not for long, until it is committed, and applied here.
+    /// Changes the domain on behalf of `actor`: waits, not for long, until the change is committed and applied here.
     fn write(&self, actor: Actor, command: Command) -> BoxFuture<'_, Result<Written, NotWritten>>;
     /// Reads the anchor afresh, and a claim by name: what cannot be read proves nothing, and is left out.
     fn read_claim(&self, claim: &str) -> BoxFuture<'_, Evidence> {
@@ -53,17 +53,17 @@ pub trait Source: Send + Sync + 'static {
     fn cluster(&self) -> ClusterName;
     /// The prefix of the annotations that this agent follows.
     fn annotation_prefix(&self) -> String;
-    /// What may be lost if the group goes on without those that are away, or from a retired log; done, if
-    /// somebody accepts it. A failure is a sentence.
+    /// What may be lost if the group continues without the servers that are away, or from a retired log. Done if the operator
+    /// accepts the loss. A failure is a sentence.
     fn recover(&self, wish: Wish) -> BoxFuture<'_, Result<RecoverAnswer, String>>;
-    /// Stays until it is voted out if it is scaled down, else hands over what it leads; within its bounds, and it goes on as a
-    /// server.
+    /// Waits until this server is evicted if it is scaled down, else transfers its leadership; both within a time limit. The
+    /// server keeps running.
     fn drain(&self) -> BoxFuture<'_, DrainAnswer>;
     /// What the next resync pass would propose.
     fn plan(&self) -> PlanReport;
     /// What the last resync pass came to. Nothing is planned for it.
     fn resync(&self) -> ResyncReport;
-    /// Who votes, and what is waited for.
+    /// The voters, and what the servers wait for.
     fn membership(&self) -> MembershipReport;
     /// What would be removed if these changes were made in Kubernetes. It takes its time: not for an async thread.
     fn what_if(&self, changes: &[Change]) -> Result<WhatIf, whatif::Error>;
@@ -78,7 +78,7 @@ impl dyn Source {
     pub fn read<T>(&self, look: impl FnOnce(&Domain) -> T) -> T {
         let (mut look, mut found) = (Some(look), None);
         self.domain(&mut |domain| found = look.take().map(|look| look(domain)));
-        found.expect("a source shows the domain to whoever looks")
+        found.expect("a source calls `look` once")
     }
 }
 
@@ -116,10 +116,10 @@ pub enum NotWritten {
     #[error("nothing was changed: {0}")]
     Certainly(String),
     /// It may have been, or be yet.
-    #[error("it is not known whether this was done: {0}")]
+    #[error("it is unknown whether the change was made: {0}")]
     Perhaps(String),
     /// It was, but this server does not show it yet.
-    #[error("this was done at index {0} of the log, which this server has not applied in time")]
+    #[error("the change was made at log index {0}, which this server has not applied in time")]
     NotHere(u64),
 }
 
@@ -163,7 +163,7 @@ impl std::fmt::Display for Membership {
     }
 }
 
-/// Who votes, and what is waited for.
+/// The voters, and what the servers wait for.
 #[derive(Clone, Debug, Default)]
 pub struct MembershipReport {
     /// The membership epoch; 0 while Raft does not run.
@@ -174,11 +174,11 @@ pub struct MembershipReport {
     pub learners: Vec<ServerId>,
     /// What an operator should know of the voters.
     pub warnings: Vec<Warning>,
-    /// What is waited for: first what concerns this agent or all of them, then each server.
+    /// What the servers wait for: first what concerns this agent or all of them, then each server.
     pub waiting: Vec<Awaits>,
 }
 
-/// One thing that is waited for.
+/// One reason to wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Awaits {
     /// As one word: of `metrics::group_waits`, or of `kaa_core::membership::standing`.
@@ -299,7 +299,7 @@ pub struct Health {
     pub notes: Vec<Note>,
 }
 
-/// Something that is not as it should be, and costs nobody their answer.
+/// A fault that does not keep the agent from answering.
 #[derive(Clone, Debug)]
 pub struct Note {
     /// What it is about: one word.

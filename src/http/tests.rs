@@ -181,7 +181,7 @@ async fn a_what_if_that_cannot_be_told_says_why() {
     forbidden.observed.pods.forbid("pods is forbidden".to_owned());
     assert_eq!(
         refused(forbidden, path, StatusCode::SERVICE_UNAVAILABLE).await,
-        ["nothing can be told: pods may not be listed: pods is forbidden"]
+        ["no preview is possible: pods may not be listed: pods is forbidden"]
     );
 }
 
@@ -192,7 +192,7 @@ async fn what_does_not_exist_is_said() {
         assert!(messages[0].starts_with("there is no") || messages[0].starts_with("nothing is known"), "{messages:?}");
     }
     let messages = refused(fake::source(), "/api/1/policies/licenses", StatusCode::NOT_IMPLEMENTED).await;
-    assert_eq!(messages, ["this agent does not know the request GET /api/1/policies/licenses"]);
+    assert_eq!(messages, ["the API of this agent has no GET /api/1/policies/licenses"]);
     for path in [
         "/api/1/peers/certificates",
         "/api/1/processes/availableOptions",

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 /// One at a time: over ten thousand pods it takes a core for up to a second, and everybody may ask.
 static ONE: Semaphore = Semaphore::const_new(1);
 
-/// What comes of changes that nobody made.
+/// What would come of changes that were not made.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WhatIfAnswer {
@@ -82,7 +82,7 @@ pub(super) async fn answer(
     server: Option<String>,
     changes: Vec<Change>,
 ) -> Result<WhatIfAnswer, Error> {
-    let turn = ONE.acquire().await.expect("nobody closes it");
+    let turn = ONE.acquire().await.expect("the semaphore is never closed");
     let (source, asked) = (source.clone(), changes.clone());
     let prefix = source.annotation_prefix();
     // The turn goes with the work: a client that gives up does not end it.
@@ -91,7 +91,7 @@ pub(super) async fn answer(
         source.what_if(&asked)
     };
     let comes = tokio::task::spawn_blocking(work).await;
-    let comes = comes.map_err(|died| Error::CannotTell(format!("looking for the answer failed: {died}")))?;
+    let comes = comes.map_err(|died| Error::CannotTell(format!("the preview failed: {died}")))?;
     Ok(WhatIfAnswer::new(server, &changes, &comes?, &prefix))
 }
 

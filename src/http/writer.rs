@@ -1,10 +1,10 @@
 //! Who may change the domain by way of the API, and how they are called in the audit trail.
 //!
-//! Whoever shows a name and password of the credentials file, whoever shows a client certificate that names an operator of this
-//! domain (`kaa://DOMAIN/operator/NAME`), and whoever shows over loopback that they are in the agent's own pod: by the pod's token. A
-//! loopback address alone proves that only where there is no proxy in the pod, since a proxy's connections have it too: it
-//! counts where `--loopback-may-write` says so. A handler that changes something takes a [`Writer`], so that none can
-//! be reached without this.
+//! Three kinds of caller may: one with a name and password of the credentials file; one with a client certificate that names an
+//! operator of this domain (`kaa://DOMAIN/operator/NAME`); and one in the agent's own pod, which the pod's token proves over
+//! loopback. A loopback address alone proves that only without a proxy in the pod, since a proxy's connections have one too:
+//! it counts where `--loopback-may-write` says so. A handler that changes something takes a [`Writer`], so that none can
+//! be reached without this check.
 
 use super::Face;
 use super::error::Error;
@@ -48,7 +48,7 @@ const LOOPBACK: &str = "loopback";
 /// The longest name: it goes into the audit trail.
 const MAX_NAME_BYTES: usize = 128;
 
-/// Somebody who may change the domain.
+/// A caller that may change the domain.
 pub(super) struct Writer(pub Actor);
 
 impl Writer {
@@ -77,13 +77,13 @@ impl FromRequestParts<Face> for Writer {
     }
 }
 
-/// Why somebody may not write, and the name of that in metrics if it is a refusal.
+/// Why a caller may not write, and the reason's name in metrics if it is a refusal.
 type Refused = (Error, Option<&'static str>);
 
 async fn by_password(shown: &HeaderValue, parts: &Parts, face: &Face) -> Result<String, Refused> {
     let given = shown.to_str().ok().and_then(basic);
-    // Before the attempts are counted: behind a proxy in the pod everybody shares those of loopback. It cannot be guessed. Over
-    // loopback only: whoever came by it elsewhere has no use of it.
+    // Compared before the attempts are counted, since behind a proxy in the pod all callers share those of loopback, and the
+    // token cannot be guessed. Accepted over loopback only, so that a stolen token is of no use elsewhere.
     let has_token = |token: &Arc<PodToken>| given.as_ref().is_some_and(|given| token.is(given));
     if is_loopback(parts.extensions.get::<From>()) && face.own_pod.token.as_ref().is_some_and(has_token) {
         return Ok(LOOPBACK.to_owned());
@@ -159,7 +159,7 @@ fn is_local(parts: &Parts, by_address: bool) -> Result<(), &'static str> {
         return Err("a loopback address does not prove that the request comes from the agent's own pod");
     }
     if is_passed_on(&parts.headers) {
-        return Err("a proxy passed the request on");
+        return Err("a proxy forwarded the request");
     }
     // Browsers say on whose behalf they change something.
     if parts.headers.contains_key(header::ORIGIN) {

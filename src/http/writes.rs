@@ -30,7 +30,7 @@ pub(super) const MAX_BODY_BYTES: usize = 512 * 1024;
 /// The longest that a request may wait for a process to end.
 const MAX_WAIT: Duration = Duration::from_secs(120);
 
-/// How often it is looked whether the process has ended.
+/// How often a handler checks whether the process has ended.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);
 
 /// How much of a value is shown in an error.
@@ -56,7 +56,7 @@ fn present<'de, D: Deserializer<'de>>(value: D) -> Result<Option<String>, D::Err
 impl Change {
     fn command(self, key: &str) -> Result<Command, Error> {
         if self.key.is_some_and(|named| named != key) {
-            return Err(Error::bad("key", "is another one in the body than in the path"));
+            return Err(Error::bad("key", "differs between the body and the path"));
         }
         if key.len() > MAX_KEY_BYTES {
             return Err(Error::bad("key", format!("has more than {MAX_KEY_BYTES} bytes")));
@@ -68,7 +68,7 @@ impl Change {
             (None, false) => Expected::Anything,
             (None, true) => Expected::Absent,
             (Some(value), false) => Expected::Value(value),
-            (Some(_), true) => return Err(Error::bad("expectedValue", "cannot be there if expectedAbsent is true")),
+            (Some(_), true) => return Err(Error::bad("expectedValue", "is not allowed if expectedAbsent is true")),
         };
         Ok(Command::SetValue(change::SetValue { key: key.to_owned(), value: self.new_value, expected }))
     }
@@ -102,7 +102,7 @@ fn shown(value: &str) -> String {
 /// How a process shall end.
 fn ending(asked: &Parameters, process: StartId) -> Result<Command, Error> {
     if flag(asked, "killWithCore")? {
-        let why = "this agent cannot make an engine dump its core: ask for kill, or send SIGABRT in its container";
+        let why = "core dumps of engines are not supported: use kill, or send SIGABRT in the engine's container";
         return Err(Error::NotSupported(why));
     }
     Ok(match (flag(asked, "evict")?, flag(asked, "kill")?) {

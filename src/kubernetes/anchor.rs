@@ -1,7 +1,7 @@
 //! The anchor: an annotated Lease that says which domain this is and which founding it descends from.
 //!
-//! It is a Lease only because the permission to Leases is needed anyway; nobody renews it. It is created if it is absent, and
-//! changes from one epoch to the next by compare-and-swap, by an override or by an operator who gives data up.
+//! It is a Lease only because the agents need the permission to Leases anyway; they never renew it. They create it if it is
+//! absent. A quorum override, or an operator who gives up data, moves it to the next epoch by compare-and-swap.
 
 use super::{Kubernetes, asked};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -41,7 +41,7 @@ pub enum Error {
     /// It could not be read or written.
     #[error(transparent)]
     Kubernetes(#[from] super::Error),
-    /// Somebody else's Lease bears the name, or the anchor was damaged.
+    /// The Lease of that name is not an anchor, or the anchor was damaged.
     #[error("lease {lease}: annotation {annotation} {}", fault(.value.as_deref()))]
     Malformed {
         /// The Lease.
@@ -52,7 +52,7 @@ pub enum Error {
         value: Option<String>,
     },
     /// What was given up cannot be written.
-    #[error("what was given up cannot be written")]
+    #[error("cannot encode the record of the accepted data loss")]
     Loss(#[source] serde_json::Error),
     /// The API server answered with a Lease that has no UID.
     #[error("lease {0} has no uid")]
@@ -90,7 +90,8 @@ pub async fn read_loss(kubernetes: &Kubernetes, name: &str) -> Result<Option<(Me
     let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
     let said = lease.metadata.annotations.and_then(|mut all| all.remove(LOSSY)).filter(|said| !said.is_empty());
     Ok(said.map(|said| {
-        let plain = |_| Loss { by: "somebody".to_owned(), at: Millis(0), founder: holder.into(), lost: said.clone() };
+        let plain =
+            |_| Loss { by: "an operator".to_owned(), at: Millis(0), founder: holder.into(), lost: said.clone() };
         (anchor.epoch, serde_json::from_str(&said).unwrap_or_else(plain))
     }))
 }
@@ -148,7 +149,7 @@ pub async fn swap(
     }
     changed.spec.get_or_insert_default().holder_identity = Some(server.to_string());
     let asked = asked::<Lease>("update", Some(name));
-    // With the resourceVersion that was read: whoever was faster has another one.
+    // With the resourceVersion that was read: if another writer was faster, it has changed and the update fails.
     let request = async {
         let replaced = kubernetes.api::<Lease>().replace(name, &PostParams::default(), &changed).await;
         replaced.map_err(|error| super::Error::of(asked.clone(), error))

@@ -9,7 +9,7 @@ use kaa_core::observed::objects::{
     Running, StatefulSet, ZONE_LABEL, asks_to_hold,
 };
 
-/// What is kept of a StatefulSet. `prefix` stands before the names of the annotations that are looked at.
+/// What is kept of a StatefulSet. `prefix` is that of the annotations that the agent reads.
 pub fn stateful_set(object: &apps::StatefulSet, prefix: &str) -> StatefulSet {
     let spec = &object.spec;
     let first = spec.ordinals.as_ref().and_then(|ordinals| ordinals.start);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_are_looked_for_under_the_prefix_only() {
+    fn only_annotations_with_the_prefix_count() {
         let set = |key: &str, value: &str| {
             let object = json!({"metadata": {"name": "sm", "uid": "u", "annotations": {key: value}},
                 "spec": {"podManagementPolicy": "Parallel", "selector": {}, "template": {}}});

@@ -27,7 +27,7 @@ pub struct About {
 /// What is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct News {
-    /// Whether somebody should look at it.
+    /// Whether an operator should look at it.
     pub warning: bool,
     /// One word, in upper camel case.
     pub reason: &'static str,
@@ -106,11 +106,11 @@ mod tests {
             Json(event)
         };
         let kubernetes = fake::kubernetes(Router::new().route("/api/v1/namespaces/ns/events", post(create)));
-        tell(&kubernetes, &"kaa-admin-0".into(), &about(), &news("nobody answers")).await.unwrap();
+        tell(&kubernetes, &"kaa-admin-0".into(), &about(), &news("no leader")).await.unwrap();
         let event = made.lock().unwrap().clone();
         assert_eq!(event["involvedObject"]["uid"], "s1");
         assert_eq!((&event["type"], &event["reason"]), (&"Warning".into(), &"NoLeader".into()));
-        assert_eq!((&event["message"], &event["count"]), (&"nobody answers".into(), &1.into()));
+        assert_eq!((&event["message"], &event["count"]), (&"no leader".into(), &1.into()));
         assert_eq!(event["reportingInstance"], "kaa-admin-0");
         assert!(event["metadata"]["name"].as_str().unwrap().starts_with("kaa-admin."), "{event}");
         assert!(kubernetes.permissions.missing().is_empty());

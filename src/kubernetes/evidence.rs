@@ -182,7 +182,7 @@ pub enum Unidentified {
     #[error("there is no pod {0}")]
     PodGone(String),
     /// The pod of this name is another one.
-    #[error("pod {pod} is another one now: {uid}")]
+    #[error("pod {pod} was recreated: its uid is {uid} now")]
     AnotherPod {
         /// Its name.
         pod: String,
@@ -190,7 +190,9 @@ pub enum Unidentified {
         uid: Uid,
     },
     /// The pod has no container of this name.
-    #[error("pod {pod} has no container {container}, but {has}: give the wrapper the name of its own (--container)")]
+    #[error(
+        "pod {pod} has no container {container}; it has {has}: set --container to the name of the wrapper's container"
+    )]
     NoContainer {
         /// Its name.
         pod: String,
@@ -461,7 +463,7 @@ mod tests {
         let router = Router::new().route(PODS, get(|| async { axum::Json(engine_pod()) })).route(CLAIMS, get(claim));
         let error = identified(&fake::kubernetes(router), "sm-1", "p1", "nuodb").await.expect_err("no such container");
         assert!(matches!(error, Unidentified::NoContainer { .. }), "{error}");
-        assert!(error.to_string().starts_with("pod sm-1 has no container nuodb, but engine: "), "{error}");
+        assert!(error.to_string().starts_with("pod sm-1 has no container nuodb; it has engine: "), "{error}");
     }
 
     async fn identified(

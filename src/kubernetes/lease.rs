@@ -27,8 +27,8 @@ const LEASE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The looks of several candidates are spread over this share of the period, so that they do not come together.
 const JITTER_PERCENT: u64 = 40;
 
-/// How often a candidate judges whether it is able to lead, also right before it writes the Lease: nobody renews it without
-/// having just been found able.
+/// How often a candidate judges whether it is able to lead. It judges right before it writes the Lease too, so that a leader
+/// that is not able never renews it.
 const JUDGE_PERIOD: Duration = Duration::from_millis(500);
 
 /// For how long a holder keeps the Lease that hears of no quorum or lags behind: an election takes two seconds or so.
@@ -44,7 +44,7 @@ pub type Judge = Box<dyn Fn() -> Ability + Send + Sync>;
 /// Who leads the resync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leadership {
-    /// Somebody else, or nobody yet.
+    /// Another server leads, or none does yet.
     Follower {
         /// Who holds the Lease, as it is written there.
         holder: Option<String>,
@@ -88,7 +88,7 @@ impl fmt::Display for Leadership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Follower { holder: Some(holder) } => write!(f, "{holder} leads"),
-            Self::Follower { holder: None } => f.write_str("nobody leads"),
+            Self::Follower { holder: None } => f.write_str("no server leads"),
             Self::Leader(term) => write!(f, "this server leads, by acquisition {} of the lease", term.transitions),
             Self::Unknown { why } => write!(f, "unknown who leads: {why}"),
         }
@@ -110,7 +110,7 @@ pub struct Candidacy {
 impl Candidacy {
     /// Whether this agent leads the resync at this moment.
     pub fn leads_now(&self) -> bool {
-        // Copied first: whoever announces a leadership may hold the elector's lock.
+        // Copied first: the task that announces a leadership may hold the elector's lock.
         let leadership = self.leadership.borrow().clone();
         match &leadership {
             Leadership::Leader(term) => self.still_leads(term),
@@ -137,13 +137,13 @@ impl Candidacy {
         lock(&self.standing).pass_ended(committed);
     }
 
-    /// Notes that others say the holder is gone: the Lease is looked at once.
+    /// Notes that the resync leader is reported as gone: the elector reads the Lease once.
     pub fn nudge(&self) {
         lock(&self.elector).nudge();
         self.wake.notify_one();
     }
 
-    /// Notes that others say the holder lives: it need not be looked at now.
+    /// Notes that the resync leader reports itself: the elector need not read the Lease now.
     pub fn heard(&self) {
         lock(&self.elector).heard(self.clock.now_ms());
     }
@@ -259,10 +259,10 @@ impl Candidate {
             let word = |away: &Option<Away>| away.map(|away| (away.why.code(), away.until_ms));
             match (&*before, &away) {
                 (_, Some(away)) if word(before) != word(&Some(*away)) => match away.until_ms {
-                    Some(_) => tracing::warn!(lease = self.name, "gives up the resync lead: {away}"),
-                    None => tracing::info!(lease = self.name, "is no candidate for the resync lead: {away}"),
+                    Some(_) => tracing::warn!(lease = self.name, "giving up the resync lead: {away}"),
+                    None => tracing::info!(lease = self.name, "not a candidate for the resync lead: {away}"),
                 },
-                (Some(_), None) => tracing::info!(lease = self.name, "is a candidate for the resync lead"),
+                (Some(_), None) => tracing::info!(lease = self.name, "candidate for the resync lead again"),
                 _ => {}
             }
             std::mem::replace(before, away) != away
@@ -376,7 +376,7 @@ impl Candidate {
         }
     }
 
-    /// Writes the Lease as free, so that nobody has to wait for it to expire. If that fails, it does expire.
+    /// Writes the Lease as free, so that no candidate has to wait for it to expire. If that fails, it does expire.
     async fn release(&mut self) {
         let held = lock(&self.elector).release();
         self.publish.send_replace(Leadership::Unknown { why: "this agent is shutting down".to_owned() });
@@ -391,7 +391,7 @@ impl Candidate {
         let mut lease = self.last.clone().unwrap_or_default();
         let spec = lease.spec.get_or_insert_default();
         spec.holder_identity = Some(String::new());
-        // As client-go does: whoever does not know that an empty holder means free waits no longer than this.
+        // As client-go does: a client that does not treat an empty holder as free waits no longer than this.
         spec.lease_duration_seconds = Some(1);
         spec.renew_time = Some(now());
         self.put(lease, resource_version).await
@@ -408,7 +408,7 @@ impl Candidate {
                 },
                 (.., Some(why)) => Leadership::Unknown { why: why.clone() },
                 (Some(_), ..) if self.publish_away.borrow().is_some() => {
-                    Leadership::Unknown { why: "this agent gives the lead up".to_owned() }
+                    Leadership::Unknown { why: "this agent gave up the resync lead".to_owned() }
                 }
                 (Some(_), ..) => Leadership::Unknown { why: "our renewal of the lease is overdue".to_owned() },
                 (None, record, None) => Leadership::Follower { holder: record.and_then(|it| it.holder.clone()) },
@@ -513,7 +513,7 @@ mod tests {
         let follows = second.until(|leadership| matches!(leadership, Leadership::Follower { .. })).await;
         assert!(follows.to_string().starts_with("admin-0_"), "{follows}");
         tokio::time::sleep(Duration::from_millis(1500)).await;
-        assert!(first.candidacy.still_leads(&term), "renewals go on");
+        assert!(first.candidacy.still_leads(&term), "the leader keeps renewing it");
         first.shutdown.send(true).expect("it runs");
         first.task.await.expect("it ended");
         assert!(!first.candidacy.still_leads(&term));
@@ -557,7 +557,7 @@ mod tests {
         let mut second = agent(&kubernetes, "admin-0");
         assert_eq!(second.leads().await.transitions, 2, "also by the same pod after a restart");
         assert!(dead.elapsed() >= Duration::from_millis(1000), "after {:?}", dead.elapsed());
-        assert!(!first.candidacy.still_leads(&term), "nobody renewed it");
+        assert!(!first.candidacy.still_leads(&term), "it was not renewed");
         let labels = stored.lock().expect("the lease").0.clone().and_then(|lease| lease.metadata.labels);
         assert!(labels.is_some_and(|labels| labels.contains_key("kept")), "what others wrote stays");
     }

@@ -1,22 +1,28 @@
 //! Which permissions are missing: what the API server refused, and what it says when asked whether it would.
 //!
 //! Nothing is decided by it: decisions rest on the answers themselves. It is for people, who have to be told which verb on
-//! which kind was withdrawn, before it is missed. Every refused request notes its permission at once; a round of
-//! SelfSubjectAccessReviews, which everybody may make by default, notes what was not tried and clears what is granted again.
+//! which kind was withdrawn, before it is missed. Every refused request notes its permission at once; a
+//! SelfSubjectRulesReview, which every account may make by default, notes what was not tried and clears what is granted again.
+//! Where an authorizer cannot list its rules, a SelfSubjectAccessReview asks for each permission that the list does not show.
 
-use super::{Asked, Error, Kubernetes};
+use super::{Asked, Error, Kubernetes, asked};
 use crate::metrics::Metrics;
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
-use kube::Api;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, ResourceRule, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SelfSubjectRulesReview,
+    SelfSubjectRulesReviewSpec,
+};
 use kube::api::PostParams;
+use kube::{Api, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How often it is asked which permissions there are: some twenty cheap requests. A refusal brings the next round forward.
-const PERIOD: Duration = Duration::from_secs(60);
+/// How often the agent asks which permissions it has: one request. A refusal brings the next one forward.
+const PERIOD: Duration = Duration::from_secs(100);
 /// The rounds are at least this far apart, however much is refused.
 const SPACING: Duration = Duration::from_secs(5);
 
@@ -59,9 +65,27 @@ impl Permission {
         Self { verb, resource }
     }
 
-    fn attributes(&self, namespace: &str) -> ResourceAttributes {
+    /// The plural name, the API group, and the name of the one object that it is about.
+    fn parts(&self) -> (&str, &str, Option<&str>) {
         let (kind, name) = self.resource.split_once('/').map_or((&*self.resource, None), |(kind, n)| (kind, Some(n)));
         let (plural, group) = kind.split_once('.').unwrap_or((kind, ""));
+        (plural, group, name)
+    }
+
+    /// Whether a rule grants it.
+    fn is_in(&self, rule: &ResourceRule) -> bool {
+        let (plural, group, name) = self.parts();
+        let has = |list: &Option<Vec<String>>, word: &str| list.iter().flatten().any(|it| it == "*" || it == word);
+        let names = rule.resource_names.as_deref().unwrap_or_default();
+        let named = names.is_empty() || name.is_some_and(|name| names.iter().any(|it| it == name));
+        named
+            && rule.verbs.iter().any(|verb| verb == "*" || verb == self.verb)
+            && has(&rule.api_groups, group)
+            && has(&rule.resources, plural)
+    }
+
+    fn attributes(&self, namespace: &str) -> ResourceAttributes {
+        let (plural, group, name) = self.parts();
         ResourceAttributes {
             verb: Some(self.verb.to_owned()),
             group: Some(group.to_owned()),
@@ -88,7 +112,7 @@ impl Permissions {
         if asked.resource == OPTIONAL {
             let missing = matches!(answer, Err(Error::Forbidden { .. }));
             if !self.0.optional_missing.swap(missing, Ordering::Relaxed) && missing {
-                tracing::info!("the permission to {} {OPTIONAL} is missing: none are made", asked.verb);
+                tracing::info!("the permission to {} {OPTIONAL} is missing: none are created", asked.verb);
             }
             return;
         }
@@ -110,9 +134,9 @@ impl Permissions {
         drop(known);
         match (changed, missing) {
             (true, true) => {
-                tracing::warn!("the permission to {permission} is missing: removals that need it wait")
+                tracing::warn!("the permission to {permission} is missing: removals that need it are blocked")
             }
-            (true, false) => tracing::info!("the permission to {permission} is there again"),
+            (true, false) => tracing::info!("the permission to {permission} is granted again"),
             (false, _) => {}
         }
         changed
@@ -144,7 +168,7 @@ pub async fn watch(kubernetes: Kubernetes, anchor: String, resync: String, metri
         if failed != trouble
             && let Some(why) = &failed
         {
-            tracing::warn!("it is not known which permissions there are: {why}");
+            tracing::warn!("cannot read this agent's permissions: {why}");
         }
         trouble = failed;
         mirror(&kubernetes.permissions, &needed, &metrics);
@@ -164,27 +188,47 @@ pub fn mirror(permissions: &Permissions, needed: &[Permission], metrics: &Metric
     }
 }
 
-/// One round: asks for each permission. What cannot be asked stays as it was known.
+/// One round: asks for the rules, and for each permission that they do not show although they may have it. A permission that
+/// cannot be asked for stays as it was known.
 async fn review(kubernetes: &Kubernetes, needed: &[Permission]) -> Result<(), Error> {
-    let api: Api<SelfSubjectAccessReview> = Api::all(kubernetes.client.clone());
+    let spec = SelfSubjectRulesReviewSpec { namespace: Some(kubernetes.namespace.clone()) };
+    let rules = create(kubernetes, SelfSubjectRulesReview { spec, ..SelfSubjectRulesReview::default() }).await?;
+    let rules = rules.status.unwrap_or_default();
+    // Without a status nothing is known.
+    let complete = !rules.incomplete && !rules.resource_rules.is_empty();
     for permission in needed {
-        let spec = SelfSubjectAccessReviewSpec {
-            resource_attributes: Some(permission.attributes(&kubernetes.namespace)),
-            ..SelfSubjectAccessReviewSpec::default()
+        let shown = rules.resource_rules.iter().any(|rule| permission.is_in(rule));
+        let allowed = match shown || complete {
+            true => Some(shown),
+            false => is_allowed(kubernetes, permission).await?,
         };
-        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-        let resource = "selfsubjectaccessreviews.authorization.k8s.io".to_owned();
-        let asked = Asked { verb: "create", resource, name: None };
-        let request = async {
-            let answer = api.create(&PostParams::default(), &review).await;
-            answer.map_err(|error| Error::of(asked.clone(), error))
-        };
-        let answer = kubernetes.within(&asked, request).await?;
-        if let Some(status) = answer.status {
-            kubernetes.permissions.set(permission.clone(), !status.allowed);
+        if let Some(allowed) = allowed {
+            kubernetes.permissions.set(permission.clone(), !allowed);
         }
     }
     Ok(())
+}
+
+async fn is_allowed(kubernetes: &Kubernetes, permission: &Permission) -> Result<Option<bool>, Error> {
+    let spec = SelfSubjectAccessReviewSpec {
+        resource_attributes: Some(permission.attributes(&kubernetes.namespace)),
+        ..SelfSubjectAccessReviewSpec::default()
+    };
+    let review = create(kubernetes, SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() }).await?;
+    Ok(review.status.map(|status| status.allowed))
+}
+
+/// Has the API server answer a review.
+async fn create<K>(kubernetes: &Kubernetes, review: K) -> Result<K, Error>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Serialize + DeserializeOwned,
+{
+    let asked = asked::<K>("create", None);
+    let request = async {
+        let answer = Api::all(kubernetes.client.clone()).create(&PostParams::default(), &review).await;
+        answer.map_err(|error| Error::of(asked.clone(), error))
+    };
+    kubernetes.within(&asked, request).await
 }
 
 #[cfg(test)]
@@ -224,27 +268,73 @@ mod tests {
         assert_eq!(names(&permissions), ["get leases.x/l"], "another Lease is another permission");
     }
 
-    #[tokio::test]
-    async fn a_review_finds_what_is_missing_before_it_is_missed() {
-        let granted = Arc::new(AtomicBool::new(false));
-        let all = granted.clone();
-        let answer = async move |Json(mut review): Json<Value>| {
-            let of = review["spec"]["resourceAttributes"].clone();
-            let missing =
-                (&of["verb"], &of["resource"], &of["namespace"]) == (&json!("get"), &json!("pods"), &json!("ns"));
-            review["status"] = json!({"allowed": all.load(Ordering::Relaxed) || !missing});
+    fn rule(verbs: &str, group: &str, resources: &str, names: &str) -> ResourceRule {
+        let list = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        ResourceRule {
+            verbs: list(verbs),
+            api_groups: Some(vec![group.to_owned()]),
+            resources: Some(list(resources)),
+            resource_names: Some(list(names)),
+        }
+    }
+
+    #[test]
+    fn a_rule_grants_what_it_names() {
+        let lease = |verb, name: &str| Permission { verb, resource: format!("leases.coordination.k8s.io{name}") };
+        let pods = Permission { verb: "list", resource: "pods".to_owned() };
+        assert!(pods.is_in(&rule("get list", "", "claims pods", "")));
+        assert!(pods.is_in(&rule("*", "*", "*", "")));
+        assert!(!pods.is_in(&rule("get", "", "pods", "")), "another verb");
+        assert!(!pods.is_in(&rule("list", "apps", "pods", "")), "another group");
+        assert!(!pods.is_in(&rule("list", "", "pods/log", "")), "a subresource");
+        assert!(!pods.is_in(&rule("list", "", "pods", "one")), "one pod of many");
+        let named = rule("get create", "coordination.k8s.io", "leases", "resync");
+        assert!(lease("get", "/resync").is_in(&named));
+        assert!(!lease("get", "/anchor").is_in(&named), "another Lease");
+        assert!(!lease("create", "").is_in(&named), "an object that is created has no name yet");
+    }
+
+    /// An API server that grants all that is needed, but `get pods` only if told so, and that may not know all its rules.
+    fn server(grants_pods: Arc<AtomicBool>, incomplete: bool) -> Router {
+        let pods = grants_pods.clone();
+        let rules = async move |Json(mut review): Json<Value>| {
+            assert_eq!(review["spec"]["namespace"], "ns");
+            let verbs = if pods.load(Ordering::Relaxed) { vec!["get", "list", "watch"] } else { vec!["list", "watch"] };
+            review["status"] = json!({"incomplete": incomplete, "nonResourceRules": [], "resourceRules": [
+                {"verbs": verbs, "apiGroups": [""], "resources": ["pods"]},
+                {"verbs": ["get", "list", "watch"], "apiGroups": ["", "apps"],
+                    "resources": ["persistentvolumeclaims", "statefulsets", "deployments"]},
+                {"verbs": ["*"], "apiGroups": ["coordination.k8s.io"], "resources": ["leases"]},
+            ]});
             Json(review)
         };
-        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-        let kubernetes = fake::kubernetes(Router::new().route(path, post(answer)));
-        let (needed, metrics) = (needed(&["anchor".to_owned(), "resync".to_owned()]), Metrics::new());
-        let series = |value| format!("kaa_kubernetes_permission_missing{{verb=\"get\",resource=\"pods\"}} {value}");
-        for (grant, names_missing, value) in [(false, vec!["get pods"], 1), (true, vec![], 0)] {
-            granted.store(grant, Ordering::Relaxed);
-            review(&kubernetes, &needed).await.unwrap();
-            mirror(&kubernetes.permissions, &needed, &metrics);
-            assert_eq!(names(&kubernetes.permissions), names_missing);
-            assert!(metrics.text().contains(&series(value)), "{}", metrics.text());
+        let access = async move |Json(mut review): Json<Value>| {
+            assert!(incomplete, "asked although the rules are complete");
+            let of = &review["spec"]["resourceAttributes"];
+            assert_eq!((&of["verb"], &of["resource"], &of["namespace"]), (&json!("get"), &json!("pods"), &json!("ns")));
+            review["status"] = json!({"allowed": grants_pods.load(Ordering::Relaxed)});
+            Json(review)
+        };
+        let path = |plural: &str| format!("/apis/authorization.k8s.io/v1/{plural}");
+        Router::new()
+            .route(&path("selfsubjectrulesreviews"), post(rules))
+            .route(&path("selfsubjectaccessreviews"), post(access))
+    }
+
+    #[tokio::test]
+    async fn a_review_finds_what_is_missing_before_it_is_missed() {
+        for incomplete in [false, true] {
+            let granted = Arc::new(AtomicBool::new(false));
+            let kubernetes = fake::kubernetes(server(granted.clone(), incomplete));
+            let (needed, metrics) = (needed(&["anchor".to_owned(), "resync".to_owned()]), Metrics::new());
+            let series = |value| format!("kaa_kubernetes_permission_missing{{verb=\"get\",resource=\"pods\"}} {value}");
+            for (grant, names_missing, value) in [(false, vec!["get pods"], 1), (true, vec![], 0)] {
+                granted.store(grant, Ordering::Relaxed);
+                review(&kubernetes, &needed).await.unwrap();
+                mirror(&kubernetes.permissions, &needed, &metrics);
+                assert_eq!(names(&kubernetes.permissions), names_missing);
+                assert!(metrics.text().contains(&series(value)), "{}", metrics.text());
+            }
         }
     }
 

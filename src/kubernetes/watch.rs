@@ -21,10 +21,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// How long one watch request lasts before it is recreated: with it a connection that died silently is noticed within
-/// about a minute (the library waits five seconds longer). A watch goes on where the last one ended, so a short one
-/// costs a request and no list.
-pub const WATCH_SECONDS: u32 = 60;
+/// How long one watch request lasts before it is recreated. A watch continues where the last one ended, so that costs a
+/// request and no list. A connection that died silently is noticed sooner, by the bookmarks that do not come
+/// ([`super::READ_TIMEOUT`]).
+const WATCH_SECONDS: u32 = 290;
 
 /// How long to wait before a kind that is forbidden is listed again: permissions are granted by people.
 const FORBIDDEN_RETRY: Duration = Duration::from_secs(10);
@@ -50,7 +50,7 @@ impl Backoff for Steady {
     fn reset(&mut self) {}
 }
 
-/// What is watched, by whoever shares it.
+/// What the watches show, shared with its readers.
 pub type Shared = Arc<RwLock<Observed>>;
 
 /// Watches under way.
@@ -148,7 +148,7 @@ where
                         break;
                     }
                 }
-                // From the start: a watch that merely goes on after a 403 would never list what became unknown.
+                // From the start: a watch that merely continues after a 403 would never list what became unknown.
                 tokio::time::sleep(FORBIDDEN_RETRY).await;
             }
         }

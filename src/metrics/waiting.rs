@@ -20,22 +20,22 @@ pub mod group_waits {
     pub const WAITS: [Wait; 6] = [
         Wait {
             code: RAFT_NOT_STARTED,
-            means: "the pod has not passed the gate: the sentence says why ([troubleshooting](troubleshooting.md))",
-            ends: "what the sentence names; at the last: `kaa recover --dry-run`",
+            means: "Raft has not started on this server: the message says why ([troubleshooting](troubleshooting.md))",
+            ends: "what the message names; as a last resort: `kaa recover --dry-run`",
         },
         Wait {
             code: NOT_A_MEMBER,
-            means: "no leader takes it in yet",
+            means: "no leader has added this server yet",
             ends: "ends by itself once there is a leader; see `no_leader`",
         },
         Wait {
             code: NO_LEADER,
-            means: "nothing is committed: the sentence says which servers would help ([troubleshooting](troubleshooting.md))",
+            means: "no quorum, so nothing is committed: the message says which servers are needed ([troubleshooting](troubleshooting.md))",
             ends: "bring them back: `kubectl scale`, `kubectl delete pod NAME`; if they are lost: `kaa recover --dry-run`",
         },
         Wait {
             code: ANCHOR,
-            means: "the anchor Lease is gone, or says what it should not",
+            means: "the anchor Lease is gone, or names another domain or an earlier epoch",
             ends: "`kaa adopt --reason WHY`",
         },
         Wait {
@@ -45,8 +45,8 @@ pub mod group_waits {
         },
         Wait {
             code: RESYNC_AWAY,
-            means: "this agent does not stand for the lead of the resync, and another one leads it: the sentence names what it lacks ([troubleshooting](troubleshooting.md#no-agent-leads-the-resync))",
-            ends: "what the sentence names; it stands again by itself",
+            means: "this agent is not a candidate for the resync lead: the message names what it lacks ([troubleshooting](troubleshooting.md#no-agent-leads-the-resync))",
+            ends: "what the message names; then it becomes a candidate again by itself",
         },
     ];
 }
@@ -59,7 +59,7 @@ mod tests {
     use kaa_core::wait::Wait;
     use std::path::Path;
 
-    const HEAD: &str = "| name | what is waited for | what ends it |\n| --- | --- | --- |\n";
+    const HEAD: &str = "| name | reason | what ends it |\n| --- | --- | --- |\n";
 
     /// The tables, in the order in which docs/reference.md has them.
     fn tables() -> [Vec<Wait>; 2] {
@@ -90,7 +90,7 @@ mod tests {
     fn every_reason_to_wait_has_a_way_out() {
         for Wait { code, ends, .. } in tables().concat() {
             let command = ["`kubectl ", "`kaa ", "`--"].iter().any(|begin| ends.contains(begin));
-            // Nobody can end these, and each says why it need not be.
+            // No command ends these, and each says why none is needed.
             let by_itself = ["by itself", "none while", "see `no_leader`"].iter().any(|it| ends.contains(it));
             assert!(command || by_itself, "{code}: no command ends it: {ends}");
         }

@@ -1,7 +1,7 @@
 //! Connections that come in: a bounded number of them, whose small messages go out at once, over TLS where it is asked for.
 //!
 //! Each handshake uses the certificate that is current when it begins. Handshakes do not hold up each other, and count
-//! among the idle connections: one that nobody finishes keeps nobody out.
+//! among the idle connections: a handshake that is never finished keeps no other client out.
 
 use super::places::{Handle, Limits, Place, Places};
 use super::refusals::{Port, Refusals};
@@ -29,7 +29,7 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(200);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections that are ready and wait to be served: the server takes each at once.
 const READY: usize = 16;
-/// How often it is looked which connections were idle for too long.
+/// How often connections that were idle for too long are closed.
 const EXPIRE_PERIOD: Duration = Duration::from_secs(1);
 
 /// A connection, and its place among those that are allowed.
@@ -84,9 +84,9 @@ impl Entrance {
             Err(error) => {
                 // One that merely looks whether the port is open is not refused.
                 if error.get_ref().is_some_and(|inner| inner.is::<tokio_rustls::rustls::Error>()) {
-                    self.refusals.note(self.port, "handshake", from, &format!("no TLS connection: {error}"));
+                    self.refusals.note(self.port, "handshake", from, &format!("TLS handshake failed: {error}"));
                 } else {
-                    tracing::debug!(port = self.port.name(), %error, "a connection ended before it began");
+                    tracing::debug!(port = self.port.name(), %error, "a connection ended during the TLS handshake");
                 }
                 Err(error)
             }
@@ -95,7 +95,7 @@ impl Entrance {
 }
 
 impl Socket {
-    /// Who is at the other end. Whether a certificate is trusted is looked at with the first message.
+    /// Who is at the other end. The first message decides whether its certificate is trusted.
     pub fn caller(&self) -> Caller {
         match self {
             Self::Plain(stream) => Caller { address: stream.peer_addr().ok(), shown: None, place: None },

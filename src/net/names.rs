@@ -11,7 +11,7 @@ pub(super) async fn connect(uri: Uri) -> io::Result<TokioIo<TcpStream>> {
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
     let port =
         uri.port_u16().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an address without a port"))?;
-    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("no address is known of {host}"));
+    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("no address found for {host}"));
     for address in lookup(host, port).await? {
         match TcpStream::connect(address).await {
             Ok(stream) => {

@@ -96,7 +96,7 @@ pub struct Call {
 
 /// There is no place for another call, or the connection is being closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this agent answers as many calls as it can: try again")]
+#[error("too many concurrent calls: try again")]
 pub struct NoPlace;
 
 impl Places {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_new_connection_displaces_the_longest_idle_of_whoever_has_the_most() {
+    async fn a_new_connection_displaces_the_longest_idle_of_the_address_with_the_most() {
         let places = Places::new(Limits::new(4, 4), None);
         let mut entered = Vec::new();
         for from in ["10.0.0.1", "10.0.0.2", "10.0.0.2", "::ffff:10.0.0.2"] {

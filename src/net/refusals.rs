@@ -15,7 +15,7 @@ const HUSH: Duration = Duration::from_secs(60);
 /// How many kinds and addresses are told apart; those beyond are logged as one.
 const MOST_KINDS: usize = 1024;
 
-/// The port that somebody came to.
+/// The port that a caller connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Port {
     /// The REST API.
@@ -61,7 +61,7 @@ impl Refusals {
         Self(Arc::new(Shared { metrics, said: Mutex::default() }))
     }
 
-    /// Notes that somebody was refused. `words` must hold nothing that is secret.
+    /// Counts and logs a refused caller. `words` must hold nothing that is secret.
     pub fn note(&self, port: Port, reason: &'static str, from: Option<SocketAddr>, words: &str) {
         self.0.metrics.refused(port.name(), reason);
         let address = from.map(|from| from.ip());

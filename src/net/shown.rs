@@ -1,4 +1,4 @@
-//! What a certificate says: which names it bears and until when. It is looked at only once it was verified.
+//! What a certificate says: its names and its expiry. It is read only after it was verified.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,7 +53,7 @@ impl Names {
         self.dns.iter().any(|name| *name == host || (rest.is_some() && name.strip_prefix("*.") == rest))
     }
 
-    /// All of them, for whoever has to find out why they do not do.
+    /// All names, for an operator who has to find out why none of them matches.
     pub fn to_line(&self) -> String {
         let addresses = self.addresses.iter().map(ToString::to_string);
         let all: Vec<String> = self.dns.iter().chain(&self.uris).cloned().chain(addresses).collect();

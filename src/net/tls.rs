@@ -61,7 +61,7 @@ pub struct Current {
     pub ca_not_after: u64,
     files: Files,
     verifier: Arc<dyn ClientCertVerifier>,
-    /// For agents: nobody comes in without a certificate.
+    /// For agents: a client certificate is required.
     pub(super) agents: Arc<ServerConfig>,
     /// For engines: they may show a certificate.
     pub(super) engines: Arc<ServerConfig>,

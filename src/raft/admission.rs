@@ -6,8 +6,8 @@
 //! `kaa://DOMAIN/agent`. A message that says whom it is from (Raft's by the raft id, a request to join, a proposal in an
 //! agent's own name) has to come with a certificate that bears that server's address.
 //!
-//! So a certificate for one agent speaks for one agent. One with a `*`, shared by all, speaks for any of them, and whoever
-//! has it can pose as any: that is what sharing it means.
+//! So a certificate for one agent speaks for one agent. One with a `*`, shared by all, speaks for any of them, and its owner
+//! can impersonate any: that is what sharing it means.
 
 use crate::net::refusals::{Port, Refusals};
 use crate::net::shown::{Names, Shown};
@@ -37,7 +37,7 @@ pub struct Agents {
     pub refusals: Refusals,
 }
 
-/// Somebody who was let in; what they claim is judged by what they showed.
+/// A caller that was admitted. What it claims is judged by its certificate.
 #[derive(Debug)]
 pub(super) struct Speaker<'a> {
     agents: Option<&'a Agents>,
@@ -46,7 +46,7 @@ pub(super) struct Speaker<'a> {
 
 impl Admission {
     /// Judges who calls, by the names in their certificate. `own` is our own address, `known` those of the servers that
-    /// the domain has; it is looked at only where the names alone do not tell.
+    /// the domain has; it is called only where the names alone do not tell.
     pub(super) fn admit<'a>(
         &'a self,
         extensions: &'a Extensions,
@@ -57,15 +57,16 @@ impl Admission {
         let Self::Agents(agents) = self else { return Ok(Speaker { agents: None, caller }) };
         let speaker = Speaker { agents: Some(agents), caller };
         let Some(shown) = speaker.shown() else {
-            return Err(speaker.refuse("no_certificate", "no certificate was shown"));
+            return Err(speaker.refuse("no_certificate", "the connection has no client certificate"));
         };
         if !agents.tls.still_trusts(shown) {
-            return Err(speaker.refuse("certificate", "the certificate has expired or is not trusted any more"));
+            return Err(speaker.refuse("certificate", "the certificate has expired or is no longer trusted"));
         }
         if is_agent(&shown.names, &agents.domain, &agents.stateful_set, own, known) {
             return Ok(speaker);
         }
-        let words = format!("the certificate has no address of an agent of this domain, but {}", shown.names.to_line());
+        let words =
+            format!("the certificate has no address of an agent of this domain; it has {}", shown.names.to_line());
         Err(speaker.refuse("name", &words))
     }
 }
@@ -97,7 +98,7 @@ impl Speaker<'_> {
         if self.agents.is_none() || host(address).split('.').next() == Some(server) {
             return Ok(());
         }
-        Err(self.refuse("identity", &format!("{address} is no address of server {server}")))
+        Err(self.refuse("identity", &format!("{address} is not an address of server {server}")))
     }
 
     /// Whether it may speak for a log; `place` finds the server that holds it, and its address. A log that is not known

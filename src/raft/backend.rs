@@ -27,7 +27,7 @@ pub enum Error {
     },
     /// The file is a database, but of something else.
     #[error(
-        "{} is a database of something else (it has a table '{table}'); nothing was changed. Give the agent a \
+        "{} is a database of another program (it has a table '{table}'); nothing was changed. Give the agent a \
          directory of its own", .path.display()
     )]
     Foreign {
@@ -83,7 +83,7 @@ pub trait Backend: Send {
     fn load(&mut self) -> Result<Loaded, Error>;
     /// Makes the changes, all or none, and durable when it returns.
     fn commit(&mut self, ops: &[Op]) -> Result<(), Error>;
-    /// How long a commit takes, for one that is simulated: then it is waited for in virtual time, and not in a thread.
+    /// How long a commit takes, for a simulated backend: the store waits for it in virtual time, and not in a thread.
     fn simulated(&self) -> Option<Duration> {
         None
     }

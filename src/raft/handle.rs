@@ -34,13 +34,13 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a leader works for another agent, so that its answer comes before the other gives up.
 const SERVE_TIMEOUT: Duration = Duration::from_secs(4);
-/// How long it is waited between two looks for a leader.
+/// The time between two attempts to find a leader.
 const LEADER_RETRY: Duration = Duration::from_millis(50);
 /// How long a follower that handed on a proposal waits until it has applied it itself, so that its own reads show it.
 const OWN_APPLY_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a change of the membership may take; it is finished later by whoever leads.
+/// How long a change of the membership may take. After that the next leader finishes it.
 pub(super) const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long it is waited until another leads.
+/// How long a leader waits until another server leads.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// The greatest proposal, which is a domain that is restored: an append of one must fit into a message with room to spare.
 pub const MAX_PROPOSAL_BYTES: usize = 4 << 20;
@@ -107,7 +107,7 @@ impl Handle {
                 Attempt::Done(result) => return result,
                 Attempt::NotLeader(hint) => leader = self.follow(leader, hint).await,
             }
-            // What is sent with no time left for an answer has an outcome that nobody knows.
+            // A proposal that is sent with no time left for an answer would have an unknown outcome.
             if Instant::now() + LEADER_RETRY >= deadline {
                 return Err(ProposeError::NoLeader);
             }
@@ -348,7 +348,7 @@ impl Handle {
         let known = metrics.membership_config.membership().get_node(&id.0).cloned();
         match known {
             Some(known) if known == node && metrics.state.is_leader() => Ok(()),
-            // A raft id names one log forever, so that a new address of it misleads nobody.
+            // A raft id names one log forever, so a new address of it cannot send messages to another log.
             Some(known) if known != node => self.change(ChangeMembers::SetNodes(BTreeMap::from([(id.0, node)]))).await,
             _ => self.change(ChangeMembers::AddNodes(BTreeMap::from([(id.0, node)]))).await,
         }
@@ -402,7 +402,7 @@ impl Handle {
 
     /// Stops Raft and lets go of the volume.
     pub async fn shutdown(&self) {
-        // It failed only if Raft had panicked, which whoever waits for `failed` hears of.
+        // It fails only if Raft has panicked, which `failed` reports.
         let _ = self.0.raft.shutdown().await;
         let store = self.0.store.clone();
         let _ = clock::blocking(move || store.close()).await;
@@ -444,7 +444,7 @@ impl Handle {
         *self.0.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// Notes that this Raft must not go on. The first reason counts.
+    /// Notes that this Raft must not continue. The first reason counts.
     pub(super) fn fail(&self, error: &dyn StdError) {
         let why = sentence(error);
         tracing::error!(%why, "raft cannot continue");

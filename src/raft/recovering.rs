@@ -1,4 +1,4 @@
-//! What an operator asks of an agent whose group cannot go on: carried to whoever has the volume, whether its Raft runs or not.
+//! An operator's `kaa recover`, passed to the task that holds the volume, whether its Raft runs or not.
 
 use super::server::Host;
 use super::volume::Extent;
@@ -20,7 +20,7 @@ const QUESTIONS: usize = 4;
 pub struct Wish {
     /// Who accepts that something is lost; `None` to be shown it only.
     pub accepted_by: Option<String>,
-    /// The retired log that is to be founded from, `SERVER/NAME`; `None` for what the servers go on with.
+    /// The retired log to found from, `SERVER/NAME`; `None` for the logs that the servers use.
     pub from_retired_log: Option<String>,
 }
 
@@ -57,11 +57,11 @@ pub fn questions() -> (Questions, mpsc::Receiver<Question>) {
 /// Asks, and waits for the answer for as long as is sensible.
 pub async fn ask(questions: &Questions, wish: Wish, way: Way) -> Result<String, String> {
     let (answer, answered) = oneshot::channel();
-    let busy = |_| "this agent is busy with such questions, or ends".to_owned();
+    let busy = |_| "this agent is busy with other recover requests, or is stopping".to_owned();
     questions.try_send(Question { wish, way, answer }).map_err(busy)?;
     match tokio::time::timeout(RECOVER_TIMEOUT, answered).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(_)) => Err("this agent ends".to_owned()),
+        Ok(Err(_)) => Err("this agent is stopping".to_owned()),
         Err(_) => Err(format!("there was no answer within {} s", RECOVER_TIMEOUT.as_secs())),
     }
 }
@@ -82,7 +82,7 @@ pub struct Acceptance {
 /// How it stands with it.
 #[derive(Clone, Debug, Default)]
 pub enum Accepting {
-    /// Nobody has asked.
+    /// There is no request.
     #[default]
     No,
     /// It shall be done.
@@ -99,7 +99,7 @@ impl Host {
         *self.questions().lock().unwrap_or_else(PoisonError::into_inner) = Some(questions);
     }
 
-    /// Has the log sealed by an operator's command, and the override go on without what others may hold.
+    /// Has the log sealed by an operator's command, and the override continue without what others may hold.
     pub fn accept_loss(&self, acceptance: Acceptance) {
         self.accepting().send_replace(Accepting::Asked(acceptance));
         let by = format!("an operator at {}", self.server());
@@ -121,7 +121,7 @@ impl Host {
         self.accepting().send_replace(outcome);
     }
 
-    /// Waits until it is said.
+    /// Waits for that outcome.
     pub async fn recovery(&self) -> Result<(MembershipEpoch, String), String> {
         let mut accepting = self.accepting().subscribe();
         let over = accepting.wait_for(|accepting| !matches!(accepting, Accepting::Asked(_))).await;

@@ -1,15 +1,15 @@
-//! Sealing a log for an override: it is asked for on the agent-to-agent port, done by whoever has the volume, and answered
-//! once it is durable.
+//! Sealing a log for an override: another agent asks for it on the agent-to-agent port, the task that holds the volume does it,
+//! and the answer is sent once the seal is durable.
 
 use super::server::Host;
 use super::volume::Extent;
 use crate::proto::raft::{Half, SealReply, SealRequest};
 use kaa_core::domain::ids::RaftId;
-use kaa_core::membership::overrule::{Position, Sealed};
+use kaa_core::membership::quorum_override::{Position, Sealed};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How long whoever asks is kept waiting: Raft has to stop, and the seal to reach the disk.
+/// How long the caller may wait for the answer: Raft has to stop, and the seal has to reach the disk.
 const SEAL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Whether this agent's log is sealed, or shall be.

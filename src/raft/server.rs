@@ -114,7 +114,7 @@ impl Host {
         *self.0.handle.write().unwrap_or_else(PoisonError::into_inner) = handle;
     }
 
-    /// Tells that this agent ends, and waits for nobody any more: nobody should count on it.
+    /// Notes that this agent stops without further waiting: from now on the others must not count on it.
     pub fn set_leaving(&self) {
         self.0.leaving.store(true, Ordering::Relaxed);
     }
@@ -209,8 +209,8 @@ impl Service {
         self.admission.admit(extensions, &self.host.0.address, known)
     }
 
-    /// The audit trail says who changed what: nobody but a server itself proposes in its name. For people its agent
-    /// vouches.
+    /// The audit trail says who changed what, so only a server itself may propose in its name. For an operator, the agent that
+    /// took the request vouches.
     fn own_name(&self, speaker: &Speaker<'_>, handle: &Handle, actor: &Actor) -> Result<(), Refusal> {
         if actor.role == ActorRole::Operator {
             return Ok(());
@@ -280,7 +280,7 @@ impl Service {
         let handle = self.meant(message)?;
         let append: Append = wire::decode(&message.payload, "what the leader sends").map_err(|error| {
             if error.is_newer() {
-                // To go on without it would leave this server behind forever, silently.
+                // Continuing without it would leave this server behind forever, silently.
                 handle.fail(&error);
             }
             Unserved::answer(&error)
@@ -345,7 +345,7 @@ impl Service {
         }
         // It may be a voter that the quorum misses, back at another address: then nothing can be proposed before.
         handle.learn_address(RaftId(request.raft_id), &request.address);
-        // The domain learns of the new log first: whoever looks at the membership must not take it for a stale one.
+        // The domain learns of the new log first: otherwise a reader of the membership would take the log for a stale one.
         if let Err(why) = make_known(&handle, &request).await {
             return Ok(refused(String::new(), why));
         }
@@ -376,7 +376,7 @@ async fn make_known(handle: &Handle, request: &JoinRequest) -> Result<(), String
     }
 }
 
-/// Writes a part of a snapshot where it holds up nobody.
+/// Writes a part of a snapshot on a thread that may block.
 async fn write(mut incoming: Incoming, data: Vec<u8>) -> Result<Result<Incoming, snapshot::Error>, Refusal> {
     let writing = clock::blocking(move || incoming.write(&data).map(|()| incoming));
     writing.await.map_err(|error| Refusal::internal(error.to_string()))

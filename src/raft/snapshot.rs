@@ -28,9 +28,9 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// The snapshot that the log goes on from is not there, or cannot be read.
+    /// The snapshot that the log continues from is missing, or cannot be read.
     #[error(
-        "snapshot file {} cannot be read, and the log goes on from it; nothing was changed. Make it readable again, or \
+        "snapshot file {} cannot be read, and the log starts after it; nothing was changed. Make it readable again, or \
          remove the directory 'log' (or delete the volume's claim) and this server joins as a new member",
         .path.display()
     )]
@@ -158,7 +158,7 @@ impl Shelf {
         Ok(Incoming { out, guard: Temporary(Some(path)) })
     }
 
-    /// A complete snapshot that is here, whoever points to it.
+    /// A complete snapshot in this directory, even if nothing points to it.
     pub(super) fn any(&self) -> Result<Option<PathBuf>, Error> {
         let failed = |source| Error::File { path: self.dir.clone(), source };
         for file in std::fs::read_dir(&self.dir).map_err(failed)? {

@@ -2,7 +2,7 @@
 //! vote, a membership, the snapshot that lets the log be purged.
 //!
 //! A leader without room refuses proposals and hands over; a follower without room refuses what the leader sends, and
-//! the others are the quorum. Nobody has to be restarted when there is room again.
+//! the others are the quorum. When there is room again, both continue without a restart.
 
 use super::disk::Disk;
 use super::handle::Handle;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How often it is looked: the floor has to last for what is written in between, by whomever.
+/// How often the free space is read. The floor has to last for everything that any process writes in between.
 const PERIOD: Duration = Duration::from_millis(500);
 /// A leader without room hands over again only after this, so that two that are full do not play ball.
 const HAND_OVER_PERIOD: Duration = Duration::from_secs(30);
@@ -61,13 +61,15 @@ impl Space {
         let Shared { disk, dir, floor, seen } = &*self.0;
         let free = match disk.free(dir) {
             Ok(free) => free,
-            Err(error) => return tracing::warn!(dir = %dir.display(), %error, "cannot tell how much room there is"),
+            Err(error) => {
+                return tracing::warn!(dir = %dir.display(), %error, "cannot read the free space of the volume");
+            }
         };
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
         let low = is_low(free, *floor, seen.low);
         match (seen.low, low) {
             (false, true) => tracing::error!("{}", NoRoom { free, floor: *floor }),
-            (true, false) => tracing::info!(free, "there is room on the volume of the log again"),
+            (true, false) => tracing::info!(free, "the volume of the log has enough free space again"),
             _ => {}
         }
         *seen = Seen { free, low };
@@ -104,7 +106,7 @@ pub(super) async fn watch(handle: Handle) {
         let _ = crate::clock::blocking(move || space.look()).await;
         let due = handed_over.is_none_or(|last| last.elapsed() > HAND_OVER_PERIOD);
         if due && handle.status().role == Role::Leader && handle.no_room().is_some() {
-            tracing::warn!("transferring leadership: another server may have room");
+            tracing::warn!("transferring leadership: another server may have free space");
             handle.hand_over(None).await;
             handed_over = Some(Instant::now());
         }

@@ -3,7 +3,7 @@
 use super::types::{LogId, Node, TypeConfig, bare_term};
 use kaa_core::domain::ids::{DomainId, MembershipEpoch, RaftId, ServerId};
 use kaa_core::domain::voters::Voters;
-use kaa_core::membership::overrule::Position;
+use kaa_core::membership::quorum_override::Position;
 use kaa_core::membership::{LocalLog, Member, Membership};
 use kaa_core::resync::ability::Ability;
 use openraft::metrics::{RaftMetrics, SerdeInstant};
@@ -135,7 +135,7 @@ impl Status {
         let membership = metrics.membership_config.membership();
         let node = |id: u64| (RaftId(id), membership.get_node(&id).cloned().unwrap_or_default());
         let commit_index = index(metrics.cluster_committed.max(metrics.local_committed));
-        // One that is alone asks nobody, so that its last answer grows old.
+        // A single voter asks no other server, so the time of its last answer says nothing.
         let alone = membership.voter_ids().eq([metrics.id]);
         let quorum = match metrics.state {
             ServerState::Leader if alone => true,
@@ -187,7 +187,7 @@ fn is_recent(acked: Option<&SerdeInstant<openraft::alias::InstantOf<TypeConfig>>
     acked.is_some_and(|acked| acked.elapsed() <= within)
 }
 
-/// The membership as the leader sees it. With any other's metrics nobody has caught up.
+/// The membership as the leader sees it. By the metrics of any other server, no server has caught up.
 /// One that was silent for longer than `recently` is not counted on.
 pub(super) fn membership(metrics: &Metrics, recently: Duration) -> Membership {
     let membership = metrics.membership_config.membership();

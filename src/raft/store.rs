@@ -30,8 +30,8 @@ const MAX_OPS_PER_COMMIT: usize = 1024;
 enum Waiter {
     Raft(IOFlushed<TypeConfig>),
     Task(oneshot::Sender<io::Result<()>>),
-    /// Nobody: it need not be durable now.
-    Nobody,
+    /// No caller waits: it need not be durable now.
+    None,
 }
 
 struct Job {
@@ -153,9 +153,9 @@ impl Waiter {
     fn wake(self, result: io::Result<()>) {
         match self {
             Self::Raft(callback) => callback.io_completed(result),
-            // Whoever asked may have gone.
+            // The caller may have stopped waiting.
             Self::Task(done) => drop(done.send(result)),
-            Self::Nobody => {}
+            Self::None => {}
         }
     }
 }
@@ -213,16 +213,16 @@ impl Commits {
 
     fn take(&mut self, job: Job) {
         self.ops.extend(job.ops);
-        if !matches!(job.waiter, Waiter::Nobody) {
+        if !matches!(job.waiter, Waiter::None) {
             self.waiters.push(job.waiter);
         }
     }
 
     fn commit(&mut self) {
-        // After a failure nobody can say what is on disk: nothing is written any more.
+        // After a failure it is unknown what is on disk, so nothing is written any more.
         if self.failed.is_none() {
             self.failed = self.backend.commit(&self.ops).err().map(Arc::new);
-            // Nobody who waits for it has heard of it yet.
+            // Durable, but no waiter knows it yet.
             self.ops.iter().filter_map(point).for_each(failpoints::pass);
         }
         self.ops.clear();
@@ -278,7 +278,7 @@ impl RaftLogStorage<TypeConfig> for Store {
     async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), io::Error> {
         if let Some(committed) = committed {
             self.log().committed = Some(committed);
-            self.queue(vec![set(names::COMMITTED, &committed)?], Waiter::Nobody);
+            self.queue(vec![set(names::COMMITTED, &committed)?], Waiter::None);
         }
         Ok(())
     }

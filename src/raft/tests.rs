@@ -104,7 +104,7 @@ async fn found_domain(agent: &Agent) {
     assert!(matches!(outcome, Outcome::Changed | Outcome::Unchanged), "{outcome:?}");
 }
 
-/// Starts on an empty log of epoch `epoch`, which nobody replicates to yet.
+/// Starts on an empty log of epoch `epoch`, to which no leader replicates yet.
 async fn blank(dir: &Path, server: &str, epoch: u64, tls: Option<&Tls>) -> Agent {
     let mut volume = Volume::open(dir).unwrap();
     volume.retire_log(&anchor(epoch, RaftId(0))).unwrap();

@@ -1,7 +1,7 @@
 //! What an agent says to others: Raft's messages, and what is handed on to the leader.
 //!
 //! Every message names domain, epoch and the log that is meant. A refusal of these makes the other one unreachable for
-//! Raft and nothing else: what it means is decided by whoever reads the anchor.
+//! Raft and nothing else: what it means is decided where the anchor is read.
 
 use super::recovering::RECOVER_TIMEOUT;
 use super::snapshot::SnapshotData;
@@ -69,7 +69,7 @@ pub enum Error {
         after: Duration,
     },
     /// The other one is of another domain or epoch, or has another log.
-    #[error("{address} is of domain '{domain}', epoch {epoch}, log {raft_id}, which is not what was meant")]
+    #[error("{address} has domain '{domain}', epoch {epoch}, log {raft_id}, which the message was not addressed to")]
     Fenced {
         /// Whom it was for.
         address: String,
@@ -94,16 +94,16 @@ pub enum Error {
     /// The snapshot's file cannot be read.
     #[error("the snapshot cannot be read")]
     Snapshot(#[source] std::io::Error),
-    /// Nobody was named.
+    /// The list of servers is empty.
     #[error("there is no server to ask")]
-    Nobody,
+    NoServer,
 }
 
 impl Error {
     /// Whether the message has certainly not been carried out.
     pub(super) fn is_certain(&self) -> bool {
         match self {
-            Self::Net(_) | Self::Fenced { .. } | Self::Snapshot(_) | Self::Nobody => true,
+            Self::Net(_) | Self::Fenced { .. } | Self::Snapshot(_) | Self::NoServer => true,
             Self::Call { source, .. } => never_connected(source) || source.code() == tonic::Code::FailedPrecondition,
             Self::Timeout { .. } | Self::Refused { .. } | Self::Wire(_) => false,
         }
@@ -190,7 +190,7 @@ impl Peers {
     pub async fn join(&self, addresses: &[String], request: &JoinRequest) -> Result<JoinReply, Error> {
         let mut ahead: VecDeque<String> = addresses.iter().cloned().collect();
         let mut asked = Vec::new();
-        let mut last = Err(Error::Nobody);
+        let mut last = Err(Error::NoServer);
         while let Some(address) = ahead.pop_front() {
             if asked.len() == MAX_JOIN_HOPS || asked.contains(&address) {
                 continue;
@@ -240,7 +240,7 @@ impl Peers {
             Some(reply::Result::Payload(payload)) => Ok(payload),
             Some(reply::Result::Fenced(fenced)) => {
                 self.0.fenced.fetch_add(1, Ordering::Relaxed);
-                tracing::debug!(%address, epoch = fenced.epoch, receiver = fenced.receiver, "a message was fenced off");
+                tracing::debug!(%address, epoch = fenced.epoch, receiver = fenced.receiver, "a message was refused by its fence");
                 let (domain, epoch, raft_id) = (fenced.domain, fenced.epoch, fenced.receiver);
                 Err(Error::Fenced { address, domain, epoch, raft_id })
             }

@@ -21,7 +21,7 @@ use super::wire;
 use crate::clock;
 use crate::failpoints::{self, Point};
 use kaa_core::domain::ids::{DomainId, MembershipEpoch, RaftId};
-use kaa_core::membership::overrule::Position;
+use kaa_core::membership::quorum_override::Position;
 use kaa_core::membership::{Anchor, LocalLog};
 use openraft::EntryPayload;
 use openraft::entry::RaftEntry;
@@ -77,7 +77,7 @@ pub enum Error {
         /// The snapshot.
         snapshot: PathBuf,
     },
-    /// The log has a hole, or does not go on where the snapshot ends.
+    /// The log has a hole, or does not continue where the snapshot ends.
     #[error("volume {}: log entry {missing} is missing; nothing was changed. Remove the directory 'log' (or delete \
              the volume's claim) and this server joins as a new member", .path.display())]
     Hole {
@@ -229,7 +229,7 @@ impl Volume {
         extent_of(&self.log)
     }
 
-    /// Seals the log: from here on nothing is appended to it and it votes for nobody, until it founds or is retired.
+    /// Seals the log: from here on nothing is appended to it and it grants no vote, until it founds or is retired.
     pub fn seal(&mut self) -> Result<(), Error> {
         self.backend.commit(&[set(names::SEALED, &true)?])?;
         failpoints::pass(Point::Sealed);
@@ -407,7 +407,7 @@ fn open_log(disk: &Arc<dyn Disk>, dir: &Path, opener: &mut Opener) -> Result<Ope
     Ok((backend, shelf, identity, log))
 }
 
-/// Random, and not 0, which is nobody's.
+/// Random, and not 0, which no log has.
 fn new_raft_id() -> RaftId {
     loop {
         let id = clock::random_u64();

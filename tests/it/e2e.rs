@@ -32,7 +32,7 @@ macro_rules! cases {
         $(#[$attribute])*
         #[test]
         fn $name() {
-            run_with(stringify!($name), Disturb::Nobody, $servers, $case);
+            run_with(stringify!($name), Disturb::Nothing, $servers, $case);
         }
     )*};
 }
@@ -69,7 +69,7 @@ macro_rules! ways {
         #[test]
         #[ignore = "with .ci/long: tests/e2e/run DIR e2e::"]
         fn $name() {
-            run_with(concat!("ways_", stringify!($name)), Disturb::Nobody, $from, |cluster| {
+            run_with(concat!("ways_", stringify!($name)), Disturb::Nothing, $from, |cluster| {
                 members::full::way(cluster, $from, $to, members::full::Befalls::$befalls);
             });
         }
@@ -81,7 +81,7 @@ mod real {
 
     #[test]
     fn stories() {
-        run_with("stories", Disturb::Nobody, 3, cases::all);
+        run_with("stories", Disturb::Nothing, 3, cases::all);
     }
 
     cases! {
@@ -195,7 +195,7 @@ mod nodes_of_a_cluster {
             #[ignore = "needs the nodes of tests/cluster: tests/e2e/run DIR"]
             fn $name() {
                 let _mended = Mended::afterwards();
-                run_with(concat!("node_", stringify!($name)), Disturb::Nobody, 3, $case);
+                run_with(concat!("node_", stringify!($name)), Disturb::Nothing, 3, $case);
             }
         )*};
     }

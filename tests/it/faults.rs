@@ -62,7 +62,7 @@ mod ci {
 fn nothing_is_lost() {
     let schedule = schedule();
     println!("the schedule:\n{schedule}");
-    let mut world = World::new(Cluster::up("faults_at_random", Disturb::Nobody));
+    let mut world = World::new(Cluster::up("faults_at_random", Disturb::Nothing));
     let witnesses = Witnesses::begin(&world);
     let mut trail = Trail::default();
     let mut before = witnesses.clients.counts();
@@ -109,7 +109,7 @@ fn nothing_is_lost() {
 }
 
 fn taken_over() {
-    let mut world = World::new(Cluster::up("take_over", Disturb::Nobody));
+    let mut world = World::new(Cluster::up("take_over", Disturb::Nothing));
     let witnesses = Witnesses::begin(&world);
     for round in 0..tier().of(1, 1, 1, 3) {
         let (before, killed) = (world.leader(), Instant::now());
@@ -152,7 +152,7 @@ fn taken_over() {
 }
 
 fn bound_as_soon_as_it_can() {
-    let mut world = World::new(Cluster::up("bound_later", Disturb::Nobody));
+    let mut world = World::new(Cluster::up("bound_later", Disturb::Nothing));
     let witnesses = Witnesses::begin(&world);
     world.cluster.stage().injector().set(Faults { down: true, ..Faults::default() });
     world.scale("sm-demo", 3);
@@ -167,7 +167,7 @@ fn bound_as_soon_as_it_can() {
 }
 
 fn copy_told_to_end() {
-    let mut world = World::new(Cluster::up("copy_unread", Disturb::Nobody));
+    let mut world = World::new(Cluster::up("copy_unread", Disturb::Nothing));
     world.scale("sm-demo", 3);
     world.wait("a third archive", || world.claims() == [true; 3] && world.agrees());
     world.scale("te-demo", 0);

@@ -177,7 +177,7 @@ fn the_core_of_the_embedded_kubernetes_is_pure() {
 
 /// So many lines has the embedded Kubernetes without its tests. It is there to be tested against: the number rises only in a
 /// commit that names the need.
-const EMBEDDED_LINES: usize = 12_217;
+const EMBEDDED_LINES: usize = 12_216;
 
 #[test]
 fn the_embedded_kubernetes_does_not_grow() {
@@ -202,7 +202,7 @@ fn nothing_is_left_undone() {
 }
 
 /// Words of which `GLOSSARY.md` has a better one. CHANGELOG names what was renamed.
-const WORDS: [&str; 14] = [
+const WORDS: [&str; 30] = [
     "anew",
     "for ever",
     "take away",
@@ -217,6 +217,22 @@ const WORDS: [&str; 14] = [
     "befall",
     "befell",
     "the right to",
+    "whoever",
+    "whomever",
+    "nobody",
+    "somebody",
+    "overrule",
+    "overruled",
+    "is looked",
+    "are looked",
+    "is waited",
+    "are waited",
+    "be waited",
+    "it is said",
+    "goes on",
+    "go on",
+    "going on",
+    "went on",
 ];
 
 #[test]

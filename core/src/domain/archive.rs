@@ -20,7 +20,8 @@ pub struct Archive {
     pub bound: u64,
     /// Where the engine finds it, in its own file system.
     pub path: String,
-    /// Whether an engine on it has ever reported that it runs, or its volume was an archive before.
+    /// Whether there may be data on it: an engine on it has reported that it runs, or that its data is not new, or its volume was
+    /// an archive before.
     pub ever_ran: bool,
     /// The log entry up to which it is proven to hold all data of its database; 0 if nothing is proven.
     #[serde(default)]

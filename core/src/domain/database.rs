@@ -36,7 +36,7 @@ pub enum DatabaseState {
     NotRunning,
     /// At least one storage manager runs.
     Running,
-    /// It was deleted. Its name may be used again; its node ids and incarnations go on then.
+    /// It was deleted. Its name may be used again; its node ids and incarnations continue then.
     Tombstone,
 }
 

@@ -1,5 +1,5 @@
 //! What has changed, as the audit trail keeps it: typed, so that every server keeps the same whatever words its version has for
-//! it. The words are made when somebody reads. A variant is known since the version of the change that makes it.
+//! it. The words are made on reading. A variant is known since the version of the change that makes it.
 
 mod archive;
 mod database;

@@ -60,11 +60,11 @@ impl fmt::Display for Held {
                 f.write_str(" again, or give the data up with `kaa archive remove`")
             }
             Self::First(archive) => {
-                write!(f, "archive {archive} goes first: waiting for its storage manager to run or to end")
+                write!(f, "archive {archive} starts first: waiting for its storage manager to run or to end")
             }
             Self::Unsure(archives) => {
-                write!(f, "waiting for word of the storage managers of {}: each has to be heard,", listed(archives))?;
-                f.write_str(" to be known to have ended, or to be evicted")
+                write!(f, "waiting for the storage managers of {}: each has to report,", listed(archives))?;
+                f.write_str(" to be proven ended, or to be evicted")
             }
             Self::ClaimUnread(archive) => {
                 write!(
@@ -73,7 +73,7 @@ impl fmt::Display for Held {
                 )?;
                 f.write_str("they are read again every 5 s")
             }
-            Self::NoStorageManager => f.write_str("waiting for a storage manager that runs"),
+            Self::NoStorageManager => f.write_str("waiting for a running storage manager"),
         }
     }
 }
@@ -115,7 +115,7 @@ impl Managers<'_> {
     }
 
     /// Whether an engine finds a storage manager that runs. To a storage manager, which has data of its own, that has to be
-    /// proven as of its registration: the session of one that has ended is live until somebody notices.
+    /// proven as of its registration: the session of one that has ended is live until its agent notices.
     fn serve(&self, process: &Process) -> bool {
         let proven = |archive: ArchiveId| {
             process.kind == EngineKind::Te
@@ -155,21 +155,31 @@ impl Managers<'_> {
         if let Some(archive) = starting.and_then(|other| other.archive) {
             return Err(Held::First(archive));
         }
-        if self.data.is_empty() {
-            return Ok(());
-        }
         let order = self.order();
         let may_be_newer = |archive: &&&Archive| {
             archive.id == own.id || !(self.holds_all_of(own, archive) || order.surpassed.contains(&archive.id))
         };
         let missing = self.data.iter().filter(may_be_newer).filter(|archive| self.history(archive.id).is_none());
-        let missing: Vec<&Archive> = missing.copied().collect();
+        let missing: Vec<&Archive> = missing.copied().chain(self.unheard()).collect();
         match order.first {
             _ if !missing.is_empty() => Err(Held::waiting_for(&missing)),
+            _ if self.data.is_empty() => Ok(()),
             Some(first) if first == own.id => Ok(()),
             Some(first) => Err(Held::First(first)),
             None => Err(Held::waiting_for(&self.data)),
         }
+    }
+}
+
+impl Managers<'_> {
+    /// Where several storage managers are held: the archives that never ran of those that have not said what is on their volumes.
+    /// It may be data that was restored under a new claim.
+    fn unheard(&self) -> impl Iterator<Item = &Archive> {
+        let live = |process: &&&Process| process.session.state == SessionState::Live && process.started.is_none();
+        let several = self.living.iter().filter(live).nth(1).is_some();
+        let silent = self.living.iter().filter(live).filter(move |process| several && process.history.is_none());
+        let archives = silent.filter_map(|process| self.domain.archives.get(&process.archive?));
+        archives.filter(|archive| !archive.has_data())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The storage managers of one database and its archives, side by side: what is decided by comparing them is decided here.
 //!
-//! A domain may hold hundreds of databases, and agents ask about every engine with every entry. So whoever asks about many
-//! engines takes [`Domain::gates`], which looks at all processes and archives once.
+//! A domain may hold hundreds of databases, and agents ask about every engine with every entry. So code that asks about many
+//! engines calls [`Domain::gates`], which looks at all processes and archives once.
 
 use super::Domain;
 use super::archive::Archive;
@@ -24,7 +24,7 @@ pub(super) struct Managers<'a> {
 
 /// How the archives of a database compare at a cold start.
 pub(super) struct Order {
-    /// Those that need not be waited for: another one provably holds all that they hold.
+    /// Archives that no cold start waits for: another one provably holds all that they hold.
     pub(super) surpassed: BTreeSet<ArchiveId>,
     /// The one that starts first among those whose storage managers have said how new their data is.
     pub(super) first: Option<ArchiveId>,

@@ -1,7 +1,7 @@
 //! Which archives may hold the newest data of a database.
 //!
 //! An archive that is present does not therefore hold the data: it may be new and empty, or its storage manager may have
-//! ended while another went on. Entries of the log are the only order that all servers share, so two of them bound what an
+//! ended while another kept running. Entries of the log are the only order that all servers share, so two of them bound what an
 //! archive holds:
 //!
 //! - `holds_to`: an engine on it is proven to have run, with all data of its database, at some time after this entry. The
@@ -83,13 +83,13 @@ impl Domain {
         let stopping = stopping.filter(|_| process.engine == EngineState::ShuttingDown);
         let index = self.index;
         let Some(archive) = self.archives.get_mut(&archive) else { return };
-        // What its agent reported says with which state it ended. Nobody heard the last of one that was found gone.
+        // What its agent reported says in which state it ended. The last state of one that was found gone is unknown.
         let reported = matches!(reason, ExitReason::Graceful | ExitReason::Exited(_) | ExitReason::Killed);
         archive.ever_ran |= !reported || process.engine == EngineState::ShuttingDown;
-        // An operator's word takes a process out of the domain. It does not say that the engine has ended.
+        // An eviction removes a process from the domain. It does not prove that the engine has ended.
         archive.written_to = (*reason != ExitReason::Evicted).then(|| stopping.unwrap_or(index));
         // One that was told to stop before it ran may have had no data yet. One that was out of reach may have ended long before
-        // it says so, while others went on.
+        // it says so, while others kept running.
         let heard = process.durable == DurableState::RequestedShutdown && process.interrupted.is_none();
         // What ran may have been a copy of the archive: then nothing that it proved is true of the volume itself.
         let unread = process.claim_unread && archive.claim.is_some();
@@ -143,7 +143,7 @@ impl Managers<'_> {
     pub(super) fn owed_proof(&self, process: &Process) -> Option<u64> {
         let archive = self.domain.archives.get(&process.archive.filter(|_| is_running(process))?)?;
         let others = self.data.iter().filter(|other| other.id != archive.id);
-        // One that is silent may have ended. The others may have gone on without it since its session was lost.
+        // One that is silent may have ended. The others may have continued without it since its session was lost.
         let left = others.filter_map(|other| match self.process_on(other.id).filter(|on_it| on_it.may_have_run()) {
             Some(on_it) => on_it.interrupted,
             None => other.written_to,
@@ -168,12 +168,12 @@ impl Archive {
             return true;
         }
         let written = on_other.is_some_and(Process::may_have_run);
-        // The volume may be a copy of the archive while nobody has read which claim the pod mounts.
+        // Until an agent has read which claim the pod mounts, the volume may be a copy of the archive.
         let unread = self.claim.is_some() && own.is_some_and(|process| process.claim_unread);
         !written && !unread && other.written_to.is_some_and(|last| last <= self.holds_to)
     }
 
-    /// Whether there is data on it that somebody may want: an engine ran on it, its claim is not known to be gone, and no
+    /// Whether there may be data on it that is still needed: an engine ran on it, its claim is not known to be gone, and no
     /// operator gave it up.
     pub fn has_data(&self) -> bool {
         let lost = self.removed.as_ref().is_some_and(|removal| {

@@ -69,7 +69,7 @@ pub enum Refusal {
         last: u64,
     },
     /// The Lease is another one, and nothing proves that the old one is gone.
-    #[error("the lease is another one, and nothing shows that the one before it is gone")]
+    #[error("the resync lease was recreated, and no fresh read proves that the previous one is gone")]
     LeaseReplaced,
     /// No such server.
     #[error("there is no server {0}")]
@@ -123,10 +123,10 @@ pub enum Refusal {
         reason: ExitReason,
     },
     /// The process that asks to be known has exited so long ago that nothing more is known of it.
-    #[error("process {0} has exited, and how is not known any more")]
+    #[error("process {0} has exited, and its exit is no longer recorded")]
     Forgotten(StartId),
     /// Another container claims to be the process.
-    #[error("process {0} is another container")]
+    #[error("process {0} is of a different container")]
     AnotherIdentity(StartId),
     /// A later start of the same container is known: this one has ended.
     #[error("a later start of this container is known, as process {process}, so this one has ended")]
@@ -173,7 +173,7 @@ pub enum Refusal {
     #[error("there is no archive {0}")]
     UnknownArchive(ArchiveId),
     /// The archive has moved to another claim.
-    #[error("archive {archive} is on another claim than the one meant")]
+    #[error("archive {archive} is on a different claim than expected")]
     AnotherClaim {
         /// The archive.
         archive: ArchiveId,
@@ -242,25 +242,25 @@ pub enum Refusal {
     #[error("the volume holds archive {0}, which is of another database")]
     AnotherDatabase(ArchiveId),
     /// The volume's marker names another domain.
-    #[error("the volume belongs to domain {0}; take its marker away to use it here")]
+    #[error("the volume belongs to domain {0}; remove its marker (.kaa-archive.json) to use it here")]
     ForeignVolume(DomainId),
     /// A transaction engine came before any storage manager.
-    #[error("there is no database {0} yet: a storage manager has to come first")]
+    #[error("there is no database {0} yet: a storage manager has to register first")]
     NoDatabase(DatabaseName),
     /// The evidence does not prove what the command rests on.
-    #[error("nothing read proves that {0}")]
+    #[error("no fresh read proves that {0}")]
     Unproven(String),
     /// What rests on nothing but an operator's word needs an operator.
     #[error("only an operator may ask for this")]
     OnlyAnOperator,
     /// Something is there already.
-    #[error("the domain is not empty, it has {0}: a snapshot is restored into one that was founded and not used yet")]
+    #[error("the domain is not empty, it has {0}: a snapshot can be restored only into a new, unused domain")]
     NotEmpty(String),
     /// The snapshot is of another format, or contradicts itself.
     #[error("the snapshot cannot be restored: {0}")]
     Unsound(String),
     /// The value is another one.
-    #[error("the value is another one")]
+    #[error("the value differs from the expected one")]
     AnotherValue(Option<String>),
     /// A database of the name is there.
     #[error("there is a database {0}")]

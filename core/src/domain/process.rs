@@ -136,7 +136,7 @@ pub struct About {
 pub struct Session {
     /// The agent.
     pub server: ServerId,
-    /// Grows with every connection; whoever reports about a session names it.
+    /// Grows with every connection; each report about a session names it.
     pub number: SessionNumber,
     /// Random, made by the wrapper for each connection: tells a repeated registration from a new one.
     pub connection: u64,
@@ -217,7 +217,7 @@ pub struct Tombstone {
     pub at: Millis,
     /// Why it is gone.
     pub reason: ExitReason,
-    /// The engine's exit code, where somebody knows it: 128 + n if signal n ended it.
+    /// The engine's exit code, if it is known: 128 + n if signal n ended it.
     pub exit_code: Option<i32>,
 }
 

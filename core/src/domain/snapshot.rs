@@ -53,7 +53,7 @@ pub struct Snapshot {
 pub struct KeptDatabase {
     /// Its name.
     pub name: DatabaseName,
-    /// Whether it was deleted; its node ids and incarnations go on if the name is used again.
+    /// Whether it was deleted; its node ids and incarnations continue if the name is used again.
     pub deleted: bool,
     /// The greater part of its incarnation.
     pub major: u64,
@@ -247,7 +247,7 @@ impl Snapshot {
         for database in &self.databases {
             let name = &database.name;
             if databases.insert(name, database.deleted).is_some() {
-                return Err(format!("database {name} is there twice"));
+                return Err(format!("database {name} occurs twice"));
             }
             if [database.major, database.minor, database.next_node.0].into_iter().any(|count| count > MAX_COUNT) {
                 return Err(format!("a count of database {name} is too great"));
@@ -256,7 +256,7 @@ impl Snapshot {
         let mut archives = BTreeSet::new();
         for KeptArchive { id, database, .. } in &self.archives {
             if !archives.insert(id) {
-                return Err(format!("archive {id} is there twice"));
+                return Err(format!("archive {id} occurs twice"));
             }
             if *id > self.last_archive {
                 return Err(format!("archive {id} has an id that was never given"));
@@ -329,7 +329,7 @@ impl From<&Archive> for KeptArchive {
 
 impl KeptArchive {
     /// Whether a cold start of its database waits for its volume: it may hold data that no other archive has.
-    pub fn is_waited_for(&self) -> bool {
+    pub fn cold_start_waits(&self) -> bool {
         !self.outdated && self.clone().unbound(ClusterName::default()).has_data()
     }
 

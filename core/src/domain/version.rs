@@ -1,7 +1,7 @@
-//! Which commands may be proposed: those that the oldest member of the group understands, and who may join it: whoever
-//! understands all that was ever proposed.
+//! Which commands may be proposed: those that the oldest member of the group understands. Which servers may join it: those
+//! that understand everything that was ever proposed.
 //!
-//! A member that meets an entry it does not know stops, rather than going on with another domain than the others. So a
+//! A member that meets an entry it does not know stops, rather than continuing with another domain than the others. So a
 //! command waits until every member, voter or not, runs a version that knows it; that is what makes an upgrade one server at a
 //! time possible. An evicted server is one as long as it follows the log.
 

@@ -1,5 +1,5 @@
-//! Who votes, for the audit trail. Raft's membership alone decides who does; here is kept what was noted last, so that each
-//! change is noted once, whoever leads when.
+//! Who votes, for the audit trail. Raft's membership alone decides that. The domain keeps the voters that were recorded last,
+//! so that each change is recorded once, even if several leaders propose it.
 
 use super::ids::{MembershipEpoch, ServerId};
 use serde::{Deserialize, Serialize};

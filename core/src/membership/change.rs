@@ -40,14 +40,14 @@ pub enum Reason {
     Wanted,
     /// A change is under way, and it is finished forward whatever is wanted now.
     Forward,
-    /// This leader is not wanted, and nobody who is votes yet: they vote beside it first.
+    /// This leader is not wanted, and no wanted server votes yet: they get a vote before it hands over.
     BesideMe,
     /// The last change, or this leader's own first entry, is not committed.
     Unsettled,
     /// It is not known what is wanted.
     Unknown,
     /// The StatefulSet wants no server, or none of those that it wants votes or has caught up.
-    Nobody,
+    NoneReady,
     /// Those that would vote do not answer in a majority: they could commit nothing.
     Silent,
 }
@@ -61,7 +61,7 @@ impl fmt::Display for Reason {
             Self::BesideMe => "the wanted servers get a vote before the departing leader hands over the lead",
             Self::Unsettled => "the last change of the voters is not committed yet",
             Self::Unknown => "it is not known which servers the StatefulSet wants",
-            Self::Nobody => "no wanted server votes or has caught up, so the voters stay as they are",
+            Self::NoneReady => "no wanted server votes or has caught up, so the voters stay as they are",
             Self::Silent => "most of the servers that would vote do not answer",
         })
     }
@@ -74,7 +74,7 @@ impl fmt::Display for Reason {
 /// - The goal is the wanted servers that vote already or have caught up, each by its log of today. An empty goal changes
 ///   nothing: with zero replicas the last voters keep their place.
 /// - A leader that is not in the goal hands over before it is voted out: it may not stand any more once the membership
-///   without it is appended, and nobody else may have that entry.
+///   without it is appended, and no other server may have that entry.
 pub fn step<L: Logs>(view: &View<L>) -> Step<L> {
     if !view.settled {
         return Step::Wait(Reason::Unsettled);
@@ -86,11 +86,11 @@ pub fn step<L: Logs>(view: &View<L>) -> Step<L> {
             Step::HandOver(last.clone())
         };
     }
-    let Some(voters) = view.halves.first() else { return Step::Wait(Reason::Nobody) };
+    let Some(voters) = view.halves.first() else { return Step::Wait(Reason::NoneReady) };
     let Some(wanted) = &view.wanted else { return Step::Wait(Reason::Unknown) };
     let goal = wanted.common(&voters.union(&view.caught_up));
     if goal.count() == 0 {
-        return Step::Wait(Reason::Nobody);
+        return Step::Wait(Reason::NoneReady);
     }
     if goal == *voters {
         return Step::Wait(Reason::AsWanted);

@@ -14,16 +14,16 @@ pub enum Ending {
     ForGood,
     /// It is wanted.
     Restart,
-    /// None is wanted: the last voters keep their place, and there is nobody who would vote them out or be left without them.
+    /// None is wanted: the last voters keep their votes, since no server would be left that could evict them or miss them.
     WithAll,
 }
 
 impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::ForGood => "it is not wanted any more, and stays until it does not vote",
-            Self::Restart => "it is wanted, and comes back",
-            Self::WithAll => "no server is wanted",
+            Self::ForGood => "the StatefulSet is scaled down, so it waits until it is evicted from the voters",
+            Self::Restart => "it restarts",
+            Self::WithAll => "the StatefulSet is scaled to 0",
         })
     }
 }
@@ -45,17 +45,17 @@ pub fn is_voted_out(membership: &Membership, log: RaftId) -> bool {
 /// How it is with a voter, as one that is about to end sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It follows or leads, and nobody has deleted its pod.
+    /// It follows or leads, and its pod is not deleted.
     There,
     /// It follows or leads, and its pod is deleted.
     Ends,
-    /// It does not answer, has found no leader yet, or waits for nobody any more.
+    /// It does not answer, has found no leader yet, or is past its own wait and stops now.
     Missing,
 }
 
 /// Whether a voter whose pod is deleted, and comes back, may end now: the others can commit without it. Of several that end
-/// at one moment those with the later names go first, and the others wait until they are back. Where nobody can commit
-/// without this vote, waiting helps nobody.
+/// at one moment those with the later names go first, and the others wait until they are back. If the others could not
+/// commit without this vote even if all of them were there, waiting would not help them.
 pub fn may_end(membership: &Membership, me: RaftId, presence: &BTreeMap<RaftId, Presence>) -> bool {
     let server = |log: &RaftId| membership.members.get(log).map(|member| &member.server);
     let others: BTreeSet<RaftId> = presence.keys().copied().filter(|log| *log != me).collect();

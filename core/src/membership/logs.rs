@@ -37,12 +37,12 @@ pub fn majority_of(voters: usize) -> usize {
     voters / 2 + 1
 }
 
-/// Whether these logs can commit and elect by themselves: they are a majority of each half. Nobody's are of none.
+/// Whether these logs can commit and elect by themselves: they are a majority of each half. Without halves, none can.
 pub fn commit<L: Logs>(halves: &[L], logs: &L) -> bool {
     !halves.is_empty() && halves.iter().all(|half| half.common(logs).count() >= majority(half))
 }
 
-/// Whether nobody can commit or elect without one of these logs: every majority of each half has a member in them.
+/// Whether no set of servers can commit or elect without one of these logs: every majority of each half has a member in them.
 ///
 /// Each half by itself, not the two together: a membership that follows may need the majority of one half only.
 pub fn block<L: Logs>(halves: &[L], logs: &L) -> bool {

@@ -1,11 +1,12 @@
-//! Going on with what is left where others may hold more: only by an operator's command (rule 8 of docs/membership.md).
+//! Continuing with the logs that are left where others may hold more: only by an operator's command (rule 8 of
+//! docs/membership.md).
 //!
-//! The wanted servers seal their logs, and the one that goes furthest swaps the anchor. It founds only once nobody can
-//! commit in the old epoch any more, and for that has nothing but Kubernetes' word: every pod that ran a member of the old
-//! epoch at the swap is gone, or its agent has moved on.
+//! The wanted servers seal their logs, and the one that goes furthest swaps the anchor. It founds only once no server can
+//! commit in the old epoch any more. Only Kubernetes can prove that: every pod that ran a member of the old epoch at the swap
+//! is gone, or its agent has moved on.
 
 use super::logs;
-use super::overrule::{Call, Position, called_for};
+use super::quorum_override::{Call, Position, called_for};
 use crate::domain::ids::{MembershipEpoch, RaftId, ServerId, Uid};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +32,7 @@ pub struct Answer {
 /// All that is known when an operator asks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// The voter sets of the last membership in the log of whoever judges.
+    /// The voter sets of the last membership in the log of the server that judges.
     pub halves: Vec<BTreeSet<RaftId>>,
     /// Whose the logs of that membership are.
     pub holders: BTreeMap<RaftId, ServerId>,
@@ -59,14 +60,14 @@ pub enum Needless {
     Leader(ServerId),
     /// A majority of the voters answers.
     Majority,
-    /// Enough of the voters are left to go on by themselves, and lose nothing.
+    /// Enough of the voters are left to continue by themselves, and lose nothing.
     Override,
 }
 
-/// Who would go on, and what would be given up.
+/// Which server would found the next epoch, and what would be given up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// The server that goes on with its log.
+    /// The server whose log founds the epoch.
     pub founder: ServerId,
     /// How far that goes.
     pub last: Position,
@@ -78,7 +79,7 @@ pub struct Loss {
     pub nothing: bool,
 }
 
-/// Who goes on: of the servers that are wanted the one whose log goes furthest, the first by ordinal if several do.
+/// The founder: of the servers that are wanted the one whose log goes furthest, the first by ordinal if several do.
 pub fn founder(answers: &BTreeMap<ServerId, Answer>) -> Option<&ServerId> {
     let with_a_log = answers.iter().filter(|(_, answer)| answer.wanted && answer.last != Position::default());
     with_a_log.max_by_key(|(_, answer)| (answer.last, Reverse(answer.ordinal))).map(|(server, _)| server)
@@ -94,7 +95,7 @@ pub fn judge(survey: &Survey) -> Judgement {
     if logs::commit(halves, &answered) {
         return Judgement::Needless(Needless::Majority);
     }
-    if goes_on_by_itself(survey) {
+    if continues_by_itself(survey) {
         return Judgement::Needless(Needless::Override);
     }
     match founder(answers).and_then(|founder| loss(founder, survey)) {
@@ -104,16 +105,16 @@ pub fn judge(survey: &Survey) -> Judgement {
 }
 
 /// Whether an override is called for, or has begun, and those that answer suffice for it.
-fn goes_on_by_itself(survey: &Survey) -> bool {
+fn continues_by_itself(survey: &Survey) -> bool {
     let Survey { halves, holders, answers, wanted } = survey;
     let ready: BTreeSet<RaftId> = answers.values().filter(|answer| answer.wanted).map(|answer| answer.log).collect();
     let silent = holders.iter().filter(|(_, server)| wanted.contains(*server) && !answers.contains_key(*server));
     let hoped: BTreeSet<RaftId> = silent.map(|(log, _)| *log).chain(ready.iter().copied()).collect();
     let begun = answers.values().any(|answer| answer.wanted && answer.sealed);
-    (begun || called_for(halves, &hoped) == Call::Overrule) && logs::block(halves, &ready)
+    (begun || called_for(halves, &hoped) == Call::Override) && logs::block(halves, &ready)
 }
 
-/// What is given up if this server goes on with its log.
+/// What is given up if this server founds the next epoch with its log.
 pub fn loss(founder: &ServerId, survey: &Survey) -> Option<Loss> {
     let Survey { halves, holders, answers, .. } = survey;
     let last = answers.get(founder)?.last;
@@ -133,8 +134,10 @@ pub fn loss(founder: &ServerId, survey: &Survey) -> Option<Loss> {
 impl fmt::Display for Needless {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Leader(server) => write!(f, "{server} hears of a leader: nothing has to be given up"),
-            Self::Majority => f.write_str("a majority of the voters answers and elects: nothing has to be given up"),
+            Self::Leader(server) => write!(f, "{server} is in contact with a leader: nothing has to be given up"),
+            Self::Majority => {
+                f.write_str("a majority of the voters answers and will elect a leader: nothing has to be given up")
+            }
             Self::Override => {
                 f.write_str("the voters that answer will continue by themselves within seconds, and lose nothing")
             }

@@ -11,7 +11,7 @@
 //! gives up what was committed since.
 
 use super::Anchor;
-use super::overrule::Position;
+use super::quorum_override::Position;
 use super::recover::{self, Judgement, Needless, Survey};
 use crate::domain::ids::{DomainId, MembershipEpoch, RaftId, ServerId};
 use std::fmt;
@@ -81,10 +81,10 @@ pub struct Retired {
     pub bytes: u64,
 }
 
-/// Which of them go, on a volume whose own log has what is committed in the epoch `current`. Of those with anything in them, the
-/// one that goes furthest in the latest earlier epoch always stays; then those of later epochs do, and of one epoch those that go
-/// further, until the bounds are reached. Empty ones, from which nobody can found, come last. One of the epoch of today, or of
-/// a later one, stays: why it lies there is not known here.
+/// Which retired logs to delete, on a volume whose own log has what is committed in the epoch `current`. Of those with entries,
+/// the one that goes furthest in the latest earlier epoch always stays; then those of later epochs do, and of one epoch those
+/// that go further, until the bounds are reached. Empty ones, from which no epoch can be founded, come last. One of the
+/// current epoch, or of a later one, stays: it is not known why it is there.
 pub fn prunable(retired: &[Retired], current: MembershipEpoch) -> Vec<(MembershipEpoch, RaftId)> {
     let mut earlier: Vec<&Retired> = retired.iter().filter(|log| log.epoch < current).collect();
     earlier.sort_by_key(|log| std::cmp::Reverse((log.last != Position::default(), log.epoch, log.last, log.log)));
@@ -146,7 +146,7 @@ pub enum Refusal {
     Later(Place, MembershipEpoch),
     /// The StatefulSet does not want its server.
     Unwanted(ServerId),
-    /// The group goes on without.
+    /// The group continues without an operator's help.
     Needless(Needless),
     /// The founder that the anchor names is there, and has its log.
     Founder(ServerId),
@@ -219,7 +219,7 @@ impl fmt::Display for Refusal {
             Self::Unusable(place, Unusable::Damaged(why)) => write!(f, "{place} cannot be read: {why}"),
             Self::AnotherDomain(place, Some(domain)) => write!(f, "{place} is a log of another domain, {domain}"),
             Self::AnotherDomain(place, None) => write!(f, "{place} is a log of no domain"),
-            Self::Empty(place) => write!(f, "nothing is in {place}"),
+            Self::Empty(place) => write!(f, "{place} is empty"),
             Self::Later(place, epoch) => {
                 write!(f, "{place} is of epoch {epoch}, which is later than the anchor's: that was turned back")
             }
@@ -234,7 +234,7 @@ impl fmt::Display for Refusal {
             ),
             Self::Log(server, last) => write!(
                 f,
-                "{server} has a log of the anchor's epoch, up to entry {}: the domain goes on with that, by itself or by \
+                "{server} has a log of the anchor's epoch, up to entry {}: the domain continues with that, by itself or by \
                  kaa recover --accept-data-loss",
                 last.index
             ),

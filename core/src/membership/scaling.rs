@@ -1,7 +1,7 @@
-//! What would come of another number of admin servers, told before anybody scales: who leaves, who comes, and whether those
-//! that stay could go on by themselves if the others were lost before they are voted out.
+//! A preview of another number of admin servers: which leave, which come, and whether those that stay could continue by
+//! themselves if the others were lost before they are evicted.
 
-use super::overrule::{Call, called_for};
+use super::quorum_override::{Call, called_for};
 use super::warnings::{Electorate, Warning, warnings};
 use crate::domain::ids::{RaftId, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,7 +85,7 @@ impl fmt::Display for Comes {
                 write!(f, "if those that leave were lost all at once before they are evicted, {stay} of {of} voters ")?;
                 f.write_str(match call {
                     Call::Majority => "would be left, a majority, and would continue",
-                    Call::Overrule => "would be left, half of them, and would continue in a new epoch by themselves, if all of these answer",
+                    Call::Override => "would be left, half of them, and would continue in a new epoch by themselves, if all of these answer",
                     Call::Operator => {
                         "would be left, too few to know what was committed: an operator would have to bring some back, or to give \
                          up what only they have"

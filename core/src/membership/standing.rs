@@ -1,5 +1,5 @@
-//! What is waited for concerning one server: why it does not vote, or not yet, or not any more. For people; the leader
-//! decides by [`super::change`].
+//! What one server waits for: why it does not vote, or not yet, or not any more. For operators to read; the leader decides by
+//! [`super::change`].
 
 use crate::domain::ids::{MembershipEpoch, RaftId};
 use crate::wait::Wait;
@@ -19,7 +19,7 @@ pub struct Standing {
     pub behind: Option<u64>,
     /// Whether there is a leader to change anything.
     pub led: bool,
-    /// The epoch of whoever judges.
+    /// The epoch of the server that judges.
     pub epoch: MembershipEpoch,
     /// The epoch and the log that it said are its own; `None` if it never answered.
     pub says: Option<(MembershipEpoch, RaftId)>,
@@ -36,7 +36,7 @@ pub struct Wanted {
     pub this: bool,
 }
 
-/// What is waited for.
+/// The reason to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum Awaited {
@@ -89,7 +89,7 @@ pub enum Awaited {
     WantedUnknown,
 }
 
-/// What may be waited for, in the order of the variants.
+/// Every reason to wait, in the order of the variants.
 pub const WAITS: [Wait; 10] = [
     Wait {
         code: "behind_epoch",
@@ -142,7 +142,7 @@ impl Awaited {
     }
 }
 
-/// What is waited for, the first thing that has to come about; `None` if the server is as it shall be.
+/// The first reason to wait that applies; `None` if the server is as it should be.
 pub fn awaited(standing: &Standing) -> Option<Awaited> {
     let Standing { votes, wanted, answers, behind, led, epoch, says, known } = *standing;
     // What a silent server said once may not be so any more.
@@ -181,20 +181,20 @@ impl fmt::Display for Awaited {
             }
             Self::AnotherLog { holds, known } => write!(
                 f,
-                "it holds log {holds}, and the domain knows {known} as its log: it joins with the one that it holds, the other \
+                "it holds log {holds}, but the domain knows log {known}: it joins with the log that it holds, and the other \
                  one never votes again"
             ),
-            Self::VoterSilent => f.write_str("it votes, and does not answer"),
+            Self::VoterSilent => f.write_str("it votes, but does not answer"),
             Self::Leaves { replicas, led } => write!(
                 f,
-                "it still votes, and is voted out{}: the StatefulSet wants {}",
+                "it still votes, and will be evicted{}: the StatefulSet wants {}",
                 leader(led),
                 servers(replicas)
             ),
             Self::LastOnes => f.write_str("the StatefulSet wants no server: the voters keep their votes"),
             Self::Evicted { replicas } => write!(
                 f,
-                "it does not vote, since the StatefulSet wants {}; scaled up again it comes back with the volume it has",
+                "it does not vote, since the StatefulSet wants {}; after a scale-up it votes again with its volume",
                 servers(replicas)
             ),
             Self::LearnerSilent => f.write_str("it does not vote, since it does not answer"),

@@ -13,7 +13,7 @@ pub const RAFT_LOG_TEMPLATE: &str = "raftlog";
 /// The label with the zone of a node. From 1.35 on Kubernetes copies it to the pods; before that it is there where people set it.
 pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
-/// The prefix of the annotations that are looked at, unless the agent was told another.
+/// The default prefix of the annotations that the agents read.
 pub const ANNOTATION_PREFIX: &str = "nuodb.com/";
 /// The annotation, behind the prefix, that holds the purge of the archives of a StatefulSet.
 pub const HOLD_PURGE: &str = "hold-purge";

@@ -80,7 +80,7 @@ impl fmt::Display for Inability {
                 "the volume of this server has too little room (--min-free): make room or enlarge its claim",
             ),
             Self::Behind(entries) => {
-                write!(f, "{entries} entries are committed and not applied here: wait, or delete this server's pod")
+                write!(f, "{entries} committed entries are not applied here yet: wait, or delete this server's pod")
             }
             Self::PassesFailed(count) => {
                 write!(f, "{count} passes in a row could not commit what they found: see this server's log")

@@ -136,10 +136,10 @@ fn guards(view: &View, archive: &Archive, claim: &Claim) -> Vec<Guard> {
 
 /// How far the delay of a purge has come.
 struct Delay {
-    /// Until when the archive is kept if somebody watches its claim from now on, by the clock of whoever asks; `None` if the
-    /// delay is over, or not begun.
+    /// Until when the archive is kept if a resync leader watches its claim from now on, by the clock of the caller; `None` if
+    /// the delay is over, or not begun.
     until: Option<Millis>,
-    /// Whether it has to be noted that the claim is gone, for the delay to begin or to go on.
+    /// Whether it has to be noted that the claim is gone, for the delay to begin or to continue.
     is_noted: bool,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! An archive goes only when its claim is gone, so a database whose claims are kept keeps its archives and stays, whatever
 //! becomes of its StatefulSets. What wants a database: a StatefulSet or Deployment of it, be it scaled to nothing, a pod or
-//! a claim with its label, and a process; a StatefulSet with archives and no label may be any database's. Nobody sees all of
-//! that if several clusters share the domain.
+//! a claim with its label, and a process; a StatefulSet with archives and no label may be any database's. If several clusters
+//! share the domain, no agent sees all of that.
 
 use super::plan::{Finding, Kind, Plan, Waiting, WaitingReason};
 use super::{DatabaseDeletion, View};

@@ -2,7 +2,7 @@
 //!
 //! As client-go does it: another's Lease has expired when its record has not changed for its duration *on our clock*;
 //! what the record says of time is compared for being different and never read as time. A Lease is not a fence: a
-//! leader that is paused after [`Elector::leads`] said yes goes on, and the domain refuses it by its epoch.
+//! leader that is paused after [`Elector::leads`] said yes continues, and the domain refuses it by its epoch.
 //!
 //! All moments are milliseconds of one monotonic clock of this machine.
 
@@ -160,7 +160,7 @@ impl Elector {
     }
 
     /// Has it stand for the lead from now on, or not. One that does not stand leads no more from this moment on, releases
-    /// the Lease if it holds it, and goes on looking who does.
+    /// the Lease if it holds it, and keeps watching who does.
     pub fn stand(&mut self, stands: bool) {
         self.stands = stands;
     }

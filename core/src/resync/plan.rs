@@ -55,8 +55,8 @@ impl Finding {
     }
 }
 
-/// What has to hold besides the proof: an operator may have asked to hold something back since the watches looked; and that
-/// all claims of a database are gone at once, while they are wanted, is somebody's mistake.
+/// What has to hold besides the proof. An operator may have held a change back since the watches showed the object. And if all
+/// claims of a database are gone at once while they are wanted, it is probably a mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Guard {
     /// No annotation on this StatefulSet pauses the resync of it.

@@ -94,7 +94,7 @@ fn learn(view: &View, plan: &mut Plan, process: &Process, pod: &Pod) {
         return;
     }
     let Some(Container { running: Some(running), .. }) = pod.container(&process.identity.container) else { return };
-    // A container that has a tombstone was somebody else: its status is still shown for a while after a restart.
+    // A container that has a tombstone was another process: its status is still shown for a while after a restart.
     if !started_with(running, process.identity.started) || view.tombstone_of_container(&running.id).is_some() {
         return;
     }

@@ -113,7 +113,7 @@ pub enum WaitingReason {
     DatabaseInUse(StartId),
     /// Nothing wants a database any more, and the agents were told to delete none.
     DatabaseDeletionOff,
-    /// Nothing here wants a database any more, but nobody sees what other clusters want.
+    /// Nothing in this cluster wants a database any more, but no agent sees what other clusters want.
     OtherCluster(ClusterName),
     /// A server is not wanted and has no volume any more, but the others have not voted it out yet.
     StillVotes,
@@ -150,7 +150,7 @@ impl fmt::Display for WaitingReason {
             Self::SessionLost => f.write_str("its session is lost, but its container is not known to have ended"),
             Self::ContainerUnknown => f.write_str("its session is lost, and its container id was never learned"),
             Self::ClaimReplaced { claim, uid } => {
-                write!(f, "claim {claim} is another one now ({uid}); waiting for the engine on it to register")
+                write!(f, "claim {claim} was recreated (new uid {uid}); waiting for the engine on it to register")
             }
             Self::ClaimsVanished { stateful_set } => {
                 write!(
@@ -161,7 +161,7 @@ impl fmt::Display for WaitingReason {
             Self::ArchiveInUse(process) => write!(f, "process {process} is still on it"),
             Self::StatefulSetMissing(name) => write!(f, "statefulset {name} is gone, which is not a scale-down"),
             Self::StatefulSetReplaced(name) => {
-                write!(f, "statefulset {name} is another one now; waiting for its engine to register")
+                write!(f, "statefulset {name} was recreated; waiting for its engine to register")
             }
             Self::LastArchive => f.write_str("it is not wanted any more, but it is the last archive of its database"),
             Self::MayBeNewest => f.write_str(
@@ -178,22 +178,22 @@ impl fmt::Display for WaitingReason {
             Self::DatabaseWanted { by } => write!(f, "it has no archive, but {by} wants it"),
             Self::DatabaseInUse(process) => write!(f, "it has no archive, but process {process} serves it"),
             Self::DatabaseDeletionOff => f.write_str(
-                "it has no archive and nothing wants it, but databases are never deleted here (--database-deletion)",
+                "it has no archive and nothing wants it, but the agents delete no databases (--database-deletion)",
             ),
             Self::OtherCluster(cluster) => {
-                write!(f, "it has no archive and nothing here wants it, but cluster {cluster} may: nobody sees both")
+                write!(f, "it has no archive and this cluster does not want it, but cluster {cluster} may still use it")
             }
             Self::StillVotes => {
-                f.write_str("it is not wanted and its volume is gone, but it has not been voted out yet")
+                f.write_str("it is not wanted and its volume is gone, but it has not been evicted from the voters yet")
             }
             Self::AmbiguousDomain(names) => {
                 write!(f, "several admin statefulsets share the namespace: {}", names.join(", "))
             }
             Self::RestoredElsewhere => {
-                f.write_str("the anchor lease is missing or another one: the domain was founded in another Kubernetes")
+                f.write_str("the anchor lease is missing or has another uid: the domain was founded in another Kubernetes")
             }
             Self::Unread { need, why } => write!(f, "{need} could not be read: {why}"),
-            Self::NotConfirmed { read } => write!(f, "a fresh read shows otherwise: {read}"),
+            Self::NotConfirmed { read } => write!(f, "a fresh read does not confirm it: {read}"),
         }
     }
 }
@@ -210,7 +210,7 @@ impl WaitingReason {
     }
 }
 
-/// What may be waited for, in the order of the variants.
+/// Every reason to wait, in the order of the variants.
 pub const WAITS: [Wait; 27] = [
     Wait {
         code: "start_held",
@@ -229,28 +229,28 @@ pub const WAITS: [Wait; 27] = [
     },
     Wait {
         code: "session_live",
-        means: "the pod seems gone, and its engine speaks",
+        means: "the pod seems to be gone, but the session of its engine is live",
         ends: "look at the node; `kaa process evict ID`",
     },
     Wait {
         code: "session_lost",
-        means: "the process is silent, and its pod is there",
+        means: "the session of the process is lost, but its container is not known to have ended",
         ends: "look at the node; `kubectl delete pod NAME`, by force if the node is gone; `kaa process evict ID`",
     },
     Wait {
         code: "container_unknown",
-        means: "the process is silent, and it is not known which container it is",
+        means: "the session of the process is lost, and its container id is unknown",
         ends: "`kubectl delete pod NAME`; `kaa process evict ID`",
     },
     Wait {
         code: "claim_replaced",
-        means: "another claim has the name of the archive's: the engine on it says what it holds",
-        ends: "start the storage manager of that ordinal: `kubectl scale`; if nothing is to come: `kaa archive remove ID --reason WHY`",
+        means: "the archive's claim was recreated under the same name: the engine on it has to say what the volume holds",
+        ends: "start the storage manager of that ordinal: `kubectl scale`; if none will start: `kaa archive remove ID --reason WHY`",
     },
     Wait {
         code: "claims_vanished",
-        means: "all known claims of a database are gone at once, and a StatefulSet wants them",
-        ends: "if that was meant: `kubectl scale statefulset NAME --replicas=0`",
+        means: "all known claims of a database are gone at once, but a StatefulSet wants them",
+        ends: "if that was intended: `kubectl scale statefulset NAME --replicas=0`",
     },
     Wait {
         code: "archive_in_use",
@@ -270,7 +270,7 @@ pub const WAITS: [Wait; 27] = [
     Wait {
         code: "last_archive",
         means: "a database keeps its last archive",
-        ends: "delete its claim if the data is to go: `kubectl delete pvc NAME`",
+        ends: "delete its claim if the data is not needed any more: `kubectl delete pvc NAME`",
     },
     Wait {
         code: "may_be_newest",
@@ -294,33 +294,33 @@ pub const WAITS: [Wait; 27] = [
     },
     Wait {
         code: "workload_paused",
-        means: "an annotation on the workload pauses what is removed of it",
+        means: "an annotation on the workload pauses its removals",
         ends: "`kubectl annotate statefulset NAME nuodb.com/pause-resync-`, or the same of its Deployment",
     },
     Wait { code: "paused", means: "an operator has paused the resync", ends: "`kaa resume`" },
     Wait {
         code: "database_wanted",
-        means: "a database has no archive, and something with its label exists",
-        ends: "delete what is named, if the database is to go: `kubectl delete`",
+        means: "a database has no archive, but an object with its label exists",
+        ends: "delete the named object if the database is not needed any more: `kubectl delete`",
     },
     Wait {
         code: "database_in_use",
-        means: "a database has no archive, and a process serves it",
+        means: "a database has no archive, but a process serves it",
         ends: "`kubectl delete pod NAME`; `kaa process evict ID`",
     },
     Wait {
         code: "database_deletion_off",
-        means: "nothing wants the database, and the agents delete none",
+        means: "nothing wants the database, but the agents delete no databases",
         ends: "`--database-deletion=auto` at the agents",
     },
     Wait {
         code: "other_cluster",
-        means: "a database has no archive, and another cluster may want it",
+        means: "a database has no archive, but another cluster may use it",
         ends: "none while two clusters share the domain: the database stays, without an archive, and costs nothing",
     },
     Wait {
         code: "still_votes",
-        means: "a server is not wanted and its volume is gone, and it still votes",
+        means: "a server is not wanted and its volume is gone, but it still votes",
         ends: "ends by itself once there is a leader; see `no_leader`",
     },
     Wait {
@@ -330,17 +330,17 @@ pub const WAITS: [Wait; 27] = [
     },
     Wait {
         code: "restored_elsewhere",
-        means: "the anchor Lease is missing or another one: this is not the Kubernetes that the domain was founded in",
+        means: "the anchor Lease is missing or has another UID: this is not the Kubernetes in which the domain was founded",
         ends: "`kaa adopt --reason WHY`, if the domain belongs here from now on",
     },
     Wait {
         code: "unread",
-        means: "a fresh read gave no answer; it is repeated when the object changes, or after 10 s",
+        means: "a fresh read failed; it is repeated when the object changes, or after 10 s",
         ends: "ends by itself; if a permission is missing: `kubectl apply -k manifests/base`",
     },
     Wait {
         code: "not_confirmed",
-        means: "a fresh read shows otherwise than the watches; it is repeated when the object changes, or after 10 s",
+        means: "a fresh read does not confirm what the watches show; it is repeated when the object changes, or after 10 s",
         ends: "ends by itself",
     },
 ];

@@ -1,9 +1,9 @@
-//! What would be removed if somebody scaled or deleted something, or why nothing would be.
+//! A preview: what would be removed if an operator scaled or deleted something, or why nothing would be.
 //!
 //! The changes are made to a copy of what Kubernetes shows, and run their course there (`aftermath`). The processes
 //! whose pods that takes with it are assumed to exit gracefully, in a copy of the domain. Then the resync makes its passes
 //! over the copies, with the plan, the confirmation and the domain's own rules that the real one has, until it has nothing
-//! more to propose; pods that are wanted and missing start, and the passes go on. Nothing here decides what is removed.
+//! more to propose; pods that are wanted and missing start, and the passes continue. Nothing here decides what is removed.
 //!
 //! Not here: fresh reads (what is asked is answered from the copy), whether engines really exit. Who would vote is told by
 //! `membership::scaling`.
@@ -38,10 +38,10 @@ pub const MOST_CHANGES: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// There is no domain to tell of.
-    #[error("this server knows of no founded domain yet, so it cannot tell what would become of it")]
+    #[error("there is no domain on this server yet, so it cannot preview changes")]
     NotFounded,
     /// A kind of object is not known.
-    #[error("nothing can be told: {kind} {}", match why {
+    #[error("no preview is possible: {kind} {}", match why {
         Unknown::Syncing => "are not listed completely yet".to_owned(),
         Unknown::Forbidden(why) => format!("may not be listed: {why}"),
     })]
@@ -213,7 +213,7 @@ impl<'a> Hypothesis<'a> {
             Err(Objection::Refused(refusal)) => return self.took(Step::Refused { finding, refusal }),
         };
         let step = match self.apply(Role::ResyncLeader, command) {
-            // What is merely learned is of no interest to whoever asks what would be lost.
+            // A preview shows what would be lost, not what would merely be learned.
             Outcome::Changed if !finding.removes() => return true,
             Outcome::Changed => Step::Proposed(finding),
             Outcome::Refused(refusal) => Step::Refused { finding, refusal },
@@ -233,7 +233,7 @@ impl<'a> Hypothesis<'a> {
         changed
     }
 
-    /// The current resync epoch; if nobody has ever led the resync, somebody does now.
+    /// The current resync epoch. If no server has ever led the resync, an imaginary one begins to.
     fn epoch(&mut self) -> ResyncEpoch {
         let cluster: ClusterName = self.policy.cluster.clone();
         if let Some(leader) = self.domain.resync.get(&cluster) {

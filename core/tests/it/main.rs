@@ -4,9 +4,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its verdict")]
 
+mod balancer;
 mod faults;
 mod membership;
-mod overrule;
+mod quorum_override;
 mod recover;
 mod retired;
 mod script;
@@ -67,10 +68,13 @@ cases! {
     people
     pod_gone
     restored
+    restored_marked
+    restored_unmarked
     scale_down
     second_line
     server_removed
     silent
+    silent_peer
     stopped_before_it_ran
     tombstones
     voters
@@ -86,11 +90,14 @@ fn directory() -> PathBuf {
 }
 
 fn comes_out_as_written(case: &str) {
-    let file = directory().join(case.replace('_', "-")).with_extension("txt");
-    let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let answered = script::run(&text);
+    plays_as_written(&directory().join(case.replace('_', "-")).with_extension("txt"), script::run);
+}
+
+fn plays_as_written(file: &Path, play: fn(&str) -> String) {
+    let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let answered = play(&text);
     if std::env::var_os("UPDATE").is_some() {
-        return std::fs::write(&file, &answered).unwrap();
+        return std::fs::write(file, &answered).unwrap();
     }
     let mut lines = text.lines().zip(answered.lines()).enumerate();
     let first = lines.find(|(_, (written, got))| written != got);
@@ -103,13 +110,17 @@ fn comes_out_as_written(case: &str) {
     );
 }
 
+/// The names of the cases in a directory, in order.
+fn cases_in(directory: &Path) -> Vec<String> {
+    let paths = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let files = paths.filter(|path| path.is_file());
+    let mut names: Vec<String> =
+        files.map(|path| path.file_stem().unwrap().to_string_lossy().replace('-', "_")).collect();
+    names.sort();
+    names
+}
+
 #[test]
 fn every_file_is_a_case() {
-    let name = |entry: std::io::Result<std::fs::DirEntry>| {
-        let path = entry.unwrap().path();
-        path.file_stem().unwrap().to_string_lossy().replace('-', "_")
-    };
-    let mut files: Vec<String> = std::fs::read_dir(directory()).unwrap().map(name).collect();
-    files.sort();
-    assert_eq!(files, CASES, "the list in main.rs, in order");
+    assert_eq!(cases_in(&directory()), CASES, "the list in main.rs, in order");
 }

@@ -66,7 +66,7 @@ fn a_log_of_the_anchors_epoch_starts_unless_it_is_sealed() {
     let goes_on = gate(Some(&anchor(1, 7)), &sealed, &Traces::default());
     assert_eq!(
         goes_on,
-        Gate::Overrule,
+        Gate::Override,
         "counterexample 4: an override that was begun is finished, whatever is wanted now"
     );
 }
@@ -255,7 +255,7 @@ fn a_leader_that_leaves_hands_over_first() {
 
 #[test]
 fn with_zero_replicas_the_voters_keep_their_place() {
-    assert_eq!(next(&membership(&[&[1, 2, 3]], ALL), &[]), wait(Reason::Nobody));
+    assert_eq!(next(&membership(&[&[1, 2, 3]], ALL), &[]), wait(Reason::NoneReady));
     let unknown = next_change(&membership(&[&[1, 2, 3]], ALL), &current(&[("admin-0", 1)]), None, &BTreeSet::new());
     assert_eq!(unknown, wait(Reason::Unknown), "not known is not zero");
 }

@@ -2,7 +2,7 @@
 //! founder waits.
 
 use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId, Uid};
-use kaa_core::membership::overrule::Position;
+use kaa_core::membership::quorum_override::Position;
 use kaa_core::membership::recover::{Answer, InTheWay, Judgement, Look, Loss, Needless, Old, Survey};
 use kaa_core::membership::recover::{founder, judge};
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,7 +2,7 @@
 //! brings which log back.
 
 use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
-use kaa_core::membership::overrule::Position;
+use kaa_core::membership::quorum_override::Position;
 use kaa_core::membership::recover::{Answer, Survey};
 use kaa_core::membership::retired::{
     Asked, Kept, MAX_KEPT_BYTES, MAX_KEPT_LOGS, Place, Retired, Unusable, brings_back, judge, prunable,
@@ -75,7 +75,7 @@ fn a_log_that_is_of_no_use_is_refused_by_name() {
     let elsewhere = |domain: Option<&str>| Ok(Kept { domain: domain.map(Into::into), ..kept(1, 17) });
     assert_eq!(refused(elsewhere(Some("d-2"))), "admin-1/retired-1-77 is a log of another domain, d-2");
     assert_eq!(refused(elsewhere(None)), "admin-1/retired-1-77 is a log of no domain");
-    assert_eq!(refused(Ok(kept(1, 0))), "nothing is in admin-1/retired-1-77");
+    assert_eq!(refused(Ok(kept(1, 0))), "admin-1/retired-1-77 is empty");
     // Its terms may be above those of the epoch that would be founded.
     assert!(refused(Ok(kept(3, 17))).contains("of epoch 3, which is later than the anchor's"));
 }
@@ -85,10 +85,13 @@ fn what_is_left_of_the_anchors_epoch_goes_first() {
     let refused = |founder, survey: &Survey| said(Ok(kept(1, 17)), 2, founder, survey).unwrap_err();
     let mut led = survey();
     led.answers.get_mut(&server(0)).unwrap().quorum = true;
-    assert_eq!(refused(None, &led), "admin-0 hears of a leader: nothing has to be given up");
+    assert_eq!(refused(None, &led), "admin-0 is in contact with a leader: nothing has to be given up");
     let mut elects = survey();
     elects.halves = vec![BTreeSet::from([RaftId(1), RaftId(2), RaftId(3)])];
-    assert_eq!(refused(None, &elects), "a majority of the voters answers and elects: nothing has to be given up");
+    assert_eq!(
+        refused(None, &elects),
+        "a majority of the voters answers and will elect a leader: nothing has to be given up"
+    );
     // It waits for an old pod, and has not founded yet.
     assert!(refused(Some(server(0)), &survey()).starts_with("admin-0 answers, with the log that the anchor names"));
     let mut founded = survey();

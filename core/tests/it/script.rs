@@ -31,6 +31,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Runs a script and returns it with its answers.
 pub fn run(text: &str) -> String {
     let mut world = World::default();
+    answered(text, |line| world.run(line))
+}
+
+/// A script with the answers of another language.
+pub fn answered(text: &str, mut run: impl FnMut(&str) -> String) -> String {
     let mut out = String::new();
     let mut answer = String::new();
     let mut in_answer = false;
@@ -48,7 +53,7 @@ pub fn run(text: &str) -> String {
             out.push_str(&std::mem::take(&mut answer));
             in_answer = true;
         } else if !line.is_empty() && !line.starts_with('#') {
-            answer.push_str(&world.run(line));
+            answer.push_str(&run(line));
         }
     }
     assert!(answer.is_empty(), "the script ends in commands without ----");

@@ -80,7 +80,7 @@ fn voter() -> Standing {
 }
 
 #[test]
-fn of_a_server_that_is_as_it_shall_be_nothing_is_waited_for() {
+fn a_server_that_is_as_it_should_be_waits_for_nothing() {
     assert_eq!(awaited(&voter()), None);
     assert_eq!(awaited(&Standing { wanted: None, ..voter() }), None, "a voter, and it is not known who is wanted");
     assert_eq!(awaited(&Standing { says: None, ..voter() }), None);
@@ -88,21 +88,21 @@ fn of_a_server_that_is_as_it_shall_be_nothing_is_waited_for() {
 }
 
 #[test]
-fn what_is_waited_for_is_the_first_thing_that_has_to_come_about() {
+fn the_reason_is_the_first_one_that_applies() {
     let (three, unwanted) = (Some(Wanted { replicas: 3, this: true }), Some(Wanted { replicas: 2, this: false }));
     let (none, one) = (Some(Wanted { replicas: 0, this: false }), Some(Wanted { replicas: 1, this: false }));
     let learner = || Standing { votes: false, ..voter() };
     let older = Some((MembershipEpoch(1), RaftId(7)));
     let other = Some((MembershipEpoch(2), RaftId(8)));
     for (standing, words) in [
-        (Standing { answers: false, ..voter() }, "voter_silent: it votes, and does not answer"),
+        (Standing { answers: false, ..voter() }, "voter_silent: it votes, but does not answer"),
         (
             Standing { wanted: unwanted, ..voter() },
-            "voter_leaves: it still votes, and is voted out: the StatefulSet wants 2 servers",
+            "voter_leaves: it still votes, and will be evicted: the StatefulSet wants 2 servers",
         ),
         (
             Standing { wanted: one, led: false, answers: false, ..voter() },
-            "voter_leaves: it still votes, and is voted out, once there is a leader: the StatefulSet wants 1 server",
+            "voter_leaves: it still votes, and will be evicted, once there is a leader: the StatefulSet wants 1 server",
         ),
         (
             Standing { wanted: none, ..voter() },
@@ -110,8 +110,8 @@ fn what_is_waited_for_is_the_first_thing_that_has_to_come_about() {
         ),
         (
             Standing { wanted: unwanted, answers: false, ..learner() },
-            "evicted: it does not vote, since the StatefulSet wants 2 servers; scaled up again it comes back with the volume \
-             it has",
+            "evicted: it does not vote, since the StatefulSet wants 2 servers; after a scale-up it votes again with its \
+             volume",
         ),
         (
             Standing { wanted: three, answers: false, behind: Some(500), ..learner() },
@@ -133,10 +133,10 @@ fn what_is_waited_for_is_the_first_thing_that_has_to_come_about() {
         ),
         (
             Standing { says: other, ..voter() },
-            "another_log: it holds log 8, and the domain knows 7 as its log: it joins with the one that it holds, the other \
+            "another_log: it holds log 8, but the domain knows log 7: it joins with the log that it holds, and the other \
              one never votes again",
         ),
-        (Standing { says: older, answers: false, ..voter() }, "voter_silent: it votes, and does not answer"),
+        (Standing { says: older, answers: false, ..voter() }, "voter_silent: it votes, but does not answer"),
     ] {
         let said = awaited(&standing).map(|awaited| format!("{}: {awaited}", awaited.code()));
         assert_eq!(said.as_deref(), Some(words), "{standing:?}");

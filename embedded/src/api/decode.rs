@@ -1,4 +1,4 @@
-//! Reads bodies: which object it is, whether its fields have the right types, and which fields nobody knows.
+//! Reads bodies: which object it is, whether its fields have the right types, and which fields are unknown.
 //!
 //! An object is read into its type and written again: what is lost thereby is unknown. Kubernetes drops such fields, so
 //! they are dropped here, and the caller is told or refused, as it wishes. The types are those of the newest Kubernetes
@@ -75,7 +75,7 @@ fn belongs(kind: Kind, object: &Value) -> Result<(), Failure> {
     Err(cannot(kind, name, &why))
 }
 
-/// Checks an object's types and drops the fields that nobody knows; says where they were.
+/// Checks an object's types and drops unknown fields; says where they were.
 pub fn read(kind: Kind, object: &mut Value) -> Result<Vec<String>, String> {
     if !object.is_object() {
         return Err("json: cannot unmarshal into an object".to_owned());

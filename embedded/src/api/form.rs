@@ -20,7 +20,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// The first of the wanted forms that there is. Protobuf is not written: whoever asks for it takes JSON too.
+    /// The first of the wanted forms that there is. Protobuf is not written: clients that ask for it accept JSON too.
     pub fn of(request: &Request) -> Result<Self, Failure> {
         if request.accept.trim().is_empty() {
             return Ok(Self::Plain);

@@ -104,7 +104,7 @@ fn as_of(
     Ok(objects)
 }
 
-/// Where a list goes on.
+/// Where a list continues.
 struct Position {
     version: u64,
     after: Key,

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::store::Store;
 use serde_json::json;
 
-/// What becomes of fields that nobody knows.
+/// What becomes of unknown fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validation {
     /// Nothing is said.

@@ -47,7 +47,7 @@ fn object(body: &[u8]) -> Result<Value, Failure> {
     Ok(object)
 }
 
-/// Reads a message. What is empty or zero is left out, as Go writes it though nobody set it; but for the numbers of
+/// Reads a message. What is empty or zero is left out, as Go writes it though it was not set; but for the numbers of
 /// which a zero says something.
 fn message(mut bytes: &[u8], fields: &[Field], depth: u32) -> Option<Value> {
     let depth = depth.checked_sub(1)?;

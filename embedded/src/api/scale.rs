@@ -1,4 +1,4 @@
-//! The `scale` subresource: how many there should be, for whoever knows nothing else of a workload.
+//! The `scale` subresource: how many there should be, for clients that know nothing else of a workload.
 
 use super::options::{Options, perform};
 use super::path::Target;

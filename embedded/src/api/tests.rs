@@ -229,7 +229,7 @@ fn heard(watch: &mut Watch, store: &Store) -> (Vec<String>, bool) {
 }
 
 #[test]
-fn a_watch_begins_with_what_is_there_and_goes_on() {
+fn a_watch_begins_with_what_is_there_and_continues() {
     let mut store = maps(1);
     let mut watch = watch(&mut store, &format!("{MAPS}?watch=true"));
     assert_eq!(heard(&mut watch, &store).0, ["ADDED m0"]);

@@ -1,6 +1,6 @@
 //! Watches: what changed since a version, line by line.
 //!
-//! A watch keeps only how far it has told. Whoever holds the connection polls it when the bell rings and when it says
+//! A watch keeps only how far it has told. The connection's task polls it when the bell rings and when it says
 //! that it has something to say all the same: a bookmark, or that its time is over.
 
 use super::form::Form;

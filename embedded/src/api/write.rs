@@ -216,7 +216,7 @@ fn json_body(request: &Request) -> Result<(), Failure> {
     Err(Failure::unsupported_media_type(why))
 }
 
-/// The kinds whose status is written apart from the rest: nobody gives them one when they are created.
+/// The kinds whose status is written apart from the rest: a status given at their creation is dropped.
 fn has_status(kind: Kind) -> bool {
     kind.resource().subresources.contains(&crate::resource::Subresource::Status)
 }

@@ -19,8 +19,8 @@ pub fn act(store: &mut Store, claim: &Value, _: &mut Due) -> Result<(), Failure>
     let key = Key::new(Kind::PersistentVolumeClaim, namespace(claim), name(claim));
     if object::is_deleting(claim) {
         let held = object::has_finalizer(claim, CLAIM_PROTECTION);
-        // As in Kubernetes: a pod that has ended holds its claim for as long as it can be seen, one that nobody has
-        // given a node yet does not.
+        // As in Kubernetes: a pod that has ended holds its claim for as long as its object exists, one that was not
+        // bound to a node yet does not.
         let uses =
             |pod: &Value| !text(pod, "/spec/nodeName").is_empty() && pods::claims(pod).any(|used| used == name(claim));
         if held && !store.list(Kind::Pod, Some(namespace(claim))).any(|pod| uses(pod)) {

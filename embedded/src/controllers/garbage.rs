@@ -31,7 +31,7 @@ struct Graph {
     concerned: Vec<(Key, Arc<Value>)>,
 }
 
-/// Deletes what is owned by nobody any more, and lets go of owners that need not wait any longer.
+/// Deletes objects whose owners are all gone, and releases owners that need not wait any longer.
 pub fn collect(store: &mut Store) {
     let mut graph = Graph { by_uid: BTreeMap::new(), concerned: Vec::new() };
     for resource in &RESOURCES {
@@ -65,8 +65,8 @@ impl Graph {
         })
     }
 
-    /// How the owner is that a reference of an object names. One of a kind that is not known here is left to whoever
-    /// knows it.
+    /// How the owner is that a reference of an object names. One of a kind that is not known here is left to others
+    /// that know it.
     fn owner(&self, reference: &Value, object: &Value) -> Owner {
         let (version, kind) = (object::text(reference, "/apiVersion"), object::text(reference, "/kind"));
         if Kind::of(version, kind).is_none() {

@@ -7,7 +7,7 @@ use crate::resource::{Kind, RESOURCES};
 use crate::store::{DeleteOptions, Key, Part, Store};
 use serde_json::{Value, json};
 
-/// The ConfigMap by which pods know the API server. The one of [`SYSTEM`] is made by whoever has the certificate; all
+/// The ConfigMap by which pods know the API server. The one of [`SYSTEM`] is made where the certificate is; all
 /// others are copies of it.
 pub const ROOT_CA: &str = "kube-root-ca.crt";
 /// The namespace of what belongs to Kubernetes itself.

@@ -1,4 +1,4 @@
-//! What belongs to whom: owner references, label selectors, and the adoption of what nobody owns.
+//! What belongs to whom: owner references, label selectors, and the adoption of what has no owner.
 
 use crate::failure::Failure;
 use crate::object::{self, list, metadata, uid};
@@ -51,7 +51,7 @@ pub fn selects(selector: &Value, object: &Value) -> bool {
         })
 }
 
-/// The objects of a kind that an owner controls. What its selector selects and nobody controls is adopted, which is how
+/// The objects of a kind that an owner controls. What its selector selects and no owner controls is adopted, which is how
 /// a workload that was deleted with `--cascade=orphan` is taken over; what it does not select any more is let go.
 pub fn claim(
     store: &mut Store,

@@ -87,8 +87,8 @@ pub fn label<const N: usize>(object: &mut Value, labels: [(&str, &str); N]) {
     }
 }
 
-/// A short name for a template, in the form in which Kubernetes hashes one (FNV-1a, in letters). That it is another one
-/// than Kubernetes would find for the same template is seen by nobody: templates are compared, never hashes.
+/// A short name for a template, in the form in which Kubernetes hashes one (FNV-1a, in letters). It differs from the one
+/// that Kubernetes finds for the same template, which does no harm: templates are compared, never hashes.
 pub fn hash(template: &Value, collisions: i64) -> String {
     let text = if collisions == 0 { template.to_string() } else { format!("{template}{collisions}") };
     let fnv = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(16_777_619);

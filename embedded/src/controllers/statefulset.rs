@@ -23,7 +23,7 @@ use storage::Provided;
 /// Its name in Events.
 pub const COMPONENT: &str = "statefulset-controller";
 
-/// Whether a pass goes on, or has to wait for what it did or found.
+/// Whether a pass continues, or has to wait for what it did or found.
 type Step = Result<ControlFlow<()>, Failure>;
 const ON: ControlFlow<()> = ControlFlow::Continue(());
 const WAIT: ControlFlow<()> = ControlFlow::Break(());
@@ -126,7 +126,7 @@ impl Pass<'_> {
                 told(store, Type::Normal, "SuccessfulCreate", "successful");
                 storage::retain(store, self.set, ordinal, &pod)?;
             }
-            // Somebody else's pod has the name. Once it is gone, this one is made.
+            // Another owner's pod has the name. Once it is gone, this one is made.
             Err(failure) if failure.reason == "AlreadyExists" => {}
             Err(failure) => told(store, Type::Warning, "FailedCreate", &format!("failed error: {failure}")),
         }
@@ -139,7 +139,7 @@ impl Pass<'_> {
         for (ordinal, pod) in &condemned {
             storage::retain(store, self.set, **ordinal, pod)?;
         }
-        // One that is not ready holds up those below it, unless it is the lowest such: then it cannot be waited for.
+        // One that is not ready holds up those below it, unless it is the lowest such: then waiting would not end.
         let lowest_unready = condemned.iter().rev().find(|(_, pod)| object::is_deleting(pod) || !pods::is_ready(pod));
         let excused = lowest_unready.map(|(ordinal, _)| **ordinal);
         for (ordinal, pod) in &condemned {

@@ -168,12 +168,12 @@ fn pod_with_claim(name: &str, claim: &str) -> Value {
 }
 
 #[test]
-fn leases_and_events_wake_nobody() {
+fn leases_and_events_wake_no_controller() {
     let mut world = World::new();
     world.create(Kind::Lease, json!({"metadata": {"name": "lease"}}));
     let settled = world.store.settled();
     world.edit(Kind::Lease, "lease", |lease| lease["spec"] = json!({"holderIdentity": "me"}));
-    assert_eq!(world.store.settled(), settled, "nobody looked");
+    assert_eq!(world.store.settled(), settled, "no controller ran");
     world.create(Kind::ConfigMap, json!({"metadata": {"name": "map"}}));
     assert_ne!(world.store.settled(), settled);
 }

@@ -112,7 +112,7 @@ fn volume(volume: &mut Map<String, Value>) {
     }
 }
 
-/// Whoever limits something without asking for it asks for as much.
+/// A container with a limit and no request for a resource requests as much as its limit.
 fn requests(container: &mut Map<String, Value>) {
     let Some(resources) = below(container, "resources") else { return };
     let Some(Value::Object(limits)) = resources.get("limits").cloned() else { return };

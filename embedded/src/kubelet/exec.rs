@@ -33,7 +33,7 @@ pub(super) fn prepare(stdin: bool) -> (Execution, Ends) {
 }
 
 impl Ends {
-    /// Goes along with a command until it ends, or until nobody reads any more: then it is killed.
+    /// Attends a command until it ends, or until its client stops reading: then it is killed.
     pub async fn attend(self, mut process: Process) {
         let Self { stdin, output, exit } = self;
         let feeding = stdin.zip(process.child.stdin.take()).map(|(from, to)| tokio::spawn(feed(from, to)));
@@ -53,7 +53,7 @@ impl Ends {
                 drop(drained.await);
                 drop(output);
                 process.leave();
-                // Whoever asked may have gone.
+                // The client may have gone.
                 let _ = exit.send(code);
             }
             None => drop(process.end().await),
@@ -65,7 +65,7 @@ impl Ends {
 
     /// The command could not be started.
     pub async fn refuse(self, why: String) {
-        // Whoever asked may have gone.
+        // The client may have gone.
         drop(self.output.send(Output::Stderr(format!("{why}\n").into_bytes())).await);
         let _ = self.exit.send(126);
     }

@@ -1,7 +1,7 @@
 //! What a container writes, kept in files with a time before each line, and read again by `kubectl logs`.
 //!
 //! A run's log is a row of segments, `N.0.log`, `N.1.log` and so on, of which the last two are kept: a container cannot
-//! fill the disk, and whoever follows need not care that a file ended.
+//! fill the disk, and a client that follows does not notice that a file ended.
 
 use crate::instance::Instance;
 use crate::runtime::LogRequest;
@@ -74,7 +74,7 @@ impl Log {
         self.progress.send_modify(|progress| progress.ended = true);
     }
 
-    /// Whether the run goes on.
+    /// Whether the run continues.
     pub fn is_open(&self) -> bool {
         !self.progress.borrow().ended
     }

@@ -54,7 +54,7 @@ pub(super) struct Pods {
     stopping: watch::Receiver<bool>,
     running: BTreeMap<Key, Running>,
     tasks: JoinSet<Key>,
-    /// Up to which version the store was looked at.
+    /// Up to which version the node has seen the store.
     seen: Option<u64>,
     /// Counts the changes of what volumes and environments are made from.
     contents: u64,
@@ -73,7 +73,7 @@ enum Action {
     Stop,
 }
 
-/// Which kinds changed since the store was looked at last.
+/// Which kinds changed since the node last read the store.
 #[derive(Clone, Copy, Default)]
 struct Changed {
     pods: bool,

@@ -44,15 +44,15 @@ impl Mounts {
 
 /// Whether what stands before `rest` in `text` is a part of the same path.
 fn stands_in_path(text: &str, rest: &str) -> bool {
-    text[..text.len() - rest.len()].chars().next_back().is_some_and(|before| before == '/' || goes_on(before))
+    text[..text.len() - rest.len()].chars().next_back().is_some_and(|before| before == '/' || is_name_char(before))
 }
 
 /// Whether a text begins with a path and not with a longer name.
 fn names(text: &str, path: &str) -> bool {
-    text.strip_prefix(path).is_some_and(|after| !after.chars().next().is_some_and(goes_on))
+    text.strip_prefix(path).is_some_and(|after| !after.chars().next().is_some_and(is_name_char))
 }
 
-fn goes_on(letter: char) -> bool {
+fn is_name_char(letter: char) -> bool {
     letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.')
 }
 

@@ -1,7 +1,7 @@
 //! One pod: a task that starts what has to run, waits for what happens, and tells the API.
 //!
 //! A pod that is deleted has its grace period. One whose object is gone, because it was deleted by force or replaced,
-//! has a second and no hooks: nobody waits for it on a cluster either, but here its successor waits.
+//! has a second and no hooks: a real cluster does not wait for it at all, but here its successor waits.
 
 use super::Node;
 use super::environment::Place;
@@ -76,7 +76,7 @@ pub(super) struct Pod {
     live: Vec<Option<Live>>,
     volumes: Volumes,
     mounted: Option<Vec<Volume>>,
-    /// When the volumes are looked after next.
+    /// When the volumes are mounted or updated next.
     mount_at: Option<Timestamp>,
     /// How many runs of containers there were: each has a number of its own.
     runs: u32,
@@ -130,7 +130,7 @@ impl Pod {
         self.wish();
         loop {
             let due = self.advance().await;
-            // What has a finalizer stays until somebody takes that away.
+            // An object with a finalizer stays until a client removes that.
             if self.is_over() && !self.exists() {
                 break;
             }

@@ -66,7 +66,7 @@ impl Spawner {
         thread::Builder::new().name("spawner".to_owned()).spawn(move || {
             let _guard = runtime.enter();
             while let Some((mut command, reply)) = waiting.blocking_recv() {
-                // Whoever does not wait any more does not want it: dropped, it is killed.
+                // A caller that has stopped waiting does not want the process: dropped, it is killed.
                 drop(reply.send(command.spawn()));
             }
         })?;

@@ -55,11 +55,11 @@ pub(super) async fn attend(
     // What left the session and cannot be known may hold the pipes forever.
     let kept = timeout(DRAIN, async { while keeping.join_next().await.is_some() {} });
     if kept.await.is_err() {
-        tracing::warn!(container = run.id, "something outside of its container goes on writing to its log");
+        tracing::warn!(container = run.id, "something outside of its container keeps writing to its log");
     }
     run.log.end();
     let (index, id) = (target.index, target.id);
-    // The pod may be gone: then nobody waits for this.
+    // The pod may be gone: then the message has no receiver, which is fine.
     drop(told.send(Told::Ended { index, id, code }).await);
 }
 
@@ -100,7 +100,7 @@ async fn until_over(
             () = passed(stop, Instant::now()) => Ok(()),
         };
         if let Err(why) = done {
-            // The pod may be gone: then nobody waits for this.
+            // The pod may be gone: then the message has no receiver, which is fine.
             drop(told.send(Told::HookFailed { index: target.index, why }).await);
         }
     }

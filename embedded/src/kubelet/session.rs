@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The variable that marks the processes of a container: the directory of the kubelet, `#`, and the container's id.
 pub(super) const VARIABLE: &str = "EMBEDDED_CONTAINER";
 
-/// How often it is looked whether all have ended: a process that does not go then waits for a broken device.
+/// How many checks whether all have ended: a process that remains after them waits for a broken device.
 const ROUNDS: u32 = 2_000;
 const ROUND: Duration = Duration::from_millis(1);
 
@@ -58,7 +58,7 @@ pub(super) fn members(session: Option<Pid>, wanted: Option<&str>) -> Vec<Pid> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let belongs = |pid: &i32| {
-        // A process that ends while it is looked at has no files any more.
+        // A process that ends during the check has no files any more.
         let Some(of) = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok().and_then(|stat| session_of(&stat))
         else {
             return false;

@@ -249,7 +249,7 @@ pub(super) fn put(volumes: &[Volume]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes a file whole or not at all, so that nobody reads half of it.
+/// Writes a file whole or not at all, so that no program reads half of it.
 fn write(path: &Path, file: &File) -> io::Result<()> {
     if fs::read(path).is_ok_and(|content| content == file.content) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Sets of fields, as `managedFields` writes them down: which fields of an object somebody has set.
+//! Sets of fields, as `managedFields` writes them down: which fields of an object a manager has set.
 
 use super::schema::{self, List};
 use serde_json::{Map, Value, json};
@@ -11,7 +11,7 @@ pub type Path = Vec<String>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields(pub BTreeSet<Path>);
 
-/// What belongs to nobody.
+/// Fields that no manager owns.
 const UNOWNED: [&str; 9] = [
     "name",
     "namespace",

@@ -1,6 +1,6 @@
 //! Who has set which fields, and server-side apply, which goes by it.
 //!
-//! Only requests are recorded, not what controllers and the kubelet write: nobody applies over them. Entries hold the
+//! Only requests are recorded, not what controllers and the kubelet write: no client applies over them. Entries hold the
 //! fields that were set and the items of lists they are in; a real Kubernetes also names the maps in between.
 
 use super::fields::{self, Fields, Path};
@@ -36,12 +36,12 @@ struct Entry {
     fields: Fields,
 }
 
-/// Records that somebody wrote an object, by which fields differ.
+/// Records that a manager wrote an object, by which fields differ.
 pub fn track(before: Option<&Value>, object: &mut Value, name: &str, subresource: &str, now: Timestamp) {
     let nothing = json!({});
     let known = before.unwrap_or(&nothing);
     let given = object.pointer("/metadata/managedFields").cloned();
-    // Whoever writes `managedFields` itself means it; whoever leaves it out does not.
+    // A client that writes `managedFields` sets them; one that leaves them out keeps them.
     let mut entries = match (&given, before) {
         (Some(given), Some(before)) if before.pointer("/metadata/managedFields") != Some(given) => entries(given),
         (_, Some(before)) => entries(&before["metadata"]["managedFields"]),
@@ -67,7 +67,7 @@ pub fn track(before: Option<&Value>, object: &mut Value, name: &str, subresource
     write(object, entries);
 }
 
-/// The object after somebody applied what he said of it. `before` is the object as it is, if there is one.
+/// The object after a manager applied its fields. `before` is the object as it is, if there is one.
 pub fn apply(
     before: Option<&Value>,
     said: &Value,
@@ -105,7 +105,7 @@ pub fn apply(
     for entry in entries.iter_mut().filter(|entry| entry.manager != *manager || !entry.applies) {
         entry.fields.0.retain(|path| !changes.contains(path));
     }
-    // What its author does not say any more and nobody else has set goes; an item of a list goes as a whole.
+    // A field that the manager left out and no other has set is removed; an item of a list goes as a whole.
     left_out.retain(|path| !entries.iter().any(|entry| entry.fields.0.iter().any(|kept| kept.starts_with(path))));
     let whole = |path: &&Path| !left_out.iter().any(|other| other.len() < path.len() && path.starts_with(other));
     let mut object = before.clone();

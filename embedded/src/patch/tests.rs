@@ -111,7 +111,7 @@ fn owners(object: &Value) -> Vec<String> {
     entries.iter().map(|entry| format!("{}:{}", entry["manager"].as_str().unwrap(), fields(entry))).collect()
 }
 
-/// `before` after somebody, who does not apply, wrote its data.
+/// `before` after a client that does not apply wrote its data.
 fn written(before: &Value, who: &str, data: Value) -> Value {
     let mut object = before.clone();
     object["data"] = data;
@@ -120,7 +120,7 @@ fn written(before: &Value, who: &str, data: Value) -> Value {
 }
 
 #[test]
-fn what_nobody_says_any_more_goes() {
+fn a_field_that_no_manager_sets_any_more_goes() {
     let first = apply(None, "me", json!({"a": "1", "b": "2"}), false).unwrap();
     let both = apply(Some(&first), "you", json!({"b": "2", "c": "3"}), false).unwrap();
     assert_eq!(owners(&both), ["me:a,b", "you:b,c"]);
@@ -132,7 +132,7 @@ fn what_nobody_says_any_more_goes() {
 }
 
 #[test]
-fn another_value_of_somebody_elses_field_is_a_conflict() {
+fn another_value_of_another_managers_field_is_a_conflict() {
     let first = apply(None, "me", json!({"a": "1"}), false).unwrap();
     let written = written(&first, "editor", json!({"a": "9", "b": "2"}));
     assert_eq!(owners(&written), ["editor:a,b"]);
@@ -178,7 +178,7 @@ fn items_of_a_list_have_their_owners() {
 }
 
 #[test]
-fn whoever_writes_the_owners_down_means_it() {
+fn a_client_that_writes_managed_fields_sets_them() {
     let first = apply(None, "me", json!({"a": "1"}), false).unwrap();
     let mut object = first.clone();
     object["metadata"]["managedFields"] = json!([]);

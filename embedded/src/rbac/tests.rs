@@ -128,10 +128,10 @@ fn a_refusal_says_who_may_not_do_what_and_where() {
 #[test]
 fn paths_that_are_not_objects_are_for_whom_they_are_for() {
     let till = service_account("shop", "till");
-    let nobody = User { name: "system:anonymous".to_owned(), groups: vec!["system:unauthenticated".to_owned()] };
+    let anonymous = User { name: "system:anonymous".to_owned(), groups: vec!["system:unauthenticated".to_owned()] };
     let may = |user: &User, path: &str| nonresource(user, "get", path).allowed;
-    assert!(may(&nobody, "/livez") && may(&nobody, "/version"));
-    assert!(!may(&nobody, "/api") && !may(&nobody, "/openid/v1/jwks"));
+    assert!(may(&anonymous, "/livez") && may(&anonymous, "/version"));
+    assert!(!may(&anonymous, "/api") && !may(&anonymous, "/openid/v1/jwks"));
     assert!(may(&till, "/apis/apps/v1") && may(&till, "/openapi/v3") && may(&till, "/openid/v1/jwks"));
     assert!(!may(&till, "/apish") && !may(&till, "/metrics"));
     assert!(!nonresource(&till, "post", "/api").allowed);

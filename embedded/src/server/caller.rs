@@ -1,4 +1,4 @@
-//! Who is calling: by a token, or on behalf of somebody else.
+//! Who is calling: by a token, or on behalf of another user.
 
 use crate::api::User;
 use crate::failure::Failure;
@@ -13,14 +13,14 @@ use hyper::header::AUTHORIZATION;
 use ring::digest::{Digest, SHA256, digest};
 use serde_json::Value;
 
-/// Whoever started this Kubernetes.
+/// The user who started this Kubernetes.
 pub fn admin() -> User {
     User { name: "kubernetes-admin".to_owned(), groups: vec![MASTERS.to_owned(), AUTHENTICATED.to_owned()] }
 }
 
 const AUTHENTICATED: &str = "system:authenticated";
 
-/// Whoever shows nothing. There is not much to be had for it.
+/// A caller without credentials. It may do very little.
 fn anonymous() -> User {
     User { name: "system:anonymous".to_owned(), groups: vec!["system:unauthenticated".to_owned()] }
 }
@@ -77,7 +77,7 @@ fn known(store: &Store, bound: &Value) -> Option<User> {
     alive.then(|| service_account(namespace, text(account, "/name")))
 }
 
-/// On whose behalf somebody calls (`kubectl --as`).
+/// On whose behalf the caller acts (`kubectl --as`).
 fn meant(headers: &HeaderMap) -> Result<Option<User>, Failure> {
     let all = |name: &str| -> Vec<String> {
         headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()

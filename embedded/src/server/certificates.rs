@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::{self, ServerConfig};
 
-/// The names under which a Kubernetes is known to its pods, and to whoever sits at the machine.
+/// The names under which a Kubernetes is known to its pods, and to clients on this machine.
 const NAMES: [&str; 5] =
     ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost"];
 

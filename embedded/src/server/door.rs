@@ -52,17 +52,17 @@ impl Door {
         self.runtime.get_or_init(|| runtime);
     }
 
-    /// Ends what goes on: watches, logs, commands.
+    /// Ends long-running answers: watches, logs, commands.
     pub fn close(&self) {
         self.stopping.send_replace(true);
     }
 
-    /// Rings when what goes on has to end.
+    /// Rings when long-running answers have to end.
     pub fn stopping(&self) -> watch::Receiver<bool> {
         self.stopping.subscribe()
     }
 
-    /// Answers whoever shows a token.
+    /// Answers a caller, who is known by its token.
     pub fn answer(&self, request: hyper::Request<Bytes>) -> Response<Body> {
         let path = request.uri().path();
         match self.callers.identify(&self.instance, &self.tokens, request.headers(), path) {
@@ -76,7 +76,7 @@ impl Door {
         self.injector.pass(|| self.answer(request)).await
     }
 
-    /// Answers somebody who is known.
+    /// Answers a known user.
     pub fn answer_to(&self, user: User, mut request: hyper::Request<Bytes>) -> Response<Body> {
         let asked = match read(user, &request) {
             Ok(asked) => asked,
@@ -107,7 +107,7 @@ impl Door {
         answer
     }
 
-    /// This door for somebody who needs to show nothing, as HTTP clients such as `kube::Client` take one.
+    /// This door for a client without credentials, in the form that HTTP clients such as `kube::Client` take.
     pub fn service<B>(
         self: Arc<Self>,
         user: User,
@@ -140,7 +140,7 @@ impl Door {
             _ => return None,
         };
         let allowed = asked.method == Method::Get && rbac::nonresource(&asked.user, "get", &asked.path).allowed;
-        // Whoever may not is told so where all such paths are refused.
+        // A caller without permission is refused where all such paths are.
         allowed.then(|| Reply::Text { code: 200, content_type, body: body.to_string() })
     }
 

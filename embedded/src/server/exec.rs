@@ -89,7 +89,7 @@ async fn run(sink: &mut Sink, source: Source, started: Result<Execution, Failure
     let status = match started {
         Ok(execution) => {
             let Execution { stdin, mut output, exit } = execution;
-            // Whoever dropped this would kill the command: so the exit is waited for in the same place.
+            // Dropping this would kill the command, so the same task waits for its exit.
             let talk = async {
                 while let Some(piece) = output.recv().await {
                     sink.send(message(piece)).await?;
@@ -152,7 +152,7 @@ fn ended(code: i32) -> Value {
     json!({"metadata": {}, "status": "Failure", "message": message, "reason": "NonZeroExitCode", "details": details})
 }
 
-/// Nobody knows how it ended: the container went with it.
+/// It is not known how it ended: the container went with it.
 fn lost() -> Value {
     let message = "the command's container ended before it did";
     json!({"metadata": {}, "status": "Failure", "message": message, "reason": "InternalError", "code": 500})

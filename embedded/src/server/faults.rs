@@ -1,7 +1,7 @@
 //! Faults between clients and the API, as networks, proxies and an API server under load make them: to be switched on
 //! while clients run, decided by a seed, and gone as soon as they are switched off.
 //!
-//! Whoever runs here as a part of this Kubernetes (controllers, kubelet) does not come by the door and meets none. Reads by
+//! The parts of this Kubernetes itself (controllers, kubelet) do not come by the door and meet none. Reads by
 //! name and lists are not stale either: without a resourceVersion they are quorum reads in a real one too. Only watches lag.
 
 use crate::failure::Failure;
@@ -25,7 +25,7 @@ const MAX_HELD: usize = 4096;
 /// What is wrong; by default nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Nobody listens; connections and watches are cut.
+    /// The server does not listen; connections and watches are cut.
     pub down: bool,
     /// So many requests of a hundred are answered with 429, 500, 503 or 504; some of the 500 and 504 are carried out all
     /// the same.

@@ -1,4 +1,4 @@
-//! Bodies that go on: watches and logs. Each is read as fast as its client reads it, and holds one piece at a time.
+//! Bodies without an end of their own: watches and logs. Each is read as fast as its client reads it, and holds one piece at a time.
 
 use crate::api::Watch;
 use crate::instance::Instance;
@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A watch is looked at this often even if it did not say when: so an error in that would not hold it forever.
+/// A watch is polled this often even if it did not say when: so an error in that would not hold it forever.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// A body that is there as a whole.

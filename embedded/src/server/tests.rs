@@ -196,7 +196,7 @@ async fn a_command_that_cannot_be_run_says_why() {
 }
 
 #[tokio::test]
-async fn stopping_ends_a_command_that_goes_on() {
+async fn stopping_ends_a_command_that_runs() {
     let (server, _dir) = started().await;
     let (_, mut socket) = begin(&server, "command=cat&stdin=true&stdout=true").await;
     server.stop().await;
@@ -236,7 +236,7 @@ async fn a_watch_tells_a_change_when_it_comes_and_ends_with_the_server() {
 }
 
 #[tokio::test]
-async fn while_it_is_down_nobody_listens_connections_are_cut_and_afterwards_it_is_where_it_was() {
+async fn while_it_is_down_it_does_not_listen_connections_are_cut_and_afterwards_it_is_where_it_was() {
     let (server, _dir) = started().await;
     let address = server.url().trim_start_matches("https://").to_owned();
     let mut held = connect(&server).await;

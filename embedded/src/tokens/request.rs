@@ -9,7 +9,7 @@ use crate::store::{Key, Store};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
-/// How long a token is good for if nobody says.
+/// How long a token is valid by default.
 const DEFAULT_SECONDS: i64 = 3600;
 /// The shortest and the longest time that may be asked for.
 const SECONDS: (i64, i64) = (600, 1 << 32);
@@ -128,7 +128,7 @@ mod tests {
     fn what_cannot_be_had_is_said() {
         let store = shop();
         let words = |account: &str, spec: Value| ask(&store, account, spec).unwrap_err().message;
-        assert_eq!(words("nobody", json!({})), r#"serviceaccounts "nobody" not found"#);
+        assert_eq!(words("absent", json!({})), r#"serviceaccounts "absent" not found"#);
         assert!(words("till", json!({"expirationSeconds": 70})).contains("less than 10 minutes"));
         let pod = |name: &str, uid: &str| json!({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": name, "uid": uid}});
         assert_eq!(words("till", pod("till-1", "")), r#"pods "till-1" not found"#);

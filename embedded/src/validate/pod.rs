@@ -7,7 +7,7 @@ use serde_json::Value;
 /// The kinds of volumes there are.
 const VOLUMES: [&str; 6] = ["emptyDir", "configMap", "secret", "projected", "downwardAPI", "persistentVolumeClaim"];
 
-const HOSTS: &str = "names are looked up as this machine does, and in one hosts file of the kubelet";
+const HOSTS: &str = "names are resolved as on this machine, and by one hosts file of the kubelet";
 
 /// Checks what a pod specifies.
 pub fn check(spec: &Value, field: &str, found: &mut Causes) {
@@ -79,8 +79,7 @@ pub fn not_done_of(spec: &Value, field: &str, found: &mut Causes) {
     }
     let seconds = spec.get("activeDeadlineSeconds").is_some();
     not_done(found, format_args!("{field}.activeDeadlineSeconds"), seconds, "nothing ends a pod that runs");
-    for (name, why) in [("readinessGates", "nobody sets such conditions"), ("hostAliases", HOSTS), ("dnsConfig", HOSTS)]
-    {
+    for (name, why) in [("readinessGates", "nothing sets them"), ("hostAliases", HOSTS), ("dnsConfig", HOSTS)] {
         not_done(found, format_args!("{field}.{name}"), spec.get(name).is_some(), why);
     }
     let debug = !list(spec, "/ephemeralContainers").is_empty();

@@ -1,5 +1,5 @@
-//! What an agent was told, as `get server-config` of the published client shows it. Each setting is named here, so that none is
-//! shown that somebody adds later; neither files with passwords nor the token are among them.
+//! What an agent was told, as `get server-config` of the published client shows it. Each setting is named here, so that a
+//! new one is not shown by accident. Neither the files with passwords nor the token are among them.
 
 use crate::config::Config;
 use kaa_core::resync::DatabaseDeletion;

@@ -41,7 +41,7 @@ pub(super) fn report(shared: &Shared) -> MembershipReport {
     }
 }
 
-/// What is waited for by this agent, or by all of them.
+/// What this agent waits for, or what all of them wait for.
 fn of_the_group(shared: &Shared) -> Vec<Awaits> {
     let all = [
         (group_waits::NOT_A_MEMBER, said(&shared.waits)),
@@ -57,8 +57,10 @@ fn of_the_group(shared: &Shared) -> Vec<Awaits> {
 /// Why this agent does not stand for the lead of the resync.
 pub(super) fn resync_away(shared: &Shared) -> Option<String> {
     let (away, left) = shared.candidacy.away()?;
-    let left = left.filter(|left| !left.is_zero()).map(|left| format!("; it stays away for {} s", left.as_secs() + 1));
-    Some(format!("this server is no candidate for the resync lead: {away}{}", left.unwrap_or_default()))
+    let left = left
+        .filter(|left| !left.is_zero())
+        .map(|left| format!("; it can be a candidate again in {} s", left.as_secs() + 1));
+    Some(format!("this server is not a candidate for the resync lead: {away}{}", left.unwrap_or_default()))
 }
 
 /// What is kept in a place of `Shared`.
@@ -69,7 +71,7 @@ pub(super) fn said(place: &Mutex<Option<String>>) -> Option<String> {
 /// Why there is no leader, as far as that was found out.
 pub(super) fn no_leader(shared: &Shared) -> Option<String> {
     let known = said(&shared.stranded);
-    let silent = || "no leader with a quorum was heard of within the election timeout".to_owned();
+    let silent = || "no message of a leader with a quorum within the election timeout".to_owned();
     known.or_else(|| (!shared.raft.status().quorum).then(silent))
 }
 

@@ -1,7 +1,7 @@
 //! Leaving: a server that is scaled down stays until it does not vote any more, one that restarts until the others are a
 //! majority without it, and hands over what it leads.
 
-use super::{answer_of, overrule};
+use super::{answer_of, quorum_override};
 use crate::agent::Shared;
 use crate::config::DRAIN;
 use crate::raft::Lifecycle;
@@ -19,11 +19,11 @@ const LOOK: Duration = Duration::from_millis(100);
 /// What came of a drain: the rest of a sentence about the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Drained {
-    /// Nobody waits for its vote.
+    /// No other server waits for its vote.
     NoVoter,
-    /// It merely restarts, or nobody is wanted.
+    /// It merely restarts, or the StatefulSet wants no server.
     Stays,
-    /// Nothing is known, so nothing is waited for.
+    /// It is not known whether it is scaled down, so it does not wait.
     Unknown(String),
     /// It left.
     VotedOut(Duration),
@@ -55,28 +55,32 @@ impl fmt::Display for Drained {
         match self {
             Self::NoVoter => f.write_str("does not vote"),
             Self::Stays => f.write_str("is not scaled down, and keeps its vote"),
-            Self::Unknown(why) => write!(f, "keeps its vote, since it is not known whether it is scaled down: {why}"),
-            Self::VotedOut(took) => write!(f, "does not vote any more, after {:.1} s", took.as_secs_f64()),
+            Self::Unknown(why) => write!(f, "keeps its vote, since it is unknown whether it is scaled down: {why}"),
+            Self::VotedOut(took) => write!(f, "was evicted from the voters after {:.1} s", took.as_secs_f64()),
             Self::Over => f.write_str("votes in an epoch that is over"),
             Self::StillVotes => {
-                write!(f, "still votes after {} s: once it is gone the others miss its vote", DRAIN.as_secs())
+                write!(f, "still votes after {} s: its vote will be missing once its pod has ended", DRAIN.as_secs())
             }
             Self::Missed => {
-                write!(f, "keeps its vote, and after {} s the others are no majority until it is back", DRAIN.as_secs())
+                write!(
+                    f,
+                    "keeps its vote; after {} s the others are still no majority without it, so there is no quorum until it is back",
+                    DRAIN.as_secs()
+                )
             }
         }
     }
 }
 
-/// Stays until the others have voted this server out, if it is scaled down by a fresh read; or, if its pod is deleted for
-/// another reason, until they are a majority without it. One of which neither can be said does not wait. Whoever asks again
-/// while it leaves, as SIGTERM does after the preStop hook, has what was left of the time.
+/// Stays until the others have evicted this server, if a fresh read shows that it is scaled down; or, if its pod is deleted
+/// for another reason, until they are a majority without it. A server of which neither is known does not wait. A second
+/// call while it leaves (SIGTERM after the preStop hook) gets what is left of the time.
 pub async fn drain(shared: &Shared) -> Drained {
     let drained = tokio::select! {
         drained = until_unneeded(shared) => drained,
         _ = shared.over() => Drained::Over,
     };
-    // A deletion is never taken back: whoever waits for this server does not count on it from now on.
+    // Kubernetes never revokes a deletion, so servers that wait for a quorum do not count on this one from now on.
     if shared.ending().contains(&shared.config.server) {
         shared.host.set_leaving();
     }
@@ -121,7 +125,7 @@ async fn until_unneeded(shared: &Shared) -> Drained {
 
 /// What this server's end is, by a fresh read.
 async fn read(shared: &Shared) -> Result<Ending, String> {
-    let wanted = overrule::wanted(&shared.kubernetes, &shared.config).await?;
+    let wanted = quorum_override::wanted(&shared.kubernetes, &shared.config).await?;
     let ending = ending(shared.config.ordinal, &wanted);
     info!("this server drains: {ending}");
     Ok(ending)
@@ -134,7 +138,7 @@ async fn is_missed(shared: &Shared) -> bool {
         return false;
     }
     let asked = status.voters.iter().map(|(id, node)| async {
-        // No answer counts of one that waits for nobody any more.
+        // A server that has stopped waiting ends soon, so its answer does not count.
         let said = answer_of(shared, *id, &node.address).await;
         let presence = match said.is_some_and(|said| said.lifecycle == Lifecycle::Active.to_string()) {
             false => Presence::Missing,
@@ -147,7 +151,7 @@ async fn is_missed(shared: &Shared) -> bool {
     !may_end(&shared.raft.membership(), status.raft_id, &presence)
 }
 
-/// The same, and what a server leads that stays a member is handed over, as far as somebody else can take it.
+/// The same; then a server that stays a member transfers its leadership, as far as another server can take it.
 pub async fn hand_over(shared: &Shared) -> Drained {
     let drained = drain(shared).await;
     if matches!(drained, Drained::Stays | Drained::Missed | Drained::Unknown(_)) {

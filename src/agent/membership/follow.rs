@@ -1,10 +1,10 @@
-//! What an agent whose Raft runs watches for: an anchor that has moved on without it, and a group that cannot go on.
+//! What an agent whose Raft runs watches for: an anchor that has moved on without it, and a group that has lost its quorum.
 
-use super::{gate, overrule, retired};
+use super::{gate, quorum_override, retired};
 use crate::agent::{Over, Shared};
-use crate::config::{ANCHOR_PERIOD, BACKOFF, OVERRULE_AFTER, ordinal_of};
+use crate::config::{ANCHOR_PERIOD, BACKOFF, CALM_ANCHOR_PERIOD, OVERRIDE_AFTER, ordinal_of};
 use kaa_core::domain::ids::{RaftId, ServerId};
-use kaa_core::membership::overrule::{Outlook, Stranded, outlook};
+use kaa_core::membership::quorum_override::{Outlook, Stranded, outlook};
 use kaa_core::membership::{Refusal, Seen};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,11 +27,13 @@ pub async fn follow(shared: Arc<Shared>) {
         }
         shared.note_quorum();
         let refused = std::mem::replace(&mut fenced, shared.links.fenced()) != fenced;
-        let stranded = shared.without_quorum_for().is_some_and(|lacking| lacking >= OVERRULE_AFTER);
+        let stranded = shared.without_quorum_for().is_some_and(|lacking| lacking >= OVERRIDE_AFTER);
         if !stranded {
             shared.set_stranded(None);
         }
-        if !stranded && !refused && looked.is_some_and(|looked| looked.elapsed() < ANCHOR_PERIOD) {
+        let calm = shared.without_quorum_for().is_none() && !shared.candidacy.leads_now();
+        let period = if calm { CALM_ANCHOR_PERIOD } else { ANCHOR_PERIOD };
+        if !stranded && !refused && looked.is_some_and(|looked| looked.elapsed() < period) {
             continue;
         }
         looked = Some(Instant::now());
@@ -82,7 +84,7 @@ fn contradiction(why: &Refusal) -> String {
             )
         }
         Refusal::AnchorBehind { mine, anchor } => format!(
-            "the anchor was turned back to epoch {anchor}, but this log is of epoch {mine}: this server goes on, and none \
+            "the anchor was turned back to epoch {anchor}, but this log is of epoch {mine}: this server continues, and none \
              can join it"
         ),
     }
@@ -90,7 +92,7 @@ fn contradiction(why: &Refusal) -> String {
 
 /// Judges why there is no leader, by a fresh read of what is wanted and by what the others answer.
 async fn judge(shared: &Shared) -> Result<Outlook, String> {
-    let ordinals = overrule::wanted(&shared.kubernetes, &shared.config).await?;
+    let ordinals = quorum_override::wanted(&shared.kubernetes, &shared.config).await?;
     let status = shared.raft.status();
     let known: BTreeMap<ServerId, RaftId> =
         shared.raft.read(|domain| domain.servers.values().map(|server| (server.id.clone(), server.raft_id)).collect());
@@ -105,9 +107,9 @@ async fn judge(shared: &Shared) -> Result<Outlook, String> {
         if reply.domain != status.domain.as_str() || reply.epoch != status.epoch.0 {
             continue;
         }
-        // One that follows this server hears of it, and knows of nobody else.
+        // A server that follows this one reports this one as its leader, and knows of no other.
         if reply.quorum && reply.leader != shared.config.server.as_str() {
-            return Err(format!("{} hears of a leader, and this server does not", reply.server));
+            return Err(format!("{} is in contact with a leader, and this server is not", reply.server));
         }
         let server = ServerId::from(reply.server.as_str());
         if ordinal_of(&server, set).is_some() {
@@ -115,7 +117,7 @@ async fn judge(shared: &Shared) -> Result<Outlook, String> {
         }
     }
     if shared.raft.status().quorum {
-        return Err("a leader is heard of again".to_owned());
+        return Err("there is a leader again".to_owned());
     }
     answered.insert(shared.config.server.clone(), status.raft_id);
     let halves = shared.raft.membership().halves;

@@ -1,6 +1,6 @@
 //! Passes the gate: before Raft starts, what the volume holds is compared with the anchor.
 
-use super::{gone, overrule};
+use super::{gone, quorum_override};
 use crate::agent::{Stay, Storage};
 use crate::config::{BACKOFF, Config};
 use crate::failpoints::{self, Point};
@@ -12,7 +12,7 @@ use kaa_core::membership::{Anchor, Gate, Seen, Traces, gate, seen};
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// How long it is waited before a volume that its last user has not let go of yet is tried again.
+/// How long the gate waits before it tries a volume again that its last user has not released yet.
 const IN_USE_RETRY: Duration = Duration::from_millis(100);
 /// How often.
 const IN_USE_TRIES: u32 = 50;
@@ -23,7 +23,7 @@ pub struct Pass<'a> {
     pub kubernetes: &'a Kubernetes,
     pub links: &'a raft::Peers,
     pub host: &'a Host,
-    /// Says what is waited for.
+    /// Reports what the gate waits for.
     pub waits: &'a (dyn Fn(String) + Sync),
 }
 
@@ -83,7 +83,7 @@ pub async fn pass_gate(pass: &Pass<'_>, volume: &mut Volume, stay: Stay) -> anyh
     // A Raft that stopped within this process saw something that the anchor has to explain.
     let passed = stay == Stay::Begins && volume.gate_passed() == Some(config.pod_uid.as_str());
     if passed && local.domain.is_some() && !local.sealed {
-        info!("the container restarted within its pod, which passed the gate: starting Raft");
+        info!("the container restarted in a pod that has passed the gate already: starting Raft");
         return Ok(());
     }
     let mut said = String::new();
@@ -117,7 +117,7 @@ pub async fn pass_gate(pass: &Pass<'_>, volume: &mut Volume, stay: Stay) -> anyh
             }
             Gate::Join(anchor) => {
                 if volume.bring_back(&anchor)? {
-                    warn!("log {} was retired here and is used again: the anchor names it as founder", anchor.founder);
+                    warn!("using retired log {} again: the anchor names it as founder", anchor.founder);
                     others = gone::Others::default();
                 } else {
                     info!("joining domain {} in epoch {} with an empty log", anchor.domain, anchor.epoch);
@@ -125,8 +125,8 @@ pub async fn pass_gate(pass: &Pass<'_>, volume: &mut Volume, stay: Stay) -> anyh
                 }
                 pass.show(volume);
             }
-            Gate::Overrule => {
-                if let Err(why) = overrule::go_on(pass, volume).await {
+            Gate::Override => {
+                if let Err(why) = quorum_override::round(pass, volume).await {
                     pass.say(&mut said, why);
                     pass.pause(volume, BACKOFF / 2).await?;
                 }
@@ -151,8 +151,8 @@ async fn read(pass: &Pass<'_>, volume: &Volume) -> Result<(Option<Anchor>, Trace
     Ok((read, if empty { traces(pass).await? } else { Traces::default() }))
 }
 
-/// Founds the anchor's epoch, where an operator gave something up once nobody can commit any more in the one before. The inner
-/// `Err` says what is waited for.
+/// Founds the anchor's epoch. If an operator gave up data for it, only once no server can commit in the epoch before. The
+/// inner `Err` says what the founder waits for.
 async fn found(
     pass: &Pass<'_>,
     volume: &mut Volume,
@@ -174,10 +174,10 @@ async fn found(
 async fn traces(pass: &Pass<'_>) -> Result<Traces, String> {
     let Pass { config, kubernetes, links, .. } = *pass;
     // `spec.ordinals.start` may have moved the first one away from 0.
-    let wanted = overrule::wanted(kubernetes, config).await.unwrap_or(0..config.ordinal + 1);
+    let wanted = quorum_override::wanted(kubernetes, config).await.unwrap_or(0..config.ordinal + 1);
     let resync = config.resync_name();
     let there = lease::exists(kubernetes, &resync).await;
-    let there = there.map_err(|error| format!("the lease of the resync could not be read: {}", error.to_line()))?;
+    let there = there.map_err(|error| format!("the resync Lease could not be read: {}", error.to_line()))?;
     let others = wanted.clone().filter(|ordinal| *ordinal != config.ordinal);
     let addresses = others.map(|ordinal| config.peer_address(kubernetes.namespace(), ordinal));
     let asked = addresses.map(|address| async move { links.status(&address).await });
@@ -199,7 +199,7 @@ async fn create_anchor(config: &Config, kubernetes: &Kubernetes, volume: &Volume
             info!("created anchor {} for the new domain {}", config.anchor_name(), anchor.domain);
         }
         Ok(Creation::AlreadyThere) => {}
-        Err(error) => return Err(format!("the anchor could not be made: {error}")),
+        Err(error) => return Err(format!("the anchor could not be created: {error}")),
     }
     Ok(())
 }

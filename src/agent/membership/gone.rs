@@ -1,5 +1,5 @@
 //! What the founder of an epoch waits for if an operator gave up what only others had: that none of those can commit any
-//! more in the old one. That is looked at after the anchor was swapped, however often the founder starts again.
+//! more in the old one. The founder checks that after it has swapped the anchor, however often it starts again.
 
 use super::gate::Pass;
 use crate::config::ordinal_of;
@@ -14,7 +14,7 @@ use kaa_core::resync::Readings;
 use kaa_core::resync::plan::Need;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The others of the epochs before, while they are waited for.
+/// The other members of earlier epochs, while the founder waits for them.
 #[derive(Default)]
 pub struct Others {
     old: Old,
@@ -23,7 +23,7 @@ pub struct Others {
 }
 
 impl Others {
-    /// Read once: nothing is retired while it is waited.
+    /// Read once: no log is retired while the founder waits.
     async fn retired(&mut self, pass: &Pass<'_>) -> Result<Vec<Node>, String> {
         if self.retired.is_none() {
             let (dir, store) = (pass.config.data_dir.clone(), pass.config.store);
@@ -43,7 +43,7 @@ pub async fn all_gone(
     anchor: &Anchor,
     waited_for: &mut Others,
 ) -> Result<(), String> {
-    let wanted = super::overrule::wanted(pass.kubernetes, pass.config).await?;
+    let wanted = super::quorum_override::wanted(pass.kubernetes, pass.config).await?;
     let set = &pass.config.stateful_set;
     let mut others: BTreeMap<ServerId, String> = volume
         .extent()
@@ -61,7 +61,7 @@ pub async fn all_gone(
         return Err(format!("{stranger} is no server of the statefulset {set}: its end cannot be proven"));
     }
     let epochs = epochs(pass, anchor, &others).await;
-    // Read last: whoever answered before it may have been replaced since.
+    // Read last: a server that answered may have been replaced since, and this read would show it.
     let pods = pods(pass, others.keys()).await;
     let looks = pods.into_iter().map(|(server, pod)| {
         let epoch = epochs.get(&server).copied();
@@ -110,5 +110,5 @@ fn pod(readings: &Readings, need: &Need) -> Result<Option<Uid>, String> {
         Fact::PodAbsent { .. } => Some(None),
         _ => None,
     });
-    found.ok_or_else(|| "the answer neither shows it nor that there is none".to_owned())
+    found.ok_or_else(|| "the answer proves neither that it exists nor that it does not".to_owned())
 }

@@ -1,7 +1,8 @@
-//! The shell of `kaa_core::membership::recover`: answers an operator who asks what may be lost if the group goes on without
-//! those that are away, and has it done. Works whether Raft runs or not: whoever has the volume seals it, and goes on.
+//! The shell of `kaa_core::membership::recover`: answers an operator who asks what may be lost if the group continues without
+//! the servers that are away, and has it done. Works whether Raft runs or not: the task that holds the volume seals it and
+//! founds the new epoch.
 
-use super::{overrule, retired};
+use super::{quorum_override, retired};
 use crate::agent::Surroundings;
 use crate::config::ordinal_of;
 use crate::http::{RecoverAnswer, RecoverServer};
@@ -11,7 +12,7 @@ use crate::raft::recovering::{Acceptance, Question, Way, Wish};
 use crate::raft::volume::Extent;
 use futures::{StreamExt, stream};
 use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
-use kaa_core::membership::overrule::Position;
+use kaa_core::membership::quorum_override::Position;
 use kaa_core::membership::recover::{self, Answer, Judgement, Loss, Survey};
 use kaa_core::membership::retired::Place;
 use kaa_core::membership::{Anchor, LocalLog};
@@ -21,7 +22,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 use tracing::warn;
 
-/// How long what an operator accepts holds: as long as it is waited for the answer.
+/// How long an operator's acceptance is valid: as long as the request waits for the answer.
 const ACCEPTANCE: Duration = Duration::from_secs(10);
 
 /// How often it is judged again, where another log turns out to go further once all are sealed.
@@ -48,7 +49,7 @@ async fn one(surroundings: &Surroundings, turn: &Mutex<()>, question: Question) 
         }
         Way::Asked | Way::PassedOn => {
             let _turn = turn.lock().await;
-            // Whoever asked does not wait any more: what they are not told of is not done.
+            // The client has stopped waiting: nothing is done that it would not be told of.
             if answer.is_closed() {
                 return;
             }
@@ -56,7 +57,7 @@ async fn one(surroundings: &Surroundings, turn: &Mutex<()>, question: Question) 
         }
     };
     let encoded = answered.and_then(|answer| serde_json::to_string(&answer).map_err(|error| error.to_string()));
-    // Whoever asked may be gone.
+    // The client may be gone.
     let _ = answer.send(encoded);
 }
 
@@ -68,19 +69,19 @@ async fn told(surroundings: &Surroundings, wish: Wish, way: Way) -> Result<Recov
         Some(place) if place.server == surroundings.config.server => {
             retired::judge_or_do(surroundings, &known, &place, wish.accepted_by).await?
         }
-        Some(place) if way == Way::PassedOn => return Err(format!("{place} is not here")),
+        Some(place) if way == Way::PassedOn => return Err(format!("{place} is not on this server's volume")),
         Some(place) => pass_on(surroundings, &known, &place.server, wish).await?,
     };
-    // Once it is done nobody chooses any more, and whoever asked has waited long enough.
+    // Once it is done there is nothing left to choose, and the client has waited long enough.
     if way == Way::Asked && answer.begun.is_none() {
         retired::list(surroundings, &known, &mut answer).await;
     }
     Ok(answer)
 }
 
-/// Whoever is told that may still have retired logs.
-const NO_LOG: &str = "no server that is wanted answers with a log that anything is in; a retired log can be founded \
-                      from: kaa recover --from-retired-log SERVER/NAME --accept-data-loss";
+/// The answer to an operator whose servers have no log of this epoch. They may still have retired logs.
+const NO_LOG: &str = "no wanted server answers with a log that has entries; an epoch can be founded from a retired log: \
+                      kaa recover --from-retired-log SERVER/NAME --accept-data-loss";
 
 async fn judge_or_do(
     surroundings: &Surroundings,
@@ -98,7 +99,7 @@ async fn judge_or_do(
         }
         if loss.founder != surroundings.config.server {
             if way == Way::PassedOn {
-                return Err(format!("{} has a log that goes further: ask again", loss.founder));
+                return Err(format!("{} has a log with later entries: try again", loss.founder));
             }
             let wish = Wish { accepted_by, from_retired_log: None };
             return pass_on(surroundings, &known, &loss.founder, wish).await;
@@ -116,7 +117,7 @@ async fn judge_or_do(
     }
 }
 
-/// Has whoever has the volume seal it and go on; waits until it says what came of it.
+/// Has the task that holds the volume seal it and found the new epoch; waits for its result.
 async fn accept(
     surroundings: &Surroundings,
     epoch: MembershipEpoch,
@@ -128,7 +129,7 @@ async fn accept(
     match tokio::time::timeout(ACCEPTANCE, host.recovery()).await {
         Ok(outcome) => outcome,
         Err(_) => Err(format!(
-            "nothing came of it within {} s, and it is not waited for any more: {}. The log may be sealed by now: ask again",
+            "timeout: not done within {} s: {}. The log may be sealed by now: try again",
             ACCEPTANCE.as_secs(),
             surroundings.door.why_not()
         )),
@@ -143,7 +144,7 @@ async fn pass_on(
     wish: Wish,
 ) -> Result<RecoverAnswer, String> {
     let ordinal = ordinal_of(server, &surroundings.config.stateful_set);
-    let ordinal = ordinal.ok_or_else(|| format!("{server} is no server of this statefulset"))?;
+    let ordinal = ordinal.ok_or_else(|| format!("{server} is not a pod of this StatefulSet"))?;
     let address = surroundings.config.peer_address(surroundings.kubernetes.namespace(), ordinal);
     let request = RecoverRequest {
         domain: known.local.domain.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -153,8 +154,9 @@ async fn pass_on(
         list_retired: false,
     };
     let answered = surroundings.links.recover(&address, request).await;
-    let answered = answered.map_err(|why| format!("it is for {server} to judge, and that was asked: {why}"))?;
-    serde_json::from_str(&answered).map_err(|error| format!("{server} answers what is not understood: {error}"))
+    let answered =
+        answered.map_err(|why| format!("the log is on {server}, and the request to that server failed: {why}"))?;
+    serde_json::from_str(&answered).map_err(|error| format!("cannot parse the answer of {server}: {error}"))
 }
 
 /// What was read and heard.
@@ -172,7 +174,7 @@ impl Known {
         let Surroundings { config, kubernetes, host, links, .. } = surroundings;
         let local = host.local_log().ok_or("the volume is not open yet")?;
         if local.domain.is_none() {
-            return Err("no domain's log lies on this volume: nothing can be given up here".to_owned());
+            return Err("there is no log of a domain on this volume, so there is nothing to give up".to_owned());
         }
         let read = anchor::read(kubernetes, &config.anchor_name()).await;
         let read = read.map_err(|error| format!("the anchor could not be read: {error}"))?;
@@ -180,7 +182,7 @@ impl Known {
         if Some(&anchor.domain) != local.domain.as_ref() {
             return Err(format!("the anchor names another domain, {}", anchor.domain));
         }
-        let ordinals = overrule::wanted(kubernetes, config).await?;
+        let ordinals = quorum_override::wanted(kubernetes, config).await?;
         let name = |ordinal| ServerId::from(format!("{}-{ordinal}", config.stateful_set));
         let extent = host.extent().ok_or("the volume is not open yet")?;
         let mut addresses: BTreeMap<ServerId, String> =
@@ -210,7 +212,7 @@ impl Known {
         let Self { local, anchor, survey, heard } = self;
         let waits = surroundings.door.running().is_none().then(|| surroundings.door.why_not());
         let behind = (anchor.epoch != local.epoch)
-            .then(|| format!("epoch {} has begun, and this server does not follow it yet", anchor.epoch));
+            .then(|| format!("epoch {} has begun, but this server does not follow it yet", anchor.epoch));
         RecoverAnswer {
             name: surroundings.config.domain.clone(),
             domain: local.domain.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -273,7 +275,7 @@ fn survey(
 }
 
 /// Whether a server hears of a leader that has a quorum. One that follows hears its leader and knows no more; a leader that
-/// has lost the others goes on sending to those that are left, and knows better.
+/// has lost the others keeps sending to those that are left, and knows better.
 fn has_quorum(reply: &StatusReply, heard: &BTreeMap<ServerId, Result<StatusReply, String>>) -> bool {
     let leader = heard.get(&ServerId::from(reply.leader.as_str())).and_then(|heard| heard.as_ref().ok());
     let leader = leader.filter(|leader| leader.domain == reply.domain && leader.epoch == reply.epoch);

@@ -18,9 +18,9 @@ use tracing::{info, warn};
 /// How long another agent may take to list its own.
 const LISTING: Duration = Duration::from_secs(3);
 
-/// Shows how many retired logs are on this volume; deletes what is beyond the bounds if the epoch of today has committed and
-/// this server has that: then nobody needs an earlier one but an operator who gives up what was committed since. Says whether
-/// that is done. Nothing is retired while Raft runs, so once is enough.
+/// Shows how many retired logs are on this volume. Deletes those beyond the bounds if today's epoch has committed an entry
+/// and this server has it: from then on an earlier log is needed only by an operator who gives up what was committed since.
+/// Returns whether that is done. No log is retired while Raft runs, so once is enough.
 ///
 /// To be called right after a read that showed the anchor to be of this epoch.
 pub(super) async fn prune(shared: &Shared) -> bool {
@@ -47,7 +47,7 @@ pub(super) async fn prune(shared: &Shared) -> bool {
     }
 }
 
-/// Says what founding from a log on this volume would give up, and does it if somebody accepts that.
+/// Says what founding from a log on this volume would give up, and does it if an operator accepts that.
 pub(super) async fn judge_or_do(
     surroundings: &Surroundings,
     known: &Known,
@@ -98,8 +98,8 @@ async fn swap(surroundings: &Surroundings, next: &Anchor, loss: Loss) -> Result<
             );
             Ok(())
         }
-        Ok(Swap::Moved) => Err("another server changed the anchor: ask again".to_owned()),
-        Err(error) => Err(format!("the anchor could not be swapped, or that is not known: {error}; ask again")),
+        Ok(Swap::Moved) => Err("another server changed the anchor: try again".to_owned()),
+        Err(error) => Err(format!("the anchor was not changed, or the outcome is unknown: {error}; try again")),
     }
 }
 

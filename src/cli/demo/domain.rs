@@ -15,7 +15,7 @@ use url::Url;
 
 /// How long anything may take to come about; on an idle machine it is seconds.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is looked whether it has come about.
+/// How often a condition is checked.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Why the domain is not as it is meant to be.
@@ -70,7 +70,7 @@ impl Domain {
         address(&pod).ok_or(Error::NoAgent)
     }
 
-    /// `GET BASE/api/1/PATH`, as text: what is looked for is looked for in its words.
+    /// `GET BASE/api/1/PATH`, as text: callers search in it.
     pub(super) async fn text(&self, base: &str, path: &str) -> Result<String, Error> {
         let url = format!("{base}/api/1/{path}");
         let url = Url::parse(&url).map_err(|error| Error::Unexpected(format!("{url}: {error}")))?;
@@ -131,7 +131,7 @@ impl Domain {
         .await
     }
 
-    /// Waits until somebody leads the resync and has made a first pass: a new leader waits for its watches.
+    /// Waits until a server leads the resync and has made a first pass: a new leader waits for its watches.
     pub(super) async fn led(&self) -> Result<(), Error> {
         self.until("a first pass of the resync", async || {
             let leader = self.leader().await.map_err(|error| error.to_string())?;

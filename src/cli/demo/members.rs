@@ -10,8 +10,8 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use std::time::Instant;
 
-const EVICTED: &str = "admin StatefulSet scaled down -> its last server is voted out";
-const MOVED: &str = "admin StatefulSet scaled down -> no engine is with the server that left";
+const EVICTED: &str = "admin StatefulSet scaled down -> its last server is evicted";
+const MOVED: &str = "admin StatefulSet scaled down -> no engine is connected to the server that left";
 const INCLUDED: &str = "admin StatefulSet scaled up -> the server votes again";
 
 impl Walkthrough<'_> {
@@ -22,8 +22,9 @@ impl Walkthrough<'_> {
         let (volume, log) = (self.uid_of(&claim).await?, self.log_of(&server).await?);
         self.tell(&format!(
             "--- Scale the admin servers down, and up again\n\
-             The {servers} admin servers vote on every change. {server} is to go: before its pod ends it is voted out, so that\n\
-             its vote is not missed, and its engines move to another server. It stays known, and its volume stays.\n"
+             The {servers} admin servers vote on every change. Now {server} is scaled away. Before its pod ends, it is evicted\n\
+             from the voters, so that the others keep their quorum, and its engines move to another server. Its record and its\n\
+             volume are kept.\n"
         ))?;
         self.show(&format!("plan --scale statefulset/kaa-admin={left}"), &format!("{server} is evicted")).await?;
         let began = self.scale_admins(left).await?;
@@ -35,7 +36,7 @@ impl Walkthrough<'_> {
         self.show("show domain", "Evicted").await?;
         self.show(&format!("explain server/{server}"), "it does not vote, since the StatefulSet wants").await?;
 
-        self.tell("Scaled up again, it comes back with the volume and the log it has, catches up, and votes.\n")?;
+        self.tell("After a scale-up it starts again with its volume and its log, catches up, and votes.\n")?;
         let began = self.scale_admins(servers).await?;
         let voter = self.part(&server, "VOTER", Some("Connected")).await?;
         self.note(INCLUDED, voter.duration_since(began));
@@ -69,7 +70,7 @@ impl Walkthrough<'_> {
             .until(&format!("no engine with {server}"), async || {
                 let rows = self.domain.rows("processes").await.map_err(|error| error.to_string())?;
                 let with = rows.iter().filter(|row| row["host"] == server || !row["sessionLost"].is_null()).count();
-                if with == 0 { Ok(Instant::now()) } else { Err(format!("{with} are with it, or with nobody")) }
+                if with == 0 { Ok(Instant::now()) } else { Err(format!("{with} are connected to it, or to no server")) }
             })
             .await
     }

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 const SCALED: &str = "StatefulSet scaled down, engine stopped -> archive removed";
 const CLAIM: &str = "claim deleted -> archive removed and purged";
-const KILLED: &str = "container ended without a word -> process exited";
+const KILLED: &str = "container killed -> process exited";
 const DELETED: &str = "pod deleted, engine told to stop -> process exited";
 
 /// The play and its stage.
@@ -59,7 +59,7 @@ impl<'a> Walkthrough<'a> {
                 self.domain.led().await?;
             }
             if round == 0 && rounds > 0 {
-                self.tell(&format!("The same {rounds} times more without words, for the times."))?;
+                self.tell(&format!("The same {rounds} more times without commentary, to measure the latencies."))?;
                 self.quiet = true;
             }
         }
@@ -82,8 +82,8 @@ impl<'a> Walkthrough<'a> {
         let (archive, fewer) = (engine.archive, self.managers - 1);
         self.tell(&format!(
             "--- Scale the storage managers down, and up again\n\
-             {} stores its part of the database in archive {archive}. Scaled down, its engine stops, and the database\n\
-             must not wait for that archive any more: it is removed from the domain. Its data and its claim stay.\n",
+             {} stores its data in archive {archive}. After a scale-down its engine stops, and the archive is removed\n\
+             from the domain, so that no cold start waits for it. Its data, its claim and its record are kept.\n",
             engine.pod
         ))?;
         let scaled = self.look_out(Kind::StatefulSet, "sm-demo", Event::Modified, |_| true);
@@ -100,7 +100,7 @@ impl<'a> Walkthrough<'a> {
         let kept = claims.items.iter().any(|claim| claim.metadata.name.as_deref() == Some(&self.claim()));
         self.expect(kept, &format!("claim {} stays", self.claim()))?;
 
-        self.tell("Scaled up again, the same archive comes back with the same data.\n")?;
+        self.tell("A scale-up resurrects the same archive with the same data.\n")?;
         self.scale(self.managers).await?;
         self.domain.running("SM", self.managers as usize).await?;
         let back = self.storage_manager().await?;
@@ -113,8 +113,8 @@ impl<'a> Walkthrough<'a> {
         let (archive, claim) = (engine.archive, self.claim());
         self.tell(&format!(
             "--- Delete a claim\n\
-             With its claim the data of archive {archive} is gone for good. Then, and only then, the archive is purged: its\n\
-             number never comes back. A claim that a pod still uses stays (Kubernetes sees to that), so the pod goes first.\n"
+             Deleting the claim deletes the data of archive {archive} for good. Then, and only then, the archive is purged:\n\
+             its id is never used again. Kubernetes keeps a claim while a pod uses it, so the pod has to end first.\n"
         ))?;
         self.scale(self.managers - 1).await?;
         self.pod_gone(&engine.pod).await?;
@@ -128,7 +128,7 @@ impl<'a> Walkthrough<'a> {
         self.times.note(CLAIM, purged.duration_since(gone));
         self.show(&format!("explain archive/{archive}"), &format!("persistentvolumeclaim {claim} not found")).await?;
 
-        self.tell("Scaled up again, there is a new claim, and on it a new archive.\n")?;
+        self.tell("A scale-up creates a new claim, and on it a new archive.\n")?;
         self.scale(self.managers).await?;
         self.domain.running("SM", self.managers as usize).await?;
         let new = self.storage_manager().await?;
@@ -141,8 +141,8 @@ impl<'a> Walkthrough<'a> {
         let (pod, start) = (engine.pod, engine.start);
         self.tell(&format!(
             "--- Lose a transaction engine\n\
-             First with kill -9: the engine of {pod} says nothing any more. Its process {start} becomes a tombstone once\n\
-             Kubernetes says that its container has ended, and the container restarts under a new start id.\n\n\
+             First with kill -9: the engine of {pod} cannot report its exit. Its process {start} becomes a tombstone once\n\
+             Kubernetes reports that its container has ended, and the container restarts under a new start id.\n\n\
              $ kill -9 (the container of {pod})"
         ))?;
         let learned = format!("the container of process {start} to be known");
@@ -169,8 +169,8 @@ impl<'a> Walkthrough<'a> {
         let next = self.new_engine_of(&pod, start).await?;
 
         self.tell(&format!(
-            "Then in an orderly way: the pod is deleted, its engine {next} is told to stop and says good-bye, and the\n\
-             Deployment makes another pod.\n\n$ kubectl delete pod {pod}"
+            "Then gracefully: the pod is deleted, its engine {next} is told to stop and reports its exit, and the\n\
+             Deployment creates another pod.\n\n$ kubectl delete pod {pod}"
         ))?;
         let deleted = self.look_out(Kind::Pod, &pod, Event::Modified, object::is_deleting);
         self.domain.api::<Pod>().delete(&pod, &DeleteParams::default()).await?;

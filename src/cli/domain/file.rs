@@ -136,7 +136,7 @@ mod tests {
         first.write(b"first").unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(matches!(draft(&path, false), Err(Error::Exists(_))));
-        assert!(matches!(late.write(b"second"), Err(Error::Exists(_))), "it came into being after it was looked for");
+        assert!(matches!(late.write(b"second"), Err(Error::Exists(_))), "it was created after the check");
         assert_eq!((std::fs::read(&path).unwrap(), files(root.path())), (b"first".to_vec(), vec!["kaa.json".into()]));
         draft(&path, true).unwrap().write(b"third").unwrap();
         assert_eq!((std::fs::read(&path).unwrap(), files(root.path())), (b"third".to_vec(), vec!["kaa.json".into()]));
@@ -156,7 +156,9 @@ mod tests {
     fn a_file_that_is_no_snapshot_is_named() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("kaa.json");
-        for (text, wrong) in [("{\"kind\":", "it is truncated"), ("{}", "it is no snapshot"), ("x", "it is no JSON")] {
+        for (text, wrong) in
+            [("{\"kind\":", "it is truncated"), ("{}", "it is not a snapshot"), ("x", "it is not JSON")]
+        {
             std::fs::write(&path, text).unwrap();
             let error = read(&path).unwrap_err().to_string();
             assert!(error.starts_with(&format!("{} cannot be used: {wrong}", path.display())), "{error}");

@@ -88,7 +88,9 @@ async fn a_domain_is_founded_again_by_its_name_alone() {
         assert_eq!(asked(wrong).await, Err(expected));
         assert!(new.source.domain.lock().unwrap().archives.is_empty(), "{wrong:?}");
     }
-    assert!(asked("nuodb\n").await.unwrap().starts_with("Domain nuodb (d-2) begins with what domain nuodb (d-1) was"));
+    assert!(
+        asked("nuodb\n").await.unwrap().starts_with("Domain nuodb (d-2) was restored from domain nuodb (d-1) as of")
+    );
     assert!(!new.source.domain.lock().unwrap().archives.is_empty());
 }
 
@@ -101,7 +103,7 @@ fn what_does_not_go_together_is_not_understood() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_damaged_asks_nobody() {
+async fn a_damaged_file_is_refused_before_any_question() {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("kaa.json");
     let (old, path) = (Served::new(fake::source()).await, file.display().to_string());
@@ -114,7 +116,7 @@ async fn a_file_that_is_damaged_asks_nobody() {
             text.replace("\"format\": 1", "\"format\": 2"),
             "it is a snapshot of format 2, and this version reads format 1",
         ),
-        (text.replace("\"lastStart\": ", "\"lastStart\": 1"), "it was changed or damaged: "),
+        (text.replace("\"lastStart\": ", "\"lastStart\": 1"), "it was modified or is damaged: "),
     ] {
         std::fs::write(&file, damaged).unwrap();
         for how in ["--dry-run", "--yes"] {

@@ -1,4 +1,4 @@
-//! Agents that are asked over https, by somebody whom their certificate names.
+//! Requests to agents over https, with a client certificate that names the operator.
 
 use super::*;
 use crate::certificates::{Authority, Pair};
@@ -33,7 +33,7 @@ async fn served(dir: &Path) -> (Arc<Fake>, String) {
 }
 
 #[tokio::test]
-async fn whoever_shows_a_certificate_changes_the_domain_in_its_name() {
+async fn an_operator_with_a_certificate_changes_the_domain_in_its_name() {
     let dir = tempfile::tempdir().unwrap();
     let ((source, url), at) = (served(dir.path()).await, dir.path().display().to_string());
     let trusted = format!("--ca {at}/ca.crt --server-name admin-0.test");
@@ -61,8 +61,11 @@ async fn why_there_is_no_answer_over_https_is_said() {
         assert!(error.contains(&words), "{words}: {error}");
     }
     for (more, words) in [
-        (format!("--ca {at}/ca.crt"), "no TLS session: invalid peer certificate: certificate not valid for"),
-        (format!("--ca {at}/other.crt --server-name admin-0.test"), "no TLS session: invalid peer certificate: "),
+        (format!("--ca {at}/ca.crt"), "the TLS handshake failed: invalid peer certificate: certificate not valid for"),
+        (
+            format!("--ca {at}/other.crt --server-name admin-0.test"),
+            "the TLS handshake failed: invalid peer certificate: ",
+        ),
         (format!("{}/stranger.key", shown("stranger")), "received fatal alert"),
     ] {
         let error = run(&format!("show domain {more}"), &url).await.unwrap_err().to_string();

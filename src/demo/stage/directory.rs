@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// What marks a directory as one that a demo may clear.
 const MARK: &str = ".kaa-demo";
 
-/// A directory; one that nobody asked for is deleted in the end.
+/// The demo's directory; one that `--dir` did not name is deleted at the end.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_nobody_asked_for_goes() {
+    fn a_directory_that_was_not_named_is_deleted() {
         let directory = Directory::take(None).unwrap();
         let path = directory.path().to_owned();
         drop(directory);

@@ -52,19 +52,19 @@ pub enum Unreadable {
     #[error("it is truncated: {0}")]
     Truncated(#[source] serde_json::Error),
     /// It is not even JSON.
-    #[error("it is no JSON: {0}")]
+    #[error("it is not JSON: {0}")]
     NoJson(#[source] serde_json::Error),
     /// It is something else.
-    #[error("it is no snapshot of a domain: it has no kind \"{KIND}\"")]
+    #[error("it is not a snapshot of a domain: it has no kind \"{KIND}\"")]
     Another,
-    /// A version wrote it that is newer, or that nobody knows.
+    /// It has a format that this version does not read, such as that of a newer one.
     #[error("it is a snapshot of format {found}, and this version reads format {FORMAT}")]
     Format {
         /// Its format, as it stands there.
         found: Value,
     },
     /// It was changed since it was made.
-    #[error("it was changed or damaged: the SHA-256 of what it holds is {is}, and it says {says}")]
+    #[error("it was modified or is damaged: the SHA-256 of its content is {is}, but it records {says}")]
     Checksum {
         /// What it is.
         is: String,
@@ -158,9 +158,9 @@ mod tests {
         for end in [0, 1, text.len() / 2, text.len() - 1] {
             assert!(said(&text[..end]).starts_with("it is truncated: "), "{}", said(&text[..end]));
         }
-        assert!(said("hello").starts_with("it is no JSON: "));
+        assert!(said("hello").starts_with("it is not JSON: "));
         for other in ["{}", "[]", "7", r#"{"kind": "List"}"#] {
-            assert!(said(other).starts_with("it is no snapshot of a domain"), "{other}");
+            assert!(said(other).starts_with("it is not a snapshot of a domain"), "{other}");
         }
         let newer = text.replace("\"format\":1", "\"format\":2");
         assert_eq!(said(&newer), "it is a snapshot of format 2, and this version reads format 1");
@@ -168,13 +168,13 @@ mod tests {
             assert!(text.contains(what), "{what} in {text}");
             let changed = text.replacen(what, becomes, 1);
             assert!(
-                said(&changed).starts_with("it was changed or damaged: the SHA-256 of what it holds is "),
+                said(&changed).starts_with("it was modified or is damaged: the SHA-256 of its content is "),
                 "{what}"
             );
         }
         let mut without = document();
         without.as_object_mut().unwrap().remove(CHECKSUM);
-        assert!(said(&without.to_string()).ends_with("and it says nothing"));
+        assert!(said(&without.to_string()).ends_with("but it records nothing"));
     }
 
     /// With a right checksum, and yet another document than this version knows.

@@ -19,7 +19,7 @@ struct Served {
     address: std::net::SocketAddr,
 }
 
-/// Serves both, as the agent does; requests come from loopback, which is looked away from.
+/// Serves both, as the agent does. The tests connect over loopback, which must not count as a proof here.
 async fn served() -> Served {
     let authority = Authority::new(30).unwrap();
     let Pair { certificate, key } = authority.agents(&["admin-0.test".to_owned()], Some("kaa"), 30).unwrap();
@@ -36,7 +36,7 @@ async fn served() -> Served {
     Served { domain, authority, metrics, address }
 }
 
-/// What comes back for a write that somebody passed on, so that loopback does not count.
+/// The answer to a write that a proxy passed on, so that loopback does not count.
 async fn write(stream: &mut (impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin), more: &str) -> String {
     let body = body("one", None, false).to_string();
     let head =
@@ -101,7 +101,7 @@ async fn a_certificate_of_another_authority_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn what_reads_in_clear_goes_on_in_clear() {
+async fn clients_that_read_in_clear_keep_working() {
     let served = served().await;
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let read = client.get(format!("http://{}/readyz", served.address)).send().await.unwrap();

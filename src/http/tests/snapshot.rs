@@ -57,14 +57,17 @@ async fn what_cannot_be_restored_changes_nothing() {
         (json!({"domain": "nuo", "document": good}), "parameter 'domain' names 'nuo', and this is domain 'nuodb'"),
         (
             json!({"domain": "nuodb", "document": damaged}),
-            "parameter 'document' is unusable: it was changed or damaged",
+            "parameter 'document' is unusable: it was modified or is damaged",
         ),
         (
             json!({"domain": "nuodb", "document": newer}),
             "parameter 'document' is unusable: it is a snapshot of format 2",
         ),
-        (json!({"domain": "nuodb", "document": 7}), "parameter 'document' is unusable: it is no snapshot of a domain"),
-        (json!({"domain": "nuodb", "document": good, "wihtout": [1]}), "the body of the request is not understood"),
+        (
+            json!({"domain": "nuodb", "document": 7}),
+            "parameter 'document' is unusable: it is not a snapshot of a domain",
+        ),
+        (json!({"domain": "nuodb", "document": good, "wihtout": [1]}), "cannot parse the request body"),
     ] {
         let (status, answer) = fresh.send(POD, post(&body)).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");

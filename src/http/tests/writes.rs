@@ -93,7 +93,7 @@ async fn only_who_may_write_pauses_adopts_or_drains() {
             "{method} {path}"
         );
     }
-    assert!(domain.last("domain").starts_with("loopback: adopted by the Kubernetes whose anchor has uid anchor-2"));
+    assert!(domain.last("domain").starts_with("loopback: anchored to the cluster whose anchor lease has uid anchor-2"));
 }
 
 #[tokio::test]
@@ -174,7 +174,7 @@ async fn a_value_that_is_not_understood_changes_nothing() {
 async fn what_is_not_certain_to_be_written_is_no_success() {
     let domain = Domain::new(Fake { quorum: false, ..fake::source() });
     let (status, answer) = domain.put("a%2Fb", &body("one", None, false)).await;
-    let why = "it is not known whether this was done: admin-1 and admin-2 are silent";
+    let why = "it is unknown whether the change was made: admin-1 and admin-2 are silent";
     assert_eq!((status, answer), (StatusCode::GATEWAY_TIMEOUT, json!({"code": 504, "messages": [why]})));
 }
 
@@ -211,7 +211,7 @@ async fn a_process_that_cannot_be_asked_to_end_like_this_is_not() {
         ("77", "", StatusCode::NOT_FOUND, "there is no process 77"),
         ("2", "", StatusCode::NOT_FOUND, "process 2 has exited"),
         ("x", "", StatusCode::BAD_REQUEST, "'start id'"),
-        ("1", core.as_str(), StatusCode::NOT_IMPLEMENTED, "dump its core"),
+        ("1", core.as_str(), StatusCode::NOT_IMPLEMENTED, "core dumps of engines are not supported"),
         ("1", "evict=True&kill=True", StatusCode::BAD_REQUEST, "'evict'"),
         ("1", "evict=yes", StatusCode::BAD_REQUEST, "'evict'"),
         ("1", "timeout=soon", StatusCode::BAD_REQUEST, "'timeout'"),
@@ -261,7 +261,7 @@ async fn without_credentials_only_the_agents_own_pod_may_write() {
         let message = answer["messages"][0].as_str().unwrap();
         assert!(status == StatusCode::FORBIDDEN && message.contains("--credentials-file"), "{from}: {message}");
     }
-    // Over loopback, but for somebody else.
+    // Over loopback, but on behalf of another caller.
     for name in [
         "origin",
         "via",
@@ -349,14 +349,14 @@ async fn where_a_loopback_address_proves_nothing_the_token_of_the_pod_does() {
     assert_eq!(
         ask(POD, shown(&good)).await.0,
         StatusCode::OK,
-        "those who guess share the address, and lock nobody out"
+        "callers that guess passwords share the address, and lock no other caller out"
     );
     let read = Request::get("/api/1/kaa/snapshot").body(Body::empty()).unwrap();
     assert_eq!(domain.send(POD, read).await.0, StatusCode::FORBIDDEN);
 }
 
 #[tokio::test]
-async fn with_credentials_whoever_shows_them_may_write_under_their_name() {
+async fn an_operator_with_credentials_writes_under_their_name() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("credentials");
     std::fs::write(&path, "ann:p:w\nloopback:x\n").unwrap();
@@ -393,7 +393,7 @@ async fn with_credentials_whoever_shows_them_may_write_under_their_name() {
         assert_eq!(answer.status(), StatusCode::UNAUTHORIZED, "{from} {shown:?}");
         assert_eq!(answer.headers()[header::WWW_AUTHENTICATE], "Basic realm=\"kaa\"");
     }
-    // Guessing costs attempts, of which there are few; it locks out nobody else.
+    // A wrong guess costs one of a few attempts; it locks no other address out.
     let mut answer = ask(&domain, "10.0.0.7:1", Some(wrong)).await;
     for _ in 0..20 {
         answer = ask(&domain, "10.0.0.7:1", Some(wrong)).await;

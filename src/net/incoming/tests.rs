@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 const SOON: Duration = Duration::from_secs(5);
 
-/// Admits whoever shows anything.
+/// Admits every caller that presents a credential.
 struct Fake;
 
 #[tonic::async_trait]

@@ -20,7 +20,7 @@ fn tls(authority: &Authority, names: &[&str], domain: Option<&str>) -> Tls {
     Tls::from_pem(authority.certificate.as_str(), certificate, key).unwrap()
 }
 
-/// What the agent answers to somebody with this certificate who asks how it is.
+/// The agent's answer to a status request with this certificate.
 async fn asked(agent: &Agent, tls: Tls) -> Result<String, String> {
     let asked = Peers::new(Some(tls)).status(&agent.address).await;
     asked.map(|status| status.server).map_err(said)
@@ -55,7 +55,7 @@ async fn a_certificate_of_the_authority_is_not_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_has_the_certificate_of_one_agent_speaks_for_no_other() {
+async fn the_certificate_of_one_agent_speaks_for_no_other() {
     let authority = Authority::new(30).unwrap();
     let own = |name: &str| tls(&authority, &[name], None);
     let dirs = [tempdir().unwrap(), tempdir().unwrap()];
@@ -70,7 +70,7 @@ async fn whoever_has_the_certificate_of_one_agent_speaks_for_no_other() {
     let mut request = join_request(&second);
     request.address = request.address.replace("admin-1", "admin-2");
     let why = said(thief.join(to_first, &request).await.unwrap_err());
-    assert!(why.contains("is no address of server admin-1"), "{why}");
+    assert!(why.contains("is not an address of server admin-1"), "{why}");
 
     let joined = second.handle.peers().join(to_first, &join_request(&second)).await.unwrap();
     assert!(joined.accepted, "{}", joined.reason);
@@ -113,7 +113,7 @@ async fn certificates_change_under_connections_that_live() {
     };
     let (of_old, of_new) = (with(&old, &both), with(&new, &both));
     of_old.status(&agent.address).await.unwrap();
-    assert!(of_new.status(&agent.address).await.is_err(), "nobody vouches for it yet");
+    assert!(of_new.status(&agent.address).await.is_err(), "its authority is not trusted yet");
 
     write(dir.path(), &new, &both);
     assert!(current.reload().unwrap());
@@ -127,7 +127,7 @@ async fn certificates_change_under_connections_that_live() {
     assert!(current.reload().unwrap());
     of_new.status(&agent.address).await.unwrap();
     let why = said(of_old.status(&agent.address).await.unwrap_err());
-    assert!(why.contains("is not trusted any more"), "its connection lives, and is of no use: {why}");
+    assert!(why.contains("is no longer trusted"), "its connection lives, and is of no use: {why}");
     agent.stop().await;
 }
 

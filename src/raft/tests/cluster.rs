@@ -406,7 +406,7 @@ async fn what_a_newer_leader_sends_stops_the_agent() {
     until("it is replicated to", || second.handle.status().leader.is_some()).await;
     let connector = Connector::new(Peers::new(None), "d1".to_owned(), 1);
     let connection = connector.connect(second.id().0, &node("admin-1", &second.address));
-    let future = BTreeMap::from([("an append", "that nobody knows yet")]);
+    let future = BTreeMap::from([("an append", "that no version knows yet")]);
     let answer = connection.call::<_, ()>(Method::Append, &future, Duration::from_secs(2)).await;
     assert!(matches!(answer, Err(crate::raft::transport::Error::Refused { .. })), "{answer:?}");
     let why = second.handle.failed().await;

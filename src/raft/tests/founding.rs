@@ -381,7 +381,7 @@ async fn a_log_that_was_retired_and_is_damaged_says_what_is_wrong() {
     assert!(wrong().unwrap_err().starts_with(&file(&retired).display().to_string()), "{:?}", wrong());
     std::fs::remove_file(file(&retired)).unwrap();
     assert_eq!(wrong(), Err("it holds no file of this kind of store".to_owned()));
-    // Somebody copied another one there.
+    // An operator copied another log there.
     std::fs::copy(file(&dir.path().join("log")), file(&retired)).unwrap();
     assert!(wrong().unwrap_err().ends_with("of epoch 2, and not what its name says"), "{:?}", wrong());
 }

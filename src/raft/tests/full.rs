@@ -32,7 +32,7 @@ async fn refused(agent: &Agent) -> String {
 }
 
 #[tokio::test]
-async fn writes_are_refused_before_the_volume_is_full_and_go_on_when_there_is_room() {
+async fn writes_are_refused_before_the_volume_is_full_and_accepted_when_there_is_room() {
     let (dir, disk) = disk();
     let agent = found_on(&disk, dir.path(), with_floor("admin-0")).await;
     agent.set("before").await;
@@ -43,7 +43,7 @@ async fn writes_are_refused_before_the_volume_is_full_and_go_on_when_there_is_ro
     let why = refused(&agent).await;
     assert!(why.starts_with("admin-0 leads, and the volume of the log has 10485759 bytes free"), "{why}");
     assert!(why.contains("--min-free"), "{why}");
-    // What makes room, and what others read, goes on.
+    // Snapshots, which make room, and reads still work.
     agent.handle.raft().trigger().snapshot().await.unwrap();
     until("a snapshot is made", || agent.handle.metrics().snapshot.is_some()).await;
     agent.handle.linearize().await.unwrap();
@@ -56,7 +56,7 @@ async fn writes_are_refused_before_the_volume_is_full_and_go_on_when_there_is_ro
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_no_room_takes_nothing_and_the_others_go_on() {
+async fn a_server_without_room_takes_nothing_and_the_others_continue() {
     let volumes = [disk(), disk(), disk()];
     let first = found_on(&volumes[0].1, volumes[0].0.path(), with_floor("admin-0")).await;
     let second = blank_on(&volumes[1].1, volumes[1].0.path(), with_floor("admin-1")).await;

@@ -1,7 +1,7 @@
 //! Two leaders that finish the same joint membership, each in its own way.
 //!
 //! openraft lets a leader go back from [C, X] to [C], at once and before it has committed anything in its own term. If an
-//! earlier leader has gone on to [X], both get committed: C and X need share no majority with each other. The rule that
+//! earlier leader has moved to [X], both get committed: C and X need share no majority with each other. The rule that
 //! forbids it is ours ([`next_change`]); the first test shows what it is for, the second that it suffices.
 //!
 //! The servers are whole, with files and sockets. The test decides what gets through between them, and who stands for
@@ -88,7 +88,7 @@ struct Group {
 }
 
 impl Group {
-    /// Founded by server 0; the others are learners that have caught up. Nobody stands for election by himself.
+    /// Founded by server 0; the others are learners that have caught up. No server starts an election by itself.
     async fn start() -> Self {
         let links = Links::default();
         let dirs = [tempdir().unwrap(), tempdir().unwrap(), tempdir().unwrap()];
@@ -113,7 +113,7 @@ impl Group {
         group
     }
 
-    /// With {0}+{0,1,2} committed everywhere, and nothing after it: whoever began the change did not finish it.
+    /// With {0}+{0,1,2} committed everywhere, and nothing after it: the leader that began the change did not finish it.
     async fn joint() -> Self {
         let group = Self::start().await;
         let leader = group.agents[0].handle.clone();
@@ -165,14 +165,14 @@ impl Group {
         until("it has its lease", || handle.status().quorum).await;
     }
 
-    /// Server 1 leads and goes on to {0,1,2}, which nobody else hears of. Then it is cut off, and server 0 leads by the
+    /// Server 1 leads and moves to {0,1,2}, which no other server hears of. Then it is cut off, and server 0 leads by the
     /// vote of 2, which gets no entry from it.
     async fn two_leaders(&self) {
         self.set_links(0, [1, 2], Link::Cut);
         self.set_links(1, [0, 2], Link::NoEntries);
         self.elect(1).await;
         let forward = timeout(Duration::from_millis(500), change(&self.agents[1].handle, self.ids([0, 1, 2])));
-        assert!(forward.await.is_err(), "nobody can have confirmed it");
+        assert!(forward.await.is_err(), "no other server can have confirmed it");
         assert_eq!(self.halves(1), [self.ids([0, 1, 2])]);
 
         self.set_links(1, [0, 2], Link::Cut);

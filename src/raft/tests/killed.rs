@@ -1,5 +1,5 @@
 //! `kill -9` in a loop: a process that writes by way of Raft and says on a pipe what was acknowledged is killed at any
-//! moment, and what it said is looked for afterwards.
+//! moment, and afterwards the test looks for everything that was acknowledged.
 //!
 //! The process is this test's executable, which runs one ignored test. `KAA_KILLS` says how often, `KAA_SEED` when.
 
@@ -153,7 +153,7 @@ fn an_io_error_ends_the_process_with_a_status_and_takes_nothing() {
     let mut acknowledged = said.lines().rev().filter_map(|line| line.strip_prefix(ACKNOWLEDGED)?.parse::<usize>().ok());
     let acknowledged = acknowledged.next();
 
-    // With room again it goes on where it was.
+    // With room again it continues where it was.
     let again = kill(writer(dir.path(), Engine::Redb).spawn().unwrap(), Duration::from_millis(200));
     assert!(again > acknowledged, "{again:?} after {acknowledged:?}");
 }

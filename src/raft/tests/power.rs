@@ -2,7 +2,7 @@
 //!
 //! Chance writes a history: votes, appends, truncations, snapshots, purges, foundings, retired logs, restarts. After
 //! each step the test knows what was acknowledged and what was under way. Then the power is cut at many points of the
-//! history, and what the next start finds has to be the one or the other. The history goes on from one of the cuts.
+//! history, and what the next start finds has to be the one or the other. The history continues from one of the cuts.
 //!
 //! `KAA_SEED` replays a run, `KAA_POWER_ROUNDS` makes it longer (each round has 30 cuts).
 
@@ -265,7 +265,7 @@ async fn play(chance: &mut Chance, rounds: usize, lie: Lie) -> (usize, Vec<Strin
             history.change(chance).await;
         }
         let steps = history.disk.steps();
-        let goes_on = chance.below(CUTS);
+        let continued = chance.below(CUTS);
         (dir, held) = (tempdir().unwrap(), None);
         for cut in 0..CUTS {
             let unsynced = [Unsynced::Torn, Unsynced::Lost, Unsynced::Torn, Unsynced::Kept][cut % 4];
@@ -273,14 +273,14 @@ async fn play(chance: &mut Chance, rounds: usize, lie: Lie) -> (usize, Vec<Strin
             let image = tempdir().unwrap();
             history.disk.cut(at, unsynced, chance, image.path());
             let copy = tempdir().unwrap();
-            if cut == goes_on {
+            if cut == continued {
                 // Before anything is recovered: the recovery is part of the next round.
                 copy_tree(image.path(), copy.path());
             }
             let (found, error) = history.judge(at, image.path());
             cuts += 1;
             wrong.extend(error.map(|why| format!("round {round}, {at} of {steps} steps, {unsynced:?}: {why}")));
-            if cut == goes_on {
+            if cut == continued {
                 // A raft id that was never synced is recreated at the next start.
                 held = found.filter(|found| !found.is_fresh());
                 dir = copy;

@@ -79,7 +79,7 @@ fn a_database_of_something_else_is_refused() {
     assert!(error.contains("accounts"), "{error}");
 }
 
-/// A volume whose log goes on from a snapshot, as it lies there after an orderly end; and what it holds.
+/// A volume whose log continues from a snapshot, as an orderly end leaves it; and what it holds.
 fn with_a_snapshot(dir: &Path) -> (Pointer, BTreeMap<u64, Entry>) {
     let mut volume = Volume::open_on(Arc::new(Recorder::new(dir)), dir).unwrap();
     volume.found(&anchor(1, volume.local_log().raft_id), &node("a", "a:1")).unwrap();
@@ -292,7 +292,7 @@ async fn raft_does_not_start_on_a_volume_without_a_domain() {
 
 /// The process ended between noting a snapshot that it was sent and purging the log, whose tail was of another leader.
 #[tokio::test]
-async fn a_founding_goes_on_where_an_installed_snapshot_ends() {
+async fn a_founding_continues_where_an_installed_snapshot_ends() {
     use crate::raft::types::TypeConfig;
     use openraft::vote::RaftLeaderId;
     let id = |term: u64, index: u64| {

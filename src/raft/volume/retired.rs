@@ -39,7 +39,7 @@ pub struct Holds {
     pub last_term: u64,
 }
 
-/// Held by whoever has a file of such a log open: a process opens a file once.
+/// Held while a file of such a log is open, since a process can open such a file only once.
 static LOOKING: Mutex<()> = Mutex::new(());
 
 fn name_of(epoch: MembershipEpoch, log: RaftId) -> String {
@@ -186,12 +186,12 @@ fn remove_what_goes(dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Everybody whom a retired log of a volume names. One that cannot be read names nobody.
+/// All members that a retired log of a volume names. A log that cannot be read names none.
 pub fn named_by_retired(dir: &Path, engine: Engine) -> std::io::Result<BTreeMap<RaftId, Node>> {
     let holds = retired_logs(dir, engine)?.into_iter().filter_map(|log| match log.holds {
         Ok(holds) => Some(holds.extent.nodes),
         Err(why) => {
-            warn!("{} names no members that would be waited for: {why}", log.name);
+            warn!("retired log {} cannot be read, so the founder does not wait for its members: {why}", log.name);
             None
         }
     });

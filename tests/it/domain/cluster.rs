@@ -31,7 +31,7 @@ pub const OPERATOR: (&str, &str) = ("writer", "written in a test");
 /// Whose pod is deleted in the middle of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disturb {
-    Nobody,
+    Nothing,
     LeaseHolder,
     RaftLeader,
 }
@@ -115,12 +115,12 @@ impl Cluster {
     /// Nobody yet, on a Kubernetes that starts what has ended again at once. `admins` brings the first agents, without a
     /// database; they can be told to end at their fail points, by the files in `scripts`.
     pub fn mortal(case: &str) -> Self {
-        Self::empty(case, Disturb::Nobody, true)
+        Self::empty(case, Disturb::Nothing, true)
     }
 
     /// So many admin servers, and no database.
     pub fn without_database(case: &str, servers: u32) -> Self {
-        let cluster = Self::empty(case, Disturb::Nobody, false);
+        let cluster = Self::empty(case, Disturb::Nothing, false);
         cluster.admins(servers);
         cluster
     }
@@ -618,7 +618,7 @@ impl Cluster {
     /// Deletes the pod that this run is to be disturbed by.
     pub fn disturb(&self) {
         let pod = match self.disturb {
-            Disturb::Nobody => return,
+            Disturb::Nothing => return,
             Disturb::LeaseHolder => self.runtime.block_on(self.lease_holder()),
             Disturb::RaftLeader => self.raft_leader(),
         };
@@ -634,7 +634,7 @@ impl Cluster {
     /// Waits until `kaa show domain` and `kaa show archives` print what the golden file of this step says.
     pub fn golden(&self, step: &str) {
         let file = root().join(format!("tests/e2e/golden/{}-{step}.txt", self.story));
-        if std::env::var_os("UPDATE").is_some() && self.disturb == Disturb::Nobody {
+        if std::env::var_os("UPDATE").is_some() && self.disturb == Disturb::Nothing {
             std::thread::sleep(Duration::from_secs(12));
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             std::fs::write(&file, self.shown()).unwrap();

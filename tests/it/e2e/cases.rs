@@ -24,7 +24,7 @@ fn storage_manager_scaled_down_and_up(cluster: &mut Cluster) {
     cluster.pod_gone("sm-demo-1");
     cluster.says("explain archive/2", "archive 2 removed: its StatefulSet was scaled down");
     cluster.says("explain archive/2", "wants 1 replicas from ordinal 0");
-    cluster.says("plan --scale statefulset/sm-demo=2", "pod/sm-demo-1: archive 2 comes back");
+    cluster.says("plan --scale statefulset/sm-demo=2", "pod/sm-demo-1: archive 2 is resurrected when it starts");
     cluster.scale("statefulsets", "sm-demo", 2);
     cluster.golden("scaled-up");
     // A resync leader that is new makes its first pass after some seconds, and may have a container to learn of.

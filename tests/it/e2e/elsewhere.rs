@@ -18,7 +18,7 @@ struct Left {
 }
 
 pub fn restored_in_another_cluster() {
-    let old = Cluster::up_with("restored_from", Disturb::Nobody, 1);
+    let old = Cluster::up_with("restored_from", Disturb::Nothing, 1);
     let left = lose(old);
     let mut new = Cluster::without_database("restored_to", 1);
     new.example(0, 0);

@@ -313,7 +313,7 @@ pub fn claim_recreated_unseen(cluster: &mut Cluster) {
     cluster.wait("three servers", |c| c.connected() == 3);
     // Nobody saw the claim go, and there is one of that name: it is not known what is on it.
     cluster.says("explain archive/2", "archive 2 removed: its StatefulSet was scaled down");
-    cluster.says("plan", "claim archive-volume-sm-demo-1 is another one now");
+    cluster.says("plan", "claim archive-volume-sm-demo-1 was recreated");
     let history = cluster.kaa("explain archive/2");
     assert!(!history.contains("archive 2 purged"), "{history}");
     // The engine on it tells that it is empty.

@@ -257,9 +257,9 @@ async fn time_starts_no_engine_that_is_held() {
     let mut stream = agent.opened().await;
     stream.admit().await;
     stream.hold("an old reason").await;
-    stream.hold("waiting for a storage manager that runs").await;
+    stream.hold("waiting for a running storage manager").await;
     let exit = stream.exit().await;
-    let reason = "Not started within 1 s: waiting for a storage manager that runs";
+    let reason = "Not started within 1 s: waiting for a running storage manager";
     assert_eq!((None, false, reason), (exit.code, exit.graceful, &*exit.reason));
     stream.say(NOTED).await;
     assert_eq!(76, wrapper.code().await);
@@ -271,7 +271,7 @@ async fn an_engine_that_was_held_and_started_runs_on() {
     let mut wrapper = Wrapper::te(&[&agent], &["--start-timeout", "1"], &["sleep", "60"]);
     let mut stream = agent.opened().await;
     stream.admit().await;
-    stream.hold("waiting for a storage manager that runs").await;
+    stream.hold("waiting for a running storage manager").await;
     stream.start(1).await;
     let state = stream.state(EngineState::Running).await;
     stream.hold("a late word").await;

@@ -56,7 +56,7 @@ pub fn change(world: &mut World, action: &Action) {
 
 /// As an operator does who reads `kaa plan`: where a cold start waits for an archive whose ordinal is not wanted any more, the
 /// StatefulSet is scaled up to it again.
-pub fn bring_back_what_is_waited_for(world: &mut World) {
+pub fn start_what_cold_starts_wait_for(world: &mut World) {
     let waited_for = |domain: &Domain| {
         let held = domain.processes.keys().filter_map(|process| match domain.may_start(*process) {
             Err(Held::Histories { archives, .. }) => Some(archives),

@@ -236,7 +236,7 @@ impl World {
         while self.now_ms < begun + CONVERGED_WITHIN_MS {
             self.step();
             if self.now_ms.is_multiple_of(1_000) {
-                people::bring_back_what_is_waited_for(self);
+                people::start_what_cold_starts_wait_for(self);
             }
             if self.now_ms.is_multiple_of(100) {
                 differences = self.group.differences(&self.hosts[..ADMINS]);

@@ -32,7 +32,7 @@ impl Change for AcceptLoss {
         Ok(())
     }
 
-    /// Once for each epoch, whoever leads it when.
+    /// Once for each epoch, even if several leaders propose it.
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
         let Self { epoch, founder, at, lost } = self;
         only_an_operator(actor)?;

@@ -2,7 +2,7 @@
 //! archive by itself; this one has no claim, and is nothing but an id, until the marker on a volume names it.
 //!
 //! It holds no data, so that no cold start waits for it and it never starts before an archive with data. If the operator says that
-//! it is restored (`--restored`), it counts as one with data that nobody has seen: every cold start of its database waits until an
+//! it is restored (`--restored`), it counts as one with data that no agent has seen: every cold start of its database waits until an
 //! engine registers on it, or an operator removes it. It is never proven to hold all that another archive holds, and never
 //! takes the place of a database's last archive.
 

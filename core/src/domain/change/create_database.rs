@@ -58,7 +58,7 @@ impl Change for CreateDatabase {
             options: BTreeMap::new(),
             by_hand: false,
         });
-        // Node ids and incarnations of one that was deleted go on.
+        // Node ids and incarnations of one that was deleted continue.
         database.state = DatabaseState::NotRunning;
         database.by_hand = true;
         let created = DatabaseEvent::Created { database: name.clone(), again };

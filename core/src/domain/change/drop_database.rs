@@ -93,7 +93,7 @@ impl DropDatabase {
             gone.ok_or_else(|| Refusal::HasArchive { database: name.clone(), archive: archive.id })
         });
         let gone = gone.collect::<Result<Vec<_>, _>>()?;
-        // The archives of another cluster are refused above. What else may want it there, nobody can read here.
+        // The archives of another cluster are refused above. What else may want it there cannot be read here.
         domain.anchored(evidence)?;
         if evidence.database_unwanted(name) {
             return Ok(gone);

@@ -138,14 +138,14 @@ mod tests {
     #[test]
     fn what_is_not_proven_of_this_server_removes_nothing() {
         let mut domain = domain();
-        let unproven = "nothing read proves that claim raftlog-admin-1 of server admin-1 is gone";
+        let unproven = "no fresh read proves that claim raftlog-admin-1 of server admin-1 is gone";
         let there = [anchor(), Fact::ClaimIs { name: "raftlog-admin-1".to_owned(), uid: "C1".into() }];
         assert_eq!(forget(&mut domain, "admin-1", there, |_| {}), unproven);
         assert_eq!(forget(&mut domain, "admin-1", gone("admin-0"), |_| {}), unproven);
         let another = [Fact::AnchorIs { uid: "A2".into() }, gone("admin-1")[1].clone()];
         assert_eq!(
             forget(&mut domain, "admin-1", another, |_| {}),
-            "nothing read proves that this is the Kubernetes that the domain was founded in"
+            "no fresh read proves that this is the Kubernetes that the domain was founded in"
         );
         let elsewhere = |asked: &mut ForgetServer| asked.cluster = Some("c2".into());
         assert_eq!(forget(&mut domain, "admin-1", gone("admin-1"), elsewhere), "it belongs to cluster c1");

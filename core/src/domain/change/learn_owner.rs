@@ -1,7 +1,7 @@
 //! Which StatefulSet an archive belongs to, while its storage manager runs.
 //!
 //! A StatefulSet that is deleted with `--cascade=orphan` and created again adopts its pods: their containers run on, so no
-//! engine registers, and the UID that the archive was registered with is nobody's. The pods say whose they are now.
+//! engine registers, and the UID that the archive was registered with does not exist any more. The pods name their owner.
 
 use super::{Change, Command, Planned, Work};
 use crate::domain::archive::Ordinal;

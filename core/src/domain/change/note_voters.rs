@@ -38,8 +38,8 @@ impl Change for NoteVoters {
         if let Some(known) = known.filter(|known| (known.epoch, known.since) >= (voters.epoch, voters.since)) {
             return Err(Refusal::StaleVoters { epoch: known.epoch, since: known.since });
         }
-        let nobody = BTreeSet::new();
-        let before = known.map_or(&nobody, |known| &known.servers);
+        let none = BTreeSet::new();
+        let before = known.map_or(&none, |known| &known.servers);
         let epoch = known.filter(|known| known.epoch < voters.epoch).map(|_| voters.epoch);
         let left: BTreeSet<ServerId> = before.difference(&voters.servers).cloned().collect();
         let came: BTreeSet<ServerId> = voters.servers.difference(before).cloned().collect();

@@ -62,7 +62,7 @@ impl Domain {
         if mounts_nothing {
             return Err(Refusal::NoClaim(asked.identity.pod));
         }
-        // A later start of the same container: the one before it has ended, whoever noticed.
+        // A later start of the same container: the one before it has ended, even if no report of that has come yet.
         let before = self.processes.values().find(|process| same_container(&process.identity, &asked.identity));
         if let Some(before) = before {
             self.is_later(before, &asked)?;
@@ -296,7 +296,7 @@ impl Domain {
     }
 
     /// The archive that the marker on the volume names, if it may be that. None if it was purged, and yet its data is back: it
-    /// goes on as a new archive.
+    /// becomes a new archive.
     fn marked(&self, asked: &Registration) -> Result<Option<&Archive>, Refusal> {
         let Some(marker) = &asked.marker else { return Ok(None) };
         if Some(&marker.domain) != self.id.as_ref() && !self.came_from(&marker.domain, marker.archive) {

@@ -44,6 +44,11 @@ impl Change for ReportHistory {
         let process = domain.in_session(id, session)?;
         process.started = None;
         process.history = Some(history);
+        let (archive, unread) = (process.archive, process.claim_unread);
+        if let Some(archive) = archive.and_then(|archive| domain.archives.get_mut(&archive)) {
+            // The volume of a new archive may have been restored without its marker. What a copy holds is not the archive's.
+            archive.ever_ran |= history > 0 && !(unread && archive.claim.is_some());
+        }
         domain.note(actor, [Subject::Process(id)], ProcessEvent::HistoryReported { history }, None);
         Ok(Outcome::Changed)
     }

@@ -1,4 +1,4 @@
-//! Somebody asks a process to end.
+//! A client asks a process to stop.
 
 use super::Change;
 use crate::domain::audit::Subject;

@@ -216,7 +216,7 @@ fn the_resync_leaves_a_database_alone_that_waits_for_its_first_engine() {
     tried.0.archives.clear();
     assert_eq!(tried.resync_deletes(), "Changed", "an engine registered, so it is like any other");
     assert_eq!(tried.create(&[("a", "b")], false), "Changed");
-    assert!(tried.database().next_node.0 > 1 && tried.database().by_hand, "its node ids go on");
+    assert!(tried.database().next_node.0 > 1 && tried.database().by_hand, "its node ids continue");
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn a_database_is_deleted_by_hand_only_where_no_data_can_be_lost() {
     }
     let wanted = Fact::DatabaseWanted { database: DEMO.into(), by: "deployment te".to_owned() };
     let said = tried.drop(false, [with(&gone), vec![wanted]].concat());
-    assert_eq!(said, "nothing read proves that nothing wants database demo, and deployment te may");
+    assert_eq!(said, "no fresh read proves that nothing wants database demo, and deployment te may");
     tried.0.archives.get_mut(&ArchiveId(1)).unwrap().cluster = "c2".into();
     assert_eq!(tried.drop(false, with(&gone)), "database demo still has archive 1", "it is another cluster's");
     tried.0.archives.get_mut(&ArchiveId(1)).unwrap().cluster = "c1".into();
@@ -258,7 +258,7 @@ fn a_database_is_deleted_by_hand_only_where_no_data_can_be_lost() {
 }
 
 #[test]
-fn an_archive_that_was_created_by_hand_takes_nobodys_place() {
+fn an_archive_by_hand_does_not_count_as_the_one_that_a_database_keeps() {
     let mut tried = Tried::new();
     assert_eq!(tried.archive(false), "there is no database demo");
     tried.register(0, None);
@@ -294,7 +294,7 @@ fn scaling_down_keeps_the_last_archive_that_has_a_volume() {
 }
 
 #[test]
-fn an_archive_by_hand_goes_with_its_database_unless_it_is_said_to_have_data() {
+fn an_archive_by_hand_is_dropped_with_its_database_unless_the_operator_said_that_it_has_data() {
     let mut tried = Tried::new();
     tried.create(&[], false);
     tried.archive(true);
@@ -310,7 +310,7 @@ fn an_archive_by_hand_goes_with_its_database_unless_it_is_said_to_have_data() {
 }
 
 #[test]
-fn a_cold_start_waits_for_an_archive_by_hand_only_if_it_is_said_to_have_data() {
+fn a_cold_start_waits_for_an_archive_by_hand_only_if_the_operator_said_that_it_has_data() {
     for (restored, waits) in [(false, false), (true, true)] {
         let mut tried = Tried::new();
         tried.register(0, None);

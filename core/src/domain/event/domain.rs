@@ -122,7 +122,7 @@ impl fmt::Display for DomainEvent {
             Self::Founded { name, domain } => write!(f, "domain {name} founded as {domain}"),
             Self::Restored(from) => from.fmt(f),
             Self::AnchorAdopted { anchor, before, why } => {
-                write!(f, "adopted by the Kubernetes whose anchor has uid {anchor} instead of {before}: {why}")
+                write!(f, "anchored to the cluster whose anchor lease has uid {anchor}, before: {before}: {why}")
             }
             Self::LossAccepted { epoch, founder, at, lost } => {
                 write!(f, "epoch {epoch} begins with the log of {founder}; given up at {at}: {lost}")

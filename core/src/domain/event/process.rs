@@ -114,7 +114,7 @@ impl fmt::Display for ProcessEvent {
             Self::SessionLost { session, server, why } => write!(f, "session {session} with {server} lost: {why}"),
             Self::StateChanged { durable, engine } => write!(f, "{durable}:{engine}"),
             Self::HistoryReported { history } => write!(f, "the history of its archive is {history}"),
-            Self::RanAfter { entry } => write!(f, "its engine still ran after entry {entry}"),
+            Self::RanAfter { entry } => write!(f, "its engine was still running after entry {entry}"),
             Self::ContainerLearned { container } => write!(f, "runs in container {container}"),
             Self::StopAsked { how: Stop::Gracefully } => f.write_str("asked to stop"),
             Self::StopAsked { how: Stop::Kill } => f.write_str("asked to be killed"),

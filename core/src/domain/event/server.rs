@@ -49,7 +49,7 @@ impl fmt::Display for ServerEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Joined { log } => write!(f, "joined with log {log}"),
-            Self::LogReplaced { log, before } => write!(f, "came back with another log ({log} instead of {before})"),
+            Self::LogReplaced { log, before } => write!(f, "joined again with another log ({log} instead of {before})"),
             Self::Described { address, version } => write!(f, "reports address {address} and version {version}"),
             Self::Removed { server } => {
                 let claim = raft_log_claim(server);

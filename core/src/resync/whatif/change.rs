@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The most replicas that can be asked about; more than this is a slip of the finger, and each has to be looked at.
+/// The most replicas that can be asked about. More than this is a typing error, and each costs time.
 const MOST_REPLICAS: u32 = 1000;
 
 /// One hypothetical change.
@@ -106,7 +106,7 @@ impl FromStr for Delete {
     }
 }
 
-/// Whether Kubernetes would take it for a name, roughly: what is left is looked up anyway.
+/// Whether Kubernetes would accept it as a name, roughly: the plan looks up a name that passes anyway.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
 }

@@ -61,7 +61,7 @@ pub enum Step {
 /// Which archive a storage manager gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gets {
-    /// The one on its claim, which goes on.
+    /// The archive on its claim, which continues.
     Kept(ArchiveId),
     /// The one on its claim, which was removed.
     Resurrected(ArchiveId),
@@ -80,7 +80,7 @@ pub enum Gets {
         /// The claim.
         claim: String,
     },
-    /// Nobody says which database it would serve.
+    /// It is not known which database it would serve.
     NoDatabase {
         /// The StatefulSet.
         stateful_set: String,
@@ -212,9 +212,9 @@ impl fmt::Display for Gets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kept(archive) => write!(f, "archive {archive} continues when it starts"),
-            Self::Resurrected(archive) => write!(f, "archive {archive} comes back when it starts"),
+            Self::Resurrected(archive) => write!(f, "archive {archive} is resurrected when it starts"),
             Self::New { purged } => {
-                f.write_str("a new archive is made when it starts")?;
+                f.write_str("a new archive is created when it starts")?;
                 for archive in purged {
                     write!(f, "; archive {archive} is removed and purged: its claim was replaced by an empty one")?;
                 }
@@ -226,12 +226,9 @@ impl fmt::Display for Gets {
             ),
             Self::NothingYet { claim } => write!(f, "does not start before its claim {claim} is deleted and recreated"),
             Self::NoDatabase { stateful_set } => {
-                write!(
-                    f,
-                    "statefulset {stateful_set} has no label 'database' and no archive: it cannot be told what starts"
-                )
+                write!(f, "statefulset {stateful_set} has no label 'database' and no archive: what starts is unknown")
             }
-            Self::Refused(refusal) => write!(f, "its storage manager is not let in: {refusal}"),
+            Self::Refused(refusal) => write!(f, "the registration of its storage manager is refused: {refusal}"),
         }
     }
 }
@@ -242,7 +239,7 @@ impl fmt::Display for Note {
             Self::AlreadySo { target, replicas } => write!(f, "{target} wants {replicas} already"),
             Self::AdminServers(scaling) => write!(
                 f,
-                "statefulset {} is of other admin servers than these: who of them would vote is not known here",
+                "statefulset {} has other admin servers than this domain: which of them would vote is unknown here",
                 scaling.stateful_set
             ),
             Self::Voters(comes) => comes.fmt(f),
@@ -273,7 +270,7 @@ impl fmt::Display for Note {
             Self::NotMadeAgain(pod) => write!(f, "pod {pod} is deleted and not recreated"),
             Self::CanComeBack { archive, claim } => {
                 let pod = claim.owner.as_ref().map_or("its pod".to_owned(), ToString::to_string);
-                write!(f, "claim {} stays: archive {archive} comes back when {pod} is wanted again", claim.name)
+                write!(f, "claim {} stays: archive {archive} is resurrected when {pod} is wanted again", claim.name)
             }
             Self::PurgedLater { archive, claim } => {
                 write!(f, "claim {claim} is being deleted: once it is gone, archive {archive} is purged")

@@ -23,7 +23,7 @@ pub struct Revision {
 /// The revisions that pods are made of.
 #[derive(Debug)]
 pub struct Revisions {
-    /// What the pods were until the update that is going on.
+    /// What the pods were until the update that is under way.
     pub current: Revision,
     /// What they are to be.
     pub update: Revision,

@@ -1,6 +1,6 @@
 //! Ordinals, and the claims that belong to them.
 //!
-//! A claim outlives its pod: it is named for the ordinal, and whoever gets that ordinal later gets its data. Whether it
+//! A claim outlives its pod: it is named for the ordinal, and the next pod of that ordinal gets its data. Whether it
 //! ends with its ordinal or with its set is said by owner references, which the garbage collector acts upon.
 
 use super::super::{ownership, pods};

@@ -243,7 +243,7 @@ fn a_paused_deployment_is_scaled_but_not_updated() {
 }
 
 #[test]
-fn one_that_goes_on_after_a_pause_does_not_say_that_it_is_paused() {
+fn one_that_is_resumed_after_a_pause_does_not_say_that_it_is_paused() {
     let mut world = running(deployment(1, json!(1), json!(0)));
     world.edit(Kind::Deployment, "te", |deployment| deployment["spec"]["paused"] = json!(true));
     world.scale(Kind::Deployment, "te", 2);

@@ -19,7 +19,7 @@ fn owned(world: &World, name: &str, owners: &[&str]) -> Value {
 }
 
 #[test]
-fn what_nobody_owns_any_more_goes() {
+fn what_has_lost_its_owners_goes() {
     let mut world = World::new();
     world.create(Kind::ConfigMap, map("one"));
     world.create(Kind::ConfigMap, map("two"));
@@ -83,7 +83,7 @@ fn in_the_foreground_the_owner_goes_last() {
 }
 
 #[test]
-fn in_the_foreground_only_those_that_hold_their_owner_are_waited_for() {
+fn in_the_foreground_only_those_that_hold_their_owner_delay_it() {
     let mut world = World::new();
     world.create(Kind::ConfigMap, map("one"));
     let mut held = owned(&world, "held", &["one"]);

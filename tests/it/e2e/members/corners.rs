@@ -118,7 +118,7 @@ pub fn anchor_deleted(cluster: &mut Cluster) {
     let others = [server(1), server(2)];
     let processes: Vec<_> = others.iter().map(|other| cluster.agent_of(other)).collect();
     group.stop(&others);
-    says(&group, &server(0), "there is no anchor, but the lease kaa-default-resync is of a domain that was here");
+    says(&group, &server(0), "there is no anchor, but the lease kaa-default-resync belongs to an earlier domain");
     nobody_founds(cluster, &None);
     processes.into_iter().for_each(|process| process.signal("CONT"));
     writes_go_on(&group);

@@ -119,7 +119,7 @@ fn listed_and_refused(group: &Group<'_>, founder: &str, other: &str, place: &str
     for asked in [founder, other] {
         let shown = group.recover(asked, "--dry-run").expect("an answer");
         assert!(shown.contains(&format!("  {place}: log ")) && shown.contains(" of epoch 1, up to entry "), "{shown}");
-        assert!(shown.contains("Would be refused: no server that is wanted answers with a log"), "{shown}");
+        assert!(shown.contains("Would be refused: no wanted server answers with a log"), "{shown}");
         let shown = group.recover(asked, &format!("--dry-run --from-retired-log {place}")).expect("an answer");
         assert!(shown.contains(&format!("Would continue: {other}, with the log {place} up to entry ")), "{shown}");
         let wrong = format!("--from-retired-log {other}/retired-1-1 --accept-data-loss --yes");

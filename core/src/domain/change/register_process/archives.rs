@@ -70,7 +70,7 @@ impl Domain {
                 // It may have been restored from a backup: what was proven of the volume before says nothing of this one.
                 archive.holds_to = 0;
                 archive.bound = self.index;
-                // Until now it was somewhere else, or nobody knew where. No claim is in two clusters.
+                // Until now it was on another claim, or on an unknown one. No claim is in two clusters.
                 (archive.cluster, archive.path) = (asked.cluster.clone(), asked.path.clone());
                 bound = Some(ClaimName::from(claim));
             } else {

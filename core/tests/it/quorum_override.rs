@@ -2,8 +2,8 @@
 
 use kaa_core::domain::ids::{RaftId, ServerId};
 use kaa_core::membership::logs::{block, commit};
-use kaa_core::membership::overrule::{Call, Position, Sealed, Stranded, Verdict};
-use kaa_core::membership::overrule::{called_for, may_found, outlook};
+use kaa_core::membership::quorum_override::{Call, Position, Sealed, Stranded, Verdict};
+use kaa_core::membership::quorum_override::{called_for, may_found, outlook};
 use std::collections::BTreeSet;
 
 fn ids(ids: &[u64]) -> BTreeSet<RaftId> {
@@ -45,7 +45,7 @@ fn each_half_counts_by_itself() {
     let shrinking = halves(&[&[1, 2, 3, 4], &[1, 2]]);
     assert_eq!(
         called_for(&shrinking, &ids(&[1, 2])),
-        Call::Overrule,
+        Call::Override,
         "a majority of the new half, half of the old one"
     );
     assert_eq!(called_for(&halves(&[&[1, 2, 3], &[1]]), &ids(&[1])), Call::Operator);
@@ -54,13 +54,13 @@ fn each_half_counts_by_itself() {
 #[test]
 fn a_majority_waits_and_too_few_ask_a_person() {
     let call = |voters: &[u64], wanted: &[u64]| called_for(&halves(&[voters]), &ids(wanted));
-    assert_eq!(call(&[1, 2], &[1]), Call::Overrule, "2 to 1");
-    assert_eq!(call(&[1, 2, 3, 4], &[1, 2]), Call::Overrule, "4 to 2");
+    assert_eq!(call(&[1, 2], &[1]), Call::Override, "2 to 1");
+    assert_eq!(call(&[1, 2, 3, 4], &[1, 2]), Call::Override, "4 to 2");
     assert_eq!(call(&[1, 2, 3], &[1, 2]), Call::Majority, "3 to 2");
     assert_eq!(call(&[1, 2, 3], &[1]), Call::Operator, "3 to 1");
     assert_eq!(call(&[1, 2, 3, 4, 5], &[1, 2, 3]), Call::Majority, "5 to 3 with two of the three away: they come back");
     assert_eq!(call(&[1, 2, 3, 4, 5], &[1, 2]), Call::Operator, "5 to 2");
-    assert_eq!(call(&[1, 2], &[1, 9]), Call::Overrule, "counterexample 2: the log of the second server was lost");
+    assert_eq!(call(&[1, 2], &[1, 9]), Call::Override, "counterexample 2: the log of the second server was lost");
 }
 
 /// A sealed log: id, term, index, voters, wanted.

@@ -1,5 +1,5 @@
-//! The shell of `kaa_core::membership::overrule`: an agent with a sealed log asks the others to seal theirs, and goes on in
-//! a new epoch once nobody can commit in the old one. Each round can be repeated, by this agent or by another one.
+//! The shell of `kaa_core::membership::quorum_override`: an agent with a sealed log asks the others to seal theirs, and
+//! founds a new epoch once no server can commit in the old one. Each round can be repeated, by this agent or by another one.
 
 use super::gate::Pass;
 use crate::config::{Config, ordinal_of};
@@ -13,14 +13,15 @@ use crate::raft::{Volume, sealing};
 use kaa_core::domain::evidence::Fact;
 use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
 use kaa_core::membership::Anchor;
-use kaa_core::membership::overrule::{Sealed, Verdict, may_found};
+use kaa_core::membership::quorum_override::{Sealed, Verdict, may_found};
 use kaa_core::membership::recover::{self, Answer, Survey};
 use kaa_core::resync::plan::Need;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use tracing::{info, warn};
 
-/// The ordinals that the admin StatefulSet wants, by a fresh read. A StatefulSet that is gone wants nobody known.
+/// The ordinals that the admin StatefulSet wants, by a fresh read. Fails if the StatefulSet is gone: what is wanted is
+/// unknown then.
 pub async fn wanted(kubernetes: &Kubernetes, config: &Config) -> Result<Range<u32>, String> {
     let need = Need::StatefulSet(config.stateful_set.clone());
     let mut readings = evidence::gather(kubernetes, &config.anchor_name(), &BTreeSet::from([need.clone()])).await;
@@ -33,8 +34,9 @@ pub async fn wanted(kubernetes: &Kubernetes, config: &Config) -> Result<Range<u3
     wanted.ok_or_else(|| format!("there is no statefulset {}", config.stateful_set))
 }
 
-/// One round of an override with a sealed volume. `Err` says what is waited for; else the gate is to be passed again.
-pub async fn go_on(pass: &Pass<'_>, volume: &Volume) -> Result<(), String> {
+/// One round of an override with a sealed volume. `Err` says what the round waits for; after `Ok` the agent passes the gate
+/// again.
+pub async fn round(pass: &Pass<'_>, volume: &Volume) -> Result<(), String> {
     let (local, extent) = (volume.local_log(), volume.extent());
     let Some(domain) = local.domain else { return Err("the log is sealed, but belongs to no domain".to_owned()) };
     let wanted = wanted(pass.kubernetes, pass.config).await?;
@@ -66,16 +68,16 @@ pub async fn go_on(pass: &Pass<'_>, volume: &Volume) -> Result<(), String> {
             failpoints::pass(Point::AnchorSwapped);
             let (lost, last) = (loss.map_or_else(|| "nothing".to_owned(), |loss| loss.lost), extent.position.index);
             warn!(
-                "override: the anchor is of epoch {epoch} now: this log, up to entry {last}, founds it; lost: {lost}"
+                "override: the anchor moved to epoch {epoch}: it is founded from this log, up to entry {last}; lost: {lost}"
             );
             pass.host.recovered(Accepting::Swapped(epoch, lost));
         }
         Ok(Swap::Moved) => {
             info!("another server changed the anchor: reading it again");
-            pass.host.recovered(Accepting::Failed("another server changed the anchor: ask again".to_owned()));
+            pass.host.recovered(Accepting::Failed("another server changed the anchor: try again".to_owned()));
         }
         // Whether it was done shows when it is read again.
-        Err(error) => return Err(format!("the anchor could not be swapped: {error}")),
+        Err(error) => return Err(format!("the anchor could not be changed: {error}")),
     }
     Ok(())
 }
@@ -86,7 +88,7 @@ fn reason(verdict: Verdict) -> &'static str {
         Verdict::Yield => "the log is sealed: another server continues with a better one",
         Verdict::Unwanted => "the log is sealed: a wanted server continues",
         Verdict::TooFew => {
-            "the log is sealed, and so many more voters have to seal theirs, or what only they may hold has to be given up: \
+            "the log is sealed: more voters have to seal theirs, or an operator has to give up what only they may hold: \
              kaa recover --dry-run"
         }
     }
@@ -99,7 +101,7 @@ struct Gathered {
     silent: Vec<String>,
 }
 
-/// Has everybody seal their logs who is wanted, or is a member by this one.
+/// Asks every server to seal its log that is wanted, or that this log names as a member.
 async fn gather(pass: &Pass<'_>, extent: &Extent, wanted: &Range<u32>, request: &SealRequest) -> Gathered {
     let is_wanted = |server: &str| {
         let ordinal = ordinal_of(&ServerId::from(server), &pass.config.stateful_set);
@@ -121,7 +123,8 @@ async fn gather(pass: &Pass<'_>, extent: &Extent, wanted: &Range<u32>, request: 
     gathered
 }
 
-/// What an operator has given up, once all are sealed that answer. `Err` if another log goes further, or nobody is wanted.
+/// What an operator has given up, once all servers that answer are sealed. `Err` if another log goes further, or if no
+/// wanted server has a log with entries.
 fn given_up(
     pass: &Pass<'_>,
     accepted: Acceptance,
@@ -150,8 +153,8 @@ fn given_up(
         }
         other => {
             let why = match other {
-                Some(loss) => format!("the log is sealed, and that of {} goes further", loss.founder),
-                None => "the log is sealed, and no server that is wanted has one that anything is in".to_owned(),
+                Some(loss) => format!("the log is sealed, but the log of {} has later entries", loss.founder),
+                None => "the log is sealed, but no wanted server has a log with entries".to_owned(),
             };
             pass.host.recovered(Accepting::Failed(why.clone()));
             Err(why)

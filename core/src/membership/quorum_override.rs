@@ -1,8 +1,8 @@
-//! Going on without a majority, where that is safe: exactly half of an even number of voters is left, or what is left of
+//! Continuing without a majority, where that is safe: exactly half of an even number of voters is left, or what is left of
 //! a change under way blocks each half (rule 7 of docs/membership.md).
 //!
-//! Whoever takes part seals its log first: from then on it appends nothing and votes for nobody. A set of sealed logs that
-//! blocks each half of the last membership in the best of them holds everything that is committed, and nobody outside can
+//! Each participant seals its log first: from then on it appends nothing and grants no vote. A set of sealed logs that
+//! blocks each half of the last membership in the best of them holds everything that is committed, and no server outside can
 //! commit or be elected any more. Which processes run, and where, does not matter.
 
 use super::logs::{self, Logs};
@@ -22,10 +22,10 @@ pub struct Position {
 /// What the wanted servers can do together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// They hold a majority of each half: it is waited until enough of them answer.
+    /// They hold a majority of each half: they wait until enough of them answer.
     Majority,
-    /// They hold none, but nobody can commit without them: they may go on in a new epoch.
-    Overrule,
+    /// They hold none, but no others can commit without them: they may continue in a new epoch.
+    Override,
     /// Others may have committed, or may yet commit, without them: nothing is done without an operator.
     Operator,
 }
@@ -35,7 +35,7 @@ pub fn called_for<L: Logs>(halves: &[L], wanted: &L) -> Call {
     if logs::commit(halves, wanted) {
         Call::Majority
     } else if logs::block(halves, wanted) {
-        Call::Overrule
+        Call::Override
     } else {
         Call::Operator
     }
@@ -139,7 +139,7 @@ pub fn outlook(stranded: &Stranded) -> Outlook {
     };
     match called_for(halves, &wanted.iter().filter_map(held).collect()) {
         Call::Majority => Outlook::Wait { silent: silent() },
-        Call::Overrule => {
+        Call::Override => {
             let ready = answered.iter().filter(|(server, _)| wanted.contains(*server));
             let ready: BTreeSet<RaftId> = ready.map(|(_, log)| *log).collect();
             if logs::block(halves, &ready) { Outlook::Seal } else { Outlook::WaitToSeal { silent: silent() } }
@@ -162,7 +162,7 @@ impl fmt::Display for Outlook {
                 "this server's log is empty, and waits for a leader of its epoch to replicate to it; if the log that founds \
                  that epoch is lost for good, kaa recover --dry-run lists the logs of earlier epochs that can be founded from",
             ),
-            Self::Wait { silent } if silent.is_empty() => f.write_str("a majority of the voters answers: it elects"),
+            Self::Wait { silent } if silent.is_empty() => f.write_str("a majority of the voters answers and will elect a leader"),
             Self::Wait { silent } => write!(f, "there is no leader until more of the voters answer: {}", list(silent)),
             Self::Seal => f.write_str("half of the voters are left and continue in a new epoch"),
             Self::WaitToSeal { silent } => {
