@@ -18,6 +18,7 @@ mod plan;
 mod pod_token;
 mod prompt;
 mod recover;
+mod route;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -51,6 +52,8 @@ enum Command {
     Plan(plan::Plan),
     /// Shows the state and the history of an object: who changed it, when, and on what evidence
     Explain(explain::Explain),
+    /// Shows which process of a database a client is sent to, and for each other process why not
+    Route(route::Route),
     /// Pauses all removals by the resync until `kaa resume`. Engines, sessions and admin servers are not affected
     Pause(pause::Pause),
     /// Ends a pause
@@ -178,6 +181,7 @@ impl Cli {
             Command::Show(noun) => (noun.name(), asking(noun.run())),
             Command::Plan(plan) => ("plan", asking(plan.run())),
             Command::Explain(explain) => ("explain", asking(explain.run())),
+            Command::Route(route) => ("route", asking(route.run())),
             Command::Pause(pause) => ("pause", asking(pause.run())),
             Command::Resume(resume) => ("resume", asking(resume.run())),
             Command::Archive(archive) => (archive.name(), asking(archive.run())),
@@ -216,6 +220,7 @@ impl Cli {
             Command::Show(noun) => Ok(noun.run().await?),
             Command::Plan(plan) => Ok(plan.run().await?),
             Command::Explain(explain) => Ok(explain.run().await?),
+            Command::Route(route) => Ok(route.run().await?),
             Command::Pause(pause) => Ok(pause.run().await?),
             Command::Resume(resume) => Ok(resume.run().await?),
             other => Err(Error::NoQuestion(format!("{other:?}"))),

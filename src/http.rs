@@ -6,6 +6,7 @@
 //! who calls (`writer`).
 
 mod archives;
+mod balancer;
 mod databases;
 mod diagnostics;
 mod domain;
@@ -30,6 +31,7 @@ mod whatif;
 mod writer;
 mod writes;
 
+pub use balancer::{Balancer, RouteAnswer, VerdictRow};
 pub use drain::DrainAnswer;
 pub use error::Error;
 pub use explain::{Change, Explanation};
@@ -85,6 +87,8 @@ pub struct Face {
     pub refusals: Refusals,
     /// How often a caller may fail to authenticate.
     pub throttle: Arc<Throttle>,
+    /// What decisions of load balancing share.
+    pub balancer: Arc<Balancer>,
 }
 
 /// What people's certificates are judged by.
@@ -101,7 +105,8 @@ impl Face {
     pub fn new(source: Arc<dyn Source>, metrics: Arc<Metrics>) -> Self {
         let (refusals, throttle) = (Refusals::new(metrics.clone()), Arc::default());
         let own_pod = OwnPod { by_address: true, token: None };
-        Self { source, metrics, credentials: None, people: None, own_pod, refusals, throttle }
+        let balancer = Arc::default();
+        Self { source, metrics, credentials: None, people: None, own_pod, refusals, throttle, balancer }
     }
 }
 
@@ -126,6 +131,11 @@ pub fn router(face: Face) -> Router {
         .route("/api/1/databases/{name}/shutdown", post(databases::shutdown))
         .route("/api/1/databases/{name}/capture", get(databases::capture))
         .route("/api/1/databases/{name}/storageGroups", get(databases::storage_groups))
+        .route("/api/1/databases/{name}/sqlConnection", get(balancer::sql_connection))
+        .route("/api/1/databases/loadBalancerPolicies", get(balancer::policies))
+        .route("/api/1/databases/loadBalancerConfigs", get(balancer::configs))
+        .route("/api/1/databases/loadBalancerConfig", post(balancer::set_config))
+        .route("/api/1/databases/loadBalancerPolicy/{name}", post(balancer::set_policy).delete(balancer::delete_policy))
         .route("/api/1/kvstore/{*key}", put(writes::set_value).layer(DefaultBodyLimit::max(writes::MAX_BODY_BYTES)))
         .route("/api/1/kvstore/{*key}", get(domain::value))
         .route("/api/1/diagnostics/log", post(domain::log))
@@ -137,10 +147,9 @@ pub fn router(face: Face) -> Router {
         // Requests that are not there yet, and would be taken for names.
         .route("/api/1/peers/certificates", any(unknown))
         .route("/api/1/processes/availableOptions", any(unknown))
-        .route("/api/1/databases/loadBalancerPolicies", any(unknown))
-        .route("/api/1/databases/loadBalancerConfigs", any(unknown))
         .route("/api/1/databases/hotCopyStatus", any(unknown))
         .route("/api/1/kaa/plan", get(own::plan))
+        .route("/api/1/kaa/route/{name}", get(balancer::route))
         .route("/api/1/kaa/membership", get(membership::membership))
         .route("/api/1/kaa/pause", get(pause::shown).put(pause::pause).delete(pause::resume))
         .route("/api/1/kaa/adopt", post(pause::adopt))

@@ -4,12 +4,16 @@
 //! Each decision finds the client's query and pre-filters among the policies, as a request does; each client has other
 //! properties than the one before.
 
-use kaa_core::balancer::candidates::{Candidate, Candidates};
 use kaa_core::balancer::choose::{Chance, Client, choose};
-use kaa_core::balancer::policies::Policies;
+use kaa_core::balancer::prepared::Prepared;
 use kaa_core::balancer::turns::Turns;
-use kaa_core::domain::ids::{NodeId, ServerId, StartId};
-use kaa_core::domain::process::{DurableState, EngineKind, EngineState};
+use kaa_core::domain::Domain;
+use kaa_core::domain::balancing::{Annotated, Entry, Item, Object};
+use kaa_core::domain::database::{Database, DatabaseState, Incarnation};
+use kaa_core::domain::ids::{Millis, NodeId, SessionNumber, StartId};
+use kaa_core::domain::process::{
+    About, DurableState, EngineKind, EngineState, Identity, Process, Session, SessionState,
+};
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -33,39 +37,87 @@ const EIGHT: &str = "random(first(and(label(pod-name *x) label(pod-uid *x)) and(
                      label(node *-#)) or(label(host x) label(node y) label(zone *)) any))";
 
 fn main() {
-    let labels: Vec<BTreeMap<String, String>> = (0..CANDIDATES).map(labels).collect();
-    let (server, options) = (ServerId::from("admin-0"), BTreeMap::new());
-    let texts: Vec<(String, String)> = (0..CANDIDATES).map(|n| (format!("10.0.{n}.1"), format!("te-{n}"))).collect();
-    let all = || {
-        (0..CANDIDATES).map(|n| Candidate {
-            id: StartId(n + 1),
-            node: NodeId(n + 1),
-            kind: EngineKind::Te,
-            durable: DurableState::Monitored,
-            engine: EngineState::Running,
-            server: &server,
-            live: true,
-            address: &texts[n as usize].0,
-            hostname: &texts[n as usize].1,
-            pid: 7,
-            labels: &labels[n as usize],
-            options: &options,
-        })
+    let mut domain = domain();
+    let set = |domain: &mut Domain, item: Item, text: &str| {
+        let annotated =
+            Annotated { text: text.to_owned(), cluster: "c1".into(), object: Object::StatefulSet("admin".to_owned()) };
+        domain.balancing.entries.insert(item, Entry { annotated: Some(annotated), manual: None });
+        domain.balancing.changed += 1;
     };
+    set(&mut domain, Item::Policy("nearest".to_owned()), NEAREST);
+    set(&mut domain, Item::Prefilter(None), "not(label(region tiebreaker))");
     let began = Instant::now();
-    let candidates = Candidates::new(all());
+    Prepared::default().of(&domain, &"demo".into());
     println!("{CANDIDATES} candidates, prepared in {:.1?}, {DECISIONS} decisions of each", began.elapsed());
-    let mut policies = Policies::default();
-    policies.named.insert("nearest".to_owned(), NEAREST.parse().expect("a query"));
-    policies.global.prefilter = Some("not(label(region tiebreaker))".parse().expect("a filter"));
     println!("{:<26} {:>12} {:>10} {:>10} {:>10}", "", "decisions/s", "p50", "p99", "max");
     for (name, properties) in REQUESTS {
-        measure(name, properties, &policies, &candidates);
+        measure(name, properties, &domain);
     }
 }
 
-fn measure(name: &str, properties: &[(&str, &str)], policies: &Policies, candidates: &Candidates) {
-    let (turns, database) = (Turns::default(), "demo".into());
+fn domain() -> Domain {
+    let mut domain = Domain::default();
+    let database = Database {
+        name: "demo".into(),
+        state: DatabaseState::Running,
+        incarnation: Incarnation::default(),
+        next_node: NodeId(CANDIDATES + 1),
+        created: Millis(0),
+        stopping_since: None,
+        options: Default::default(),
+        by_hand: false,
+    };
+    domain.databases.insert("demo".into(), database);
+    domain.processes = (0..CANDIDATES).map(|n| (StartId(n + 1), process(n))).collect();
+    domain
+}
+
+fn process(n: u64) -> Process {
+    Process {
+        id: StartId(n + 1),
+        node: NodeId(n + 1),
+        database: "demo".into(),
+        kind: EngineKind::Te,
+        archive: None,
+        cluster: "c1".into(),
+        identity: Identity {
+            namespace: "ns".to_owned(),
+            pod: format!("te-{n}"),
+            pod_uid: format!("uid-{n}").into(),
+            container: "engine".to_owned(),
+            nonce: n,
+            started: Millis(0),
+        },
+        container_id: None,
+        session: Session {
+            server: "admin-0".into(),
+            number: SessionNumber(1),
+            connection: n,
+            state: SessionState::Live,
+        },
+        durable: DurableState::Monitored,
+        engine: EngineState::Running,
+        about: About {
+            address: format!("10.0.{n}.1"),
+            hostname: format!("te-{n}"),
+            port: 48006,
+            pid: 7,
+            version: String::new(),
+            labels: labels(n),
+        },
+        registered: Millis(0),
+        entry: 0,
+        stop: None,
+        started: None,
+        history: None,
+        claim_unread: false,
+        interrupted: None,
+    }
+}
+
+/// The whole decision, as an agent makes it: what is prepared is compared with the domain first.
+fn measure(name: &str, properties: &[(&str, &str)], domain: &Domain) {
+    let (turns, database, mut prepared) = (Turns::default(), "demo".into(), Prepared::default());
     let clients: Vec<BTreeMap<String, String>> = (0..100)
         .map(|n| {
             properties.iter().map(|(key, value)| ((*key).to_owned(), value.replace('#', &n.to_string()))).collect()
@@ -75,10 +127,12 @@ fn measure(name: &str, properties: &[(&str, &str)], policies: &Policies, candida
         .map(|n| {
             let began = Instant::now();
             let client = Client { properties: &clients[n as usize % clients.len()], address: None };
+            let (policies, candidates) = prepared.of(domain, &database);
             let route = policies.route(&database, client).expect("a route");
             // Any number will do.
             let chance = Chance { turns: &turns, random: n.wrapping_mul(0x9e37_79b9_7f4a_7c15) };
-            assert!(black_box(choose(&route, candidates, client, chance)).is_some());
+            let chosen = choose(&route, &candidates, client, chance);
+            assert!(black_box(chosen.and_then(|id| domain.processes.get(&id))).is_some());
             began.elapsed()
         })
         .collect();

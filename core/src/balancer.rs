@@ -12,6 +12,7 @@ mod evaluate;
 pub mod explain;
 pub mod parse;
 pub mod policies;
+pub mod prepared;
 pub mod query;
 mod set;
 pub mod turns;

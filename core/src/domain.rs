@@ -6,6 +6,7 @@
 
 pub mod archive;
 pub mod audit;
+pub mod balancing;
 pub mod bounds;
 pub mod change;
 pub mod command;
@@ -27,6 +28,7 @@ pub mod voters;
 
 use archive::{Archive, ArchiveState};
 use audit::{Audit, Record, Subject};
+use balancing::Balancing;
 use bounds::Bounds;
 use change::Command;
 use command::{Actor, Entry, Outcome, Refusal, Request};
@@ -85,6 +87,9 @@ pub struct Domain {
     /// Who votes, as it was noted last.
     #[serde(default)]
     pub voters: Option<Voters>,
+    /// What is set for load balancing.
+    #[serde(default)]
+    pub balancing: Balancing,
     /// The snapshot of another domain that it was founded from, if it was.
     #[serde(default)]
     pub restored: Option<Restored>,

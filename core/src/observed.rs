@@ -3,6 +3,7 @@
 //! Unknown is not empty: a kind that was not listed completely yet, or may not be listed, says so, and every caller has
 //! to handle it. What the index shows may be old, so it is no proof for a removal (see [`crate::resync`]).
 
+pub mod annotations;
 pub mod objects;
 
 use objects::{Claim, Deployment, Named, Pod, StatefulSet};

@@ -6,6 +6,7 @@
 
 pub mod ability;
 mod archives;
+mod balancer;
 pub mod databases;
 pub mod held;
 pub mod leadership;
@@ -60,11 +61,12 @@ pub enum DatabaseDeletion {
 }
 
 /// Every subreconciler, in the order in which its findings are carried out.
-const SUBRECONCILERS: [fn(&View, &mut Plan); 4] = [
+const SUBRECONCILERS: [fn(&View, &mut Plan); 5] = [
     processes::plan, // first, since an archive can be judged only when no process is on it
     archives::plan,
     databases::plan, // after them, since a database goes after its archives
     servers::plan,
+    balancer::plan,
 ];
 
 /// What a plan depends on besides the domain and Kubernetes.

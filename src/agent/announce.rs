@@ -1,12 +1,15 @@
 //! What an agent tells others of its own accord: the other agents, who leads the resync; people, by Events, what became of
 //! the voters and what needs them.
 
+use super::resync::LastPass;
 use super::{Shared, leader_of};
 use crate::config::BACKOFF;
 use crate::kubernetes::events::{self, About, News};
 use crate::raft::Role;
+use kaa_core::domain::balancing::Object;
 use kaa_core::domain::ids::{MembershipEpoch, ServerId};
 use kaa_core::membership::LocalLog;
+use kaa_core::resync::plan::WaitingReason;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -47,6 +50,8 @@ struct Seen {
     no_leader: Option<String>,
     /// What is wrong with the anchor.
     anchor: Option<String>,
+    /// Annotations that change nothing, if this agent leads the resync.
+    broken: BTreeSet<(Object, String)>,
 }
 
 /// What was told already.
@@ -56,17 +61,20 @@ struct Told {
     voters: Option<BTreeSet<ServerId>>,
     no_leader: Option<String>,
     anchor: Option<String>,
+    broken: BTreeSet<(Object, String)>,
     /// When the last Events were made.
     at: VecDeque<Instant>,
 }
 
 /// Which object it is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Of {
     /// The StatefulSet of the agents.
     All,
     /// This agent's own pod.
     Own,
+    /// A workload with annotations.
+    Workload(Object),
 }
 
 /// Makes Events of what is news. Runs until it is aborted.
@@ -74,7 +82,7 @@ pub async fn tell(shared: Arc<Shared>) {
     let mut told = Told::default();
     loop {
         for (of, news) in told.news(&shared.begun, &seen(&shared), Instant::now()) {
-            let about = about(&shared, of);
+            let about = about(&shared, &of);
             // Nothing rests on it, so it is not tried again.
             if let Err(why) = events::tell(&shared.kubernetes, &shared.config.server, &about, &news).await {
                 debug!("cannot create the Event {}: {}", news.reason, why.to_line());
@@ -97,14 +105,34 @@ fn seen(shared: &Shared) -> Seen {
         leads: status.role == Role::Leader,
         no_leader: said(&shared.stranded).filter(|_| !new),
         anchor: said(&shared.anchor_alarm),
+        broken: broken(&shared.last_pass, shared.candidacy.leads_now()),
     }
 }
 
-fn about(shared: &Shared, of: Of) -> About {
+/// The annotations that the last pass of the resync leader found to change nothing.
+fn broken(last: &std::sync::Mutex<Option<LastPass>>, leads: bool) -> BTreeSet<(Object, String)> {
+    let last = last.lock().unwrap_or_else(PoisonError::into_inner);
+    let waiting = last.iter().filter(|_| leads).flat_map(|last| &last.waiting);
+    let broken = waiting.filter_map(|waiting| match &waiting.reason {
+        WaitingReason::AnnotationBroken { object, .. } => Some((object.clone(), waiting.reason.to_string())),
+        _ => None,
+    });
+    broken.collect()
+}
+
+fn about(shared: &Shared, of: &Of) -> About {
     let name = shared.config.stateful_set.clone();
     let observed = shared.observed.read().unwrap_or_else(PoisonError::into_inner);
+    if let Of::Workload(object) = of {
+        let (sets, deployments) = (observed.stateful_sets.known().ok(), observed.deployments.known().ok());
+        let (kind, uid) = match object {
+            Object::StatefulSet(name) => ("StatefulSet", sets.and_then(|it| Some(it.get(name)?.uid.clone()))),
+            Object::Deployment(name) => ("Deployment", deployments.and_then(|it| Some(it.get(name)?.uid.clone()))),
+        };
+        return About { api_version: "apps/v1", kind, name: object.name().to_owned(), uid: uid.unwrap_or_default() };
+    }
     let set = observed.stateful_sets.known().ok().and_then(|sets| sets.get(&name)).map(|set| set.uid.clone());
-    match set.filter(|_| of == Of::All) {
+    match set.filter(|_| *of == Of::All) {
         Some(uid) => About { api_version: "apps/v1", kind: "StatefulSet", name, uid },
         None => {
             let (name, uid) = (shared.config.server.to_string(), shared.config.pod_uid.clone());
@@ -130,6 +158,11 @@ impl Told {
             let why = seen.anchor.clone();
             news.extend(why.map(|message| (Of::Own, News { warning: true, reason: "Anchor", message })));
         }
+        for (object, message) in seen.broken.difference(&self.broken) {
+            let (of, message) = (Of::Workload(object.clone()), message.clone());
+            news.push((of, News { warning: true, reason: "AnnotationBroken", message }));
+        }
+        self.broken.clone_from(&seen.broken);
         if let Some(voters) = &seen.voters {
             let before = self.voters.replace(voters.clone());
             news.extend(before.filter(|_| seen.leads).into_iter().flat_map(|before| changed(&before, voters)));
@@ -252,7 +285,20 @@ mod tests {
         tokio::time::advance(PER).await;
         assert_eq!(told.news(&Begun::default(), &Seen::default(), Instant::now()), [], "that it is over is no Event");
         let news = told.news(&Begun::default(), &silent(19), Instant::now());
-        assert_eq!((reasons(&news), news[0].0), (vec!["NoLeader"], Of::Own));
+        assert_eq!((reasons(&news), &news[0].0), (vec!["NoLeader"], &Of::Own));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_annotation_that_changes_nothing_is_told_on_its_object_once_until_it_changes() {
+        let (mut told, now) = (Told::default(), Instant::now());
+        let object = Object::StatefulSet("admin".to_owned());
+        let seen = |why: &str| Seen { broken: [(object.clone(), why.to_owned())].into(), ..Seen::default() };
+        let news = told.news(&Begun::default(), &seen("character 8"), now);
+        assert_eq!((reasons(&news), &news[0].0), (vec!["AnnotationBroken"], &Of::Workload(object.clone())));
+        assert_eq!(told.news(&Begun::default(), &seen("character 8"), now), []);
+        assert_eq!(told.news(&Begun::default(), &seen("character 9"), now).len(), 1);
+        assert_eq!(told.news(&Begun::default(), &Seen::default(), now), []);
+        assert_eq!(told.news(&Begun::default(), &seen("character 9"), now).len(), 1, "it was mended in between");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 /// `kaa explain`.
 #[derive(Debug, Args)]
 pub(super) struct Explain {
-    /// archive/1, process/3, server/admin-0, database/demo, resync/CLUSTER, value/KEY, or domain
+    /// archive/1, process/3, server/admin-0, database/demo, resync/CLUSTER, value/KEY, load-balancer/ENTRY, or domain
     subject: Subject,
     #[command(flatten)]
     agent: Agent,

@@ -1,5 +1,6 @@
 //! What the published client asks of the domain.
 
+use super::balancer::{filter_query, passing};
 use super::error::Error;
 use super::page::{Page, Parameters, Selection, flag, parameter};
 use super::rows::{self, ArchiveRow, DatabaseRow, ExitedRow, Hearing, PeerRow, ProcessRow};
@@ -8,11 +9,12 @@ use super::{Answer, Face};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
+use kaa_core::balancer::query::Filter;
 use kaa_core::domain::Domain;
 use kaa_core::domain::ids::{ArchiveId, DatabaseName, Millis, StartId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -39,16 +41,13 @@ pub(super) fn id<T: FromStr>(named: Named, parameter: &str) -> Result<T, Error> 
     name.parse().map_err(|_| Error::bad(parameter, format!("has to be a number, not '{name}'")))
 }
 
-fn values<T: Serialize>(rows: impl IntoIterator<Item = T>) -> Vec<Value> {
+pub(super) fn values<T: Serialize>(rows: impl IntoIterator<Item = T>) -> Vec<Value> {
     let value = |row| serde_json::to_value(row).expect("rows have only texts as keys");
     rows.into_iter().map(value).collect()
 }
 
 /// Selects from the rows that `list` makes of the domain.
 pub(super) fn page(face: &Face, asked: &Parameters, list: impl FnOnce(&Domain) -> Vec<Value>) -> Paged {
-    if parameter(asked, "filterQuery").is_some() {
-        return Err(Error::bad("filterQuery", "is not understood by this version"));
-    }
     let selection = Selection::parse(asked)?;
     let (index, rows) = face.source.read(|domain| (domain.index, list(domain)));
     Ok(Answer { index, body: selection.page(rows) })
@@ -59,6 +58,15 @@ fn find<T>(face: &Face, what: &str, find: impl FnOnce(&Domain) -> Option<T>) -> 
     let (index, found) = face.source.read(|domain| (domain.index, find(domain)));
     let body = found.ok_or_else(|| Error::NotFound(format!("there is no {what}")))?;
     Ok(Answer { index, body })
+}
+
+/// The filter in the language of load-balancer queries, if there is one.
+fn filter(asked: &Parameters) -> Result<Option<Filter>, Error> {
+    parameter(asked, "filterQuery").map(filter_query).transpose()
+}
+
+fn passes(passing: Option<&BTreeSet<StartId>>, process: StartId) -> bool {
+    passing.is_none_or(|passing| passing.contains(&process))
 }
 
 fn hearing(face: &Face) -> Hearing {
@@ -77,15 +85,23 @@ pub(super) async fn peer(State(face): State<Face>, named: Named) -> Result<Answe
 }
 
 pub(super) async fn processes(State(face): State<Face>, asked: Asked) -> Paged {
-    let hearing = hearing(&face);
-    page(&face, &parameters(asked)?, |domain| {
-        values(domain.processes.values().map(|process| ProcessRow::new(domain, process, &hearing)))
+    let (hearing, asked) = (hearing(&face), parameters(asked)?);
+    let filter = filter(&asked)?;
+    page(&face, &asked, |domain| {
+        let passing = filter.map(|filter| passing(domain.processes.values(), &filter));
+        let wanted = domain.processes.values().filter(|process| passes(passing.as_ref(), process.id));
+        values(wanted.map(|process| ProcessRow::new(domain, process, &hearing)))
     })
 }
 
 pub(super) async fn exited(State(face): State<Face>, asked: Asked) -> Paged {
-    page(&face, &parameters(asked)?, |domain| {
-        values(domain.tombstones.values().map(|tombstone| ExitedRow::new(domain, tombstone)))
+    let asked = parameters(asked)?;
+    let filter = filter(&asked)?;
+    page(&face, &asked, |domain| {
+        let all = || domain.tombstones.values().map(|tombstone| &tombstone.process);
+        let passing = filter.map(|filter| passing(all(), &filter));
+        let wanted = domain.tombstones.values().filter(|tombstone| passes(passing.as_ref(), tombstone.process.id));
+        values(wanted.map(|tombstone| ExitedRow::new(domain, tombstone)))
     })
 }
 

@@ -11,6 +11,7 @@ use axum::extract::{Path, Query, State};
 use kaa_core::domain::Domain;
 use kaa_core::domain::archive::Archive;
 use kaa_core::domain::audit::{Record, Subject};
+use kaa_core::domain::balancing::Entry;
 use kaa_core::domain::ids::{ArchiveId, Millis, ServerId, StartId};
 use kaa_core::domain::process::{Process, SessionState};
 use serde::{Deserialize, Serialize};
@@ -134,11 +135,22 @@ fn state(domain: &Domain, subject: &Subject) -> Option<String> {
             ))
         }
         Subject::Value(key) => domain.values.get(key).map(|value| format!("'{value}'")),
+        Subject::LoadBalancer(item) => domain.balancing.entries.get(item).map(balancer),
         Subject::Domain => {
             let id = domain.id.as_ref()?;
             Some(format!("{}, id {id}, applied up to index {}", domain.name, domain.index))
         }
     }
+}
+
+/// What has effect, and what both origins have set.
+fn balancer(entry: &Entry) -> String {
+    let annotated = entry.annotated.as_ref().map(|it| format!(", annotation of {}", it.object));
+    let manual = entry.manual.as_ref().map(|manual| match entry.annotated.is_some() {
+        true => format!(", in place of what {} has set: {}", manual.by, manual.text),
+        false => format!(", set by {}", manual.by),
+    });
+    format!("{}{}{}", entry.text(), annotated.unwrap_or_default(), manual.unwrap_or_default())
 }
 
 fn count(number: usize, what: &str) -> String {

@@ -86,7 +86,7 @@ impl Source for Fake {
             Need::Anchor => anchor.clone().map(|uid| Fact::AnchorIs { uid }),
             Need::Claim(name) => Some(Fact::ClaimAbsent { name }),
             Need::WantersOf(database) => Some(Fact::DatabaseUnwanted { database }),
-            Need::Pod(_) | Need::StatefulSet(_) => None,
+            Need::Pod(_) | Need::StatefulSet(_) | Need::LoadBalancer { .. } => None,
         });
         let facts = facts.collect();
         async move { Evidence { read_at: Millis(5), facts } }.boxed()

@@ -8,6 +8,7 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 
+mod balancer;
 mod by_hand;
 mod crowd;
 mod https;
@@ -154,7 +155,7 @@ async fn what_is_not_understood_is_named() {
         ("/api/1/processes?filterBy=type&type=(?:(?:S{0,1000}){0,1000}){0,1000}", "type"),
         (&format!("/api/1/processes?type=SM&{}", "filterBy=type&".repeat(17)), "filterBy"),
         (&format!("/api/1/processes?orderBy={}", "type,".repeat(17)), "orderBy"),
-        ("/api/1/processes?filterQuery=any", "filterQuery"),
+        ("/api/1/processes?filterQuery=all", "filterQuery"),
         ("/api/1/archives/first", "archive id"),
         ("/api/1/kvstore/%FF", "key"),
         ("/api/1/kaa/explain/nonsense", "subject"),
@@ -196,8 +197,6 @@ async fn what_does_not_exist_is_said() {
     for path in [
         "/api/1/peers/certificates",
         "/api/1/processes/availableOptions",
-        "/api/1/databases/loadBalancerPolicies",
-        "/api/1/databases/loadBalancerConfigs",
         "/api/1/databases/hotCopyStatus",
         "/api/1/databases/demo/versions",
     ] {

@@ -4,9 +4,10 @@ use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kaa_core::domain::ids::{ContainerId, DatabaseName, Millis, Uid};
+use kaa_core::observed::annotations::Annotations;
 use kaa_core::observed::objects::{
     ARCHIVE_TEMPLATE, Claim, Container, DATABASE_LABEL, Deployment, Ended, HOLD_PURGE, Owner, PAUSE_RESYNC, Pod,
-    Running, StatefulSet, ZONE_LABEL, asks_to_hold,
+    RAFT_LOG_TEMPLATE, Running, StatefulSet, ZONE_LABEL, asks_to_hold,
 };
 
 /// What is kept of a StatefulSet. `prefix` is that of the annotations that the agent reads.
@@ -28,6 +29,11 @@ pub fn stateful_set(object: &apps::StatefulSet, prefix: &str) -> StatefulSet {
         ordered: spec.pod_management_policy.as_deref() != Some("Parallel"),
         holds_purge: asks_to_hold(annotation(&object.metadata, prefix, HOLD_PURGE)),
         paused: asks_to_hold(annotation(&object.metadata, prefix, PAUSE_RESYNC)),
+        annotations: if templates.iter().any(|template| name(&template.metadata) == RAFT_LOG_TEMPLATE) {
+            balancing(&object.metadata, prefix)
+        } else {
+            Annotations::default()
+        },
     }
 }
 
@@ -40,6 +46,7 @@ pub fn deployment(object: &apps::Deployment, prefix: &str) -> Deployment {
         replicas: replicas(object.spec.replicas),
         database: database(&object.metadata).or_else(|| database(template?)),
         paused: asks_to_hold(annotation(&object.metadata, prefix, PAUSE_RESYNC)),
+        annotations: balancing(&object.metadata, prefix),
     }
 }
 
@@ -91,6 +98,12 @@ fn annotation<'a>(metadata: &'a ObjectMeta, prefix: &str, name: &str) -> Option<
     annotations.iter().find(|(key, _)| key.strip_prefix(prefix) == Some(name)).map(|(_, value)| value.as_str())
 }
 
+/// What the annotations say of load balancing.
+fn balancing(metadata: &ObjectMeta, prefix: &str) -> Annotations {
+    let annotations = metadata.annotations.iter().flatten();
+    Annotations::read(annotations.filter_map(|(key, value)| Some((key.strip_prefix(prefix)?, value.as_str()))))
+}
+
 fn owner(metadata: &ObjectMeta) -> Option<Owner> {
     let mut owners = metadata.owner_references.iter().flatten();
     let owner = owners.find(|owner| owner.controller == Some(true))?;
@@ -139,6 +152,7 @@ fn millis(time: &Time) -> Option<Millis> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kaa_core::observed::annotations::Says;
     use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
@@ -166,6 +180,7 @@ mod tests {
             ordered: true,
             holds_purge: false,
             paused: false,
+            annotations: Annotations::default(),
         };
         assert_eq!(stateful_set(&parse(object), "nuodb.com/"), expected);
     }
@@ -187,6 +202,24 @@ mod tests {
         let deployment = deployment(&parse(object), "nuodb.com/");
         assert!(deployment.paused);
         assert_eq!(deployment.database, Some("hockey".into()), "its pods are what it wants");
+    }
+
+    #[test]
+    fn annotations_of_load_balancing_are_those_of_admin_servers_and_deployments() {
+        let annotations = json!({"db.example/load-balancer-default": "random(any)", "db.example/sync-load-balancer-config": "true",
+            "db.example/load-balancer-policy.near": "(".repeat(256 << 10), "nuodb.com/load-balancer-prefilter": "any"});
+        let set = |template: &str| {
+            let object = json!({"metadata": {"name": "s", "uid": "u", "annotations": annotations},
+                "spec": {"selector": {}, "template": {}, "volumeClaimTemplates": [{"metadata": {"name": template}}]}});
+            stateful_set(&parse(object), "db.example/").annotations
+        };
+        assert_eq!(set("archive-volume"), Annotations::default());
+        let read = set("raftlog");
+        assert_eq!((read.default, read.prefilter, read.full_sync), (Some("random(any)".into()), None, true));
+        assert_eq!(read.policies["near"], Says::TooLong(256 << 10));
+        let object = json!({"metadata": {"name": "te", "uid": "u", "annotations": {"a/database-secondary-release": "true"}},
+            "spec": {"selector": {}, "template": {}}});
+        assert!(deployment(&parse(object), "a/").annotations.secondary);
     }
 
     #[test]

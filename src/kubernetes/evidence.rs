@@ -10,9 +10,11 @@ use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1 as core;
 use kaa_core::domain::archive::{Claim, Ordinal};
+use kaa_core::domain::balancing::{Item, Object};
 use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{DatabaseName, Uid};
 use kaa_core::observed::Observed;
+use kaa_core::observed::annotations::{deployment_facts, set_facts};
 use kaa_core::observed::objects::{Pod, StatefulSet};
 use kaa_core::resync::Readings;
 use kaa_core::resync::databases::wanted_by;
@@ -67,6 +69,7 @@ pub async fn gather(kubernetes: &Kubernetes, anchor: &str, needs: &BTreeSet<Need
             uid.map(|uid| Fact::AnchorIs { uid: Uid::new(uid) }).into_iter().collect()
         },
     ));
+    readings.answers.extend(annotations(kubernetes, needs).await);
     for need in needs {
         if let Need::WantersOf(database) = need {
             readings.answers.insert(need.clone(), wanters(kubernetes, database).await);
@@ -74,6 +77,44 @@ pub async fn gather(kubernetes: &Kubernetes, anchor: &str, needs: &BTreeSet<Need
     }
     readings.at = crate::clock::now();
     readings
+}
+
+/// What objects say of load-balancer entries. An object is read once, whatever is asked of it.
+async fn annotations(kubernetes: &Kubernetes, needs: &BTreeSet<Need>) -> Vec<(Need, Result<Vec<Fact>, String>)> {
+    let (mut sets, mut deployments) = (BTreeSet::new(), BTreeSet::new());
+    let asked = needs.iter().filter_map(|need| match need {
+        Need::LoadBalancer { object, item } => Some((need, object, item)),
+        _ => None,
+    });
+    for (_, object, _) in asked.clone() {
+        match object {
+            Object::StatefulSet(name) => sets.insert(name.clone()),
+            Object::Deployment(name) => deployments.insert(name.clone()),
+        };
+    }
+    let (sets, deployments) = join(
+        find::<apps::StatefulSet>(kubernetes, sets.into_iter().collect()),
+        find::<apps::Deployment>(kubernetes, deployments.into_iter().collect()),
+    )
+    .await;
+    let prefix = &kubernetes.annotation_prefix;
+    let not_read = "it was not read";
+    let answer = |(need, object, item): (&Need, &Object, &Item)| {
+        let facts = match object {
+            Object::StatefulSet(name) => sets.get(name).cloned().unwrap_or(Err(not_read.to_owned())).map(|read| {
+                let set = read.map(|set| convert::stateful_set(&set, prefix));
+                set_facts(object, item, set.as_ref())
+            }),
+            Object::Deployment(name) => {
+                deployments.get(name).cloned().unwrap_or(Err(not_read.to_owned())).map(|read| {
+                    let deployment = read.map(|deployment| convert::deployment(&deployment, prefix));
+                    deployment_facts(object, item, deployment.as_ref())
+                })
+            }
+        };
+        (need.clone(), facts)
+    };
+    asked.map(answer).collect()
 }
 
 fn claim_is(name: &str, claim: core::PersistentVolumeClaim) -> Option<Fact> {

@@ -19,10 +19,10 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// How often the agent asks which permissions it has: one request. A refusal brings the next one forward.
-const PERIOD: Duration = Duration::from_secs(100);
+const PERIOD: Duration = Duration::from_secs(60);
 /// The rounds are at least this far apart, however much is refused.
 const SPACING: Duration = Duration::from_secs(5);
 
@@ -39,6 +39,8 @@ struct Shared {
     /// Whether it was said that an optional one is missing.
     optional_missing: AtomicBool,
     refused: Notify,
+    /// Announces each permission that turned out to be missing.
+    withdrawn: watch::Sender<()>,
 }
 
 /// A verb on a kind; on one object of it, where Roles name it.
@@ -103,6 +105,16 @@ impl Permissions {
         self.lock().iter().cloned().collect()
     }
 
+    /// Announces each permission that turns out to be missing from now on.
+    pub(super) fn withdrawn(&self) -> watch::Receiver<()> {
+        self.0.withdrawn.subscribe()
+    }
+
+    /// Whether a resource may be listed and watched, as far as is known.
+    pub(super) fn may_watch(&self, resource: &str) -> bool {
+        !self.lock().iter().any(|it| it.resource == resource && matches!(it.verb, "list" | "watch"))
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<Permission>> {
         self.0.missing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -132,6 +144,9 @@ impl Permissions {
         let mut known = self.lock();
         let changed = if missing { known.insert(permission.clone()) } else { known.remove(&permission) };
         drop(known);
+        if changed && missing {
+            self.0.withdrawn.send_replace(());
+        }
         match (changed, missing) {
             (true, true) => {
                 tracing::warn!("the permission to {permission} is missing: removals that need it are blocked")

@@ -10,10 +10,10 @@ use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use kaa_core::observed::objects::{Claim, Deployment, Named, Pod, StatefulSet};
 use kaa_core::observed::{Listing, Observed};
-use kube::Resource;
 use kube::core::Status;
 use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -130,26 +130,38 @@ where
         async move {
             let mut last_error = String::new();
             loop {
-                let config = watcher::Config::default().timeout(WATCH_SECONDS);
-                let mut events = std::pin::pin!(watcher::watcher(api.clone(), config).backoff(Steady));
-                while let Some(event) = events.next().await {
-                    let forbidden = match event {
-                        Ok(event) => {
-                            // The first event of a list comes before the request for it.
-                            if !matches!(event, watcher::Event::Init) {
-                                last_error.clear();
-                            }
-                            self.apply(&sink, event);
-                            continue;
-                        }
-                        Err(error) => self.fail(&sink, &error, &mut last_error),
-                    };
-                    if forbidden {
-                        break;
-                    }
-                }
+                let pause = self.follow_once(api.clone(), &sink, &mut last_error).await;
                 // From the start: a watch that merely continues after a 403 would never list what became unknown.
-                tokio::time::sleep(FORBIDDEN_RETRY).await;
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+
+    /// Feeds the events of one list and the watches after it, until it has to begin again; returns how long to wait before.
+    async fn follow_once(&self, api: Api<K>, sink: &Sink, last_error: &mut String) -> Duration {
+        let mut withdrawn = sink.permissions.withdrawn();
+        let config = watcher::Config::default().timeout(WATCH_SECONDS);
+        let mut events = std::pin::pin!(watcher::watcher(api, config).backoff(Steady));
+        loop {
+            let event = tokio::select! {
+                event = events.next() => event,
+                // The API server lets a running watch continue without the permission. A new one shows what is missing.
+                Ok(()) = withdrawn.changed() => match sink.permissions.may_watch(&asked::<K>("list", None).resource) {
+                    true => continue,
+                    false => return Duration::ZERO,
+                },
+            };
+            match event {
+                Some(Ok(event)) => {
+                    // The first event of a list comes before the request for it.
+                    if !matches!(event, watcher::Event::Init) {
+                        last_error.clear();
+                    }
+                    self.apply(sink, event);
+                }
+                Some(Err(error)) if self.fail(sink, &error, last_error) => return FORBIDDEN_RETRY,
+                Some(Err(_)) => {}
+                None => return RETRY,
             }
         }
     }
@@ -234,8 +246,16 @@ fn describe(asked: Asked, error: &watcher::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kubernetes::fake;
+    use axum::body::Body;
+    use axum::extract::Query;
+    use axum::response::IntoResponse;
+    use axum::routing::get;
+    use axum::{Json, Router};
     use k8s_openapi::api::core::v1::PersistentVolumeClaim;
     use kaa_core::observed::Unknown;
+    use std::collections::BTreeMap;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use watcher::Event;
 
     fn kind() -> Kind<PersistentVolumeClaim, Claim> {
@@ -293,5 +313,44 @@ mod tests {
         kind().apply(&sink, Event::Init);
         kind().apply(&sink, Event::InitDone);
         assert_eq!((names(&sink), *changed.borrow()), (Ok(vec![]), 3));
+    }
+
+    /// An API server lets a watch continue whose permission was withdrawn meanwhile.
+    #[tokio::test]
+    async fn a_watch_begins_again_when_its_permission_is_withdrawn() {
+        let lists = Arc::new(AtomicU64::new(0));
+        let listed = lists.clone();
+        let answer = async move |Query(query): Query<BTreeMap<String, String>>| {
+            if query.contains_key("watch") {
+                return Body::from_stream(futures::stream::pending::<Result<String, std::io::Error>>()).into_response();
+            }
+            listed.fetch_add(1, Ordering::Relaxed);
+            let metadata = serde_json::json!({"resourceVersion": "1"});
+            Json(serde_json::json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": []}))
+                .into_response()
+        };
+        let path = "/api/v1/namespaces/ns/persistentvolumeclaims";
+        let kubernetes = fake::kubernetes(Router::new().route(path, get(answer)));
+        let (bump, _changed) = watch::channel(0);
+        let permissions = kubernetes.permissions.clone();
+        let sink = Sink { observed: Shared::default(), bump: Arc::new(bump), permissions: permissions.clone() };
+        let following = tokio::spawn(kind().follow(&kubernetes, &sink));
+        let listed_times = async |times: u64| {
+            let so_often = async {
+                while lists.load(Ordering::Relaxed) < times {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(testkit::wait::PATIENCE, so_often).await.expect("a list");
+        };
+        listed_times(1).await;
+        let of = |resource: &str| Asked { verb: "list", resource: resource.to_owned(), name: None };
+        for resource in ["pods", "persistentvolumeclaims"] {
+            let asked = of(resource);
+            let error = Error::Forbidden { asked: asked.clone(), message: "no".to_owned() };
+            permissions.judge::<()>(&asked, &Err(error));
+        }
+        listed_times(2).await;
+        following.abort();
     }
 }

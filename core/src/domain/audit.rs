@@ -1,5 +1,6 @@
 //! The audit trail: who changed what, why, and on what evidence.
 
+use super::balancing::Item;
 use super::bounds::{self, Bounds};
 use super::command::Actor;
 use super::event::Event;
@@ -79,6 +80,8 @@ pub enum Subject {
     Value(String),
     /// The domain itself.
     Domain,
+    /// A load-balancer entry.
+    LoadBalancer(Item),
 }
 
 impl fmt::Display for Subject {
@@ -91,13 +94,16 @@ impl fmt::Display for Subject {
             Self::Resync(cluster) => write!(f, "resync/{cluster}"),
             Self::Value(key) => write!(f, "value/{key}"),
             Self::Domain => f.write_str("domain"),
+            Self::LoadBalancer(item) => write!(f, "load-balancer/{item}"),
         }
     }
 }
 
 /// A text that names no subject.
 #[derive(Debug, thiserror::Error)]
-#[error("'{0}' is not one of archive/ID, process/ID, server/ID, database/NAME, resync/CLUSTER, value/KEY, domain")]
+#[error(
+    "'{0}' is not one of archive/ID, process/ID, server/ID, database/NAME, resync/CLUSTER, value/KEY, load-balancer/ENTRY, domain"
+)]
 pub struct NotASubject(String);
 
 impl FromStr for Subject {
@@ -116,6 +122,7 @@ impl FromStr for Subject {
             "process" => Self::Process(name.parse().map_err(|_| wrong())?),
             "resync" => Self::Resync(name.into()),
             "value" => Self::Value(name.to_owned()),
+            "load-balancer" => Self::LoadBalancer(name.parse().map_err(|_| wrong())?),
             _ => return Err(wrong()),
         })
     }

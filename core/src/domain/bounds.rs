@@ -49,6 +49,12 @@ pub struct Bounds {
     pub archives: usize,
     /// How many living processes.
     pub processes: usize,
+    /// A load-balancer query or filter.
+    pub query: usize,
+    /// How many load-balancer entries are of no database.
+    pub policies: usize,
+    /// All load-balancer entries together.
+    pub balancing_bytes: usize,
     /// How many servers.
     pub servers: usize,
     /// How many clusters.
@@ -84,6 +90,9 @@ impl Bounds {
         databases: 1000,
         archives: 4000,
         processes: 4096,
+        query: crate::balancer::parse::MAX_BYTES,
+        policies: 256,
+        balancing_bytes: 4 << 20,
         servers: 64,
         clusters: 16,
         tombstones: 1000,
@@ -256,6 +265,8 @@ impl Bounds {
     }
 
     pub(super) fn evidence(&self, evidence: &Evidence) -> Fits {
+        let says = |fact: &Fact| fits("an annotation that was read", said(fact), self.query);
+        evidence.facts.iter().try_for_each(says)?;
         evidence.facts.iter().flat_map(names_in).try_for_each(|name| self.name("a name that was read", name))
     }
 
@@ -274,6 +285,12 @@ impl Bounds {
         snapshot.archives.iter().try_for_each(|archive| fits("the path of an archive", &archive.path, self.path))?;
         few("domains that archives came from", snapshot.origins.len(), self.databases)?;
         snapshot.origins.keys().try_for_each(|domain| self.name("the id of an earlier domain", domain))?;
+        few("load-balancer entries", snapshot.load_balancer.len(), self.policies + 2 * self.databases)?;
+        for (item, manual) in &snapshot.load_balancer {
+            self.name("the name of a load-balancer entry", item)?;
+            self.name("who set a load-balancer entry", &manual.by)?;
+            fits("a load-balancer query", &manual.text, self.query)?;
+        }
         few("values", snapshot.values.len(), self.values)?;
         for (key, value) in &snapshot.values {
             fits("a key", key, self.key)?;
@@ -306,8 +323,16 @@ fn names_in(fact: &Fact) -> Vec<&str> {
         Fact::StatefulSetIs { name, uid, generation: _, replicas: _, first_ordinal: _ } => vec![name, uid.as_str()],
         Fact::DatabaseUnwanted { database } => vec![database.as_str()],
         Fact::DatabaseWanted { database, by } => vec![database.as_str(), by],
-        Fact::PurgeHeld { stateful_set } | Fact::WorkloadPaused { stateful_set } => vec![stateful_set],
+        Fact::PurgeHeld { stateful_set }
+        | Fact::WorkloadPaused { stateful_set }
+        | Fact::SyncsFully { stateful_set } => vec![stateful_set],
+        Fact::AnnotationSays { object, item: _, text: _ } => vec![object.name()],
     }
+}
+
+/// The text of an annotation, if a fact is of one.
+fn said(fact: &Fact) -> &str {
+    if let Fact::AnnotationSays { text: Some(text), .. } = fact { text } else { "" }
 }
 
 /// What an object takes beside its strings, about.
@@ -315,7 +340,8 @@ const OBJECT: usize = 256;
 
 /// How much a piece of evidence takes, in bytes, about.
 pub(super) fn evidence_bytes(evidence: &Evidence) -> usize {
-    evidence.facts.iter().map(|fact| 128 + names_in(fact).into_iter().map(str::len).sum::<usize>()).sum()
+    let names = |fact| names_in(fact).into_iter().map(str::len).sum::<usize>();
+    evidence.facts.iter().map(|fact| 128 + said(fact).len() + names(fact)).sum()
 }
 
 fn labels_bytes(labels: &BTreeMap<String, String>) -> usize {
@@ -356,7 +382,7 @@ impl Domain {
             why + process_bytes(&tombstone.process)
         });
         let objects = servers.chain(databases).chain(archives).chain(processes).chain(tombstones);
-        objects.sum::<usize>() + self.values_bytes() + self.audit.bytes()
+        objects.sum::<usize>() + self.values_bytes() + self.balancing.bytes() + self.audit.bytes()
     }
 
     /// How many bytes keys and values have.
@@ -371,6 +397,16 @@ impl Domain {
             return Ok(());
         }
         Err(Excess::Long { what: "all values together".to_owned(), bytes: bytes as u64, most: most as u64 })
+    }
+
+    /// Says whether the load-balancer entries may take so many bytes more.
+    pub(super) fn may_grow_balancing(&self, more: usize) -> Fits {
+        let (bytes, most) = (self.balancing.bytes() + more, self.bounds.balancing_bytes);
+        if bytes <= most {
+            return Ok(());
+        }
+        let what = "all load-balancer entries together".to_owned();
+        Err(Excess::Long { what, bytes: bytes as u64, most: most as u64 })
     }
 
     /// Says whether something new goes in.

@@ -10,6 +10,7 @@
 mod accept_loss;
 mod admit_server;
 mod adopt_anchor;
+mod annotate_load_balancer;
 mod begin_resync;
 mod configure_database;
 mod confirm_running;
@@ -32,6 +33,7 @@ mod pause_resync;
 mod purge_archive;
 mod register_process;
 mod remove_archive;
+mod remove_load_balancer;
 mod remove_process;
 mod remove_server;
 mod report_exit;
@@ -40,12 +42,14 @@ mod report_state;
 mod restore_domain;
 mod resume_resync;
 mod resurrect_archive;
+mod set_load_balancer;
 mod set_value;
 mod stop_process;
 
 pub use accept_loss::AcceptLoss;
 pub use admit_server::AdmitServer;
 pub use adopt_anchor::AdoptAnchor;
+pub use annotate_load_balancer::AnnotateLoadBalancer;
 pub use begin_resync::BeginResync;
 pub use configure_database::ConfigureDatabase;
 pub use confirm_running::ConfirmRunning;
@@ -67,6 +71,7 @@ pub use pause_resync::PauseResync;
 pub use purge_archive::PurgeArchive;
 pub use register_process::Lesson;
 pub use remove_archive::RemoveArchive;
+pub use remove_load_balancer::{RemoveLoadBalancer, Unset};
 pub use remove_process::RemoveProcess;
 pub use remove_server::RemoveServer;
 pub use report_exit::ReportExit;
@@ -74,6 +79,7 @@ pub use report_history::ReportHistory;
 pub use report_state::ReportState;
 pub use resume_resync::ResumeResync;
 pub use resurrect_archive::ResurrectArchive;
+pub use set_load_balancer::SetLoadBalancer;
 pub use set_value::SetValue;
 pub use stop_process::StopProcess;
 
@@ -130,7 +136,10 @@ pub trait Planned {
 
     /// Whether it keeps what was read as its evidence.
     fn keeps(&self, fact: &Fact) -> bool {
-        !matches!(fact, Fact::PodOwnedBy { .. } | Fact::PurgeHeld { .. } | Fact::WorkloadPaused { .. })
+        !matches!(
+            fact,
+            Fact::PodOwnedBy { .. } | Fact::PurgeHeld { .. } | Fact::WorkloadPaused { .. } | Fact::SyncsFully { .. }
+        )
     }
 }
 
@@ -217,6 +226,12 @@ pub enum Command {
     CreateArchive(CreateArchive),
     /// Makes a removed archive count again by an operator's command.
     ResurrectArchive(ResurrectArchive),
+    /// Sets or removes load-balancer entries by an operator's command.
+    SetLoadBalancer(SetLoadBalancer),
+    /// Sets a load-balancer entry to what an annotation says.
+    AnnotateLoadBalancer(AnnotateLoadBalancer),
+    /// Removes what an annotation had set for load balancing, or, where one says so, what an operator has set.
+    RemoveLoadBalancer(RemoveLoadBalancer),
 }
 
 impl Command {
@@ -274,6 +289,9 @@ impl Command {
             Self::DropDatabase(change) => change,
             Self::CreateArchive(change) => change,
             Self::ResurrectArchive(change) => change,
+            Self::SetLoadBalancer(change) => change,
+            Self::AnnotateLoadBalancer(change) => change,
+            Self::RemoveLoadBalancer(change) => change,
         }
     }
 
@@ -314,6 +332,9 @@ impl Command {
             Self::DropDatabase(change) => change.fit(bounds),
             Self::CreateArchive(change) => change.fit(bounds),
             Self::ResurrectArchive(change) => change.fit(bounds),
+            Self::SetLoadBalancer(change) => change.fit(bounds),
+            Self::AnnotateLoadBalancer(change) => change.fit(bounds),
+            Self::RemoveLoadBalancer(change) => change.fit(bounds),
         }
     }
 
@@ -354,6 +375,9 @@ impl Command {
             Self::DropDatabase(change) => change.apply(domain, actor),
             Self::CreateArchive(change) => change.apply(domain, actor),
             Self::ResurrectArchive(change) => change.apply(domain, actor),
+            Self::SetLoadBalancer(change) => change.apply(domain, actor),
+            Self::AnnotateLoadBalancer(change) => change.apply(domain, actor),
+            Self::RemoveLoadBalancer(change) => change.apply(domain, actor),
         }
     }
 }

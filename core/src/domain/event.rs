@@ -2,6 +2,7 @@
 //! it. The words are made on reading. A variant is known since the version of the change that makes it.
 
 mod archive;
+mod balancer;
 mod database;
 mod domain;
 mod process;
@@ -10,6 +11,7 @@ mod server;
 use super::archive::Claim;
 use super::ids::Uid;
 pub use archive::ArchiveEvent;
+pub use balancer::LoadBalancerEvent;
 pub use database::{DatabaseEvent, ValueEvent};
 pub use domain::{DomainEvent, RestoredFrom};
 pub use process::ProcessEvent;
@@ -35,6 +37,8 @@ pub enum Event {
     Process(ProcessEvent),
     /// A value.
     Value(ValueEvent),
+    /// A load-balancer entry.
+    LoadBalancer(LoadBalancerEvent),
 }
 
 impl Event {
@@ -47,6 +51,7 @@ impl Event {
             ("Archive", ArchiveEvent::VARIANTS),
             ("Process", ProcessEvent::VARIANTS),
             ("Value", ValueEvent::VARIANTS),
+            ("LoadBalancer", LoadBalancerEvent::VARIANTS),
         ];
         kinds.into_iter().flat_map(|(kind, names)| names.iter().map(move |name| format!("{kind}{name}"))).collect()
     }
@@ -61,6 +66,7 @@ impl Event {
             Self::Archive(event) => ("Archive", event.into()),
             Self::Process(event) => ("Process", event.into()),
             Self::Value(event) => ("Value", event.into()),
+            Self::LoadBalancer(event) => ("LoadBalancer", event.into()),
         };
         format!("{kind}{name}")
     }
@@ -75,6 +81,7 @@ impl Event {
             Self::Archive(event) => event.bytes(),
             Self::Process(event) => event.bytes(),
             Self::Value(ValueEvent::Set | ValueEvent::Deleted) => 0,
+            Self::LoadBalancer(event) => event.bytes(),
         }
     }
 }
@@ -89,6 +96,7 @@ impl fmt::Display for Event {
             Self::Archive(event) => event.fmt(f),
             Self::Process(event) => event.fmt(f),
             Self::Value(event) => event.fmt(f),
+            Self::LoadBalancer(event) => event.fmt(f),
         }
     }
 }
@@ -109,6 +117,7 @@ is_event! {
     Archive, ArchiveEvent;
     Process, ProcessEvent;
     Value, ValueEvent;
+    LoadBalancer, LoadBalancerEvent;
 }
 
 impl From<DomainEvent> for Event {

@@ -3,6 +3,7 @@
 //! A fact is positive: "the API server answered that there is no such claim" is one, "no answer" and "forbidden" are
 //! none. Who gathers them is not this module's business; what they prove is.
 
+use super::balancing::{Item, Object};
 use super::ids::{ContainerId, DatabaseName, Millis, Uid};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -30,6 +31,13 @@ pub enum Need {
     WantersOf(DatabaseName),
     /// The Lease that anchors the domain.
     Anchor,
+    /// The annotation of an object that sets a load-balancer entry.
+    LoadBalancer {
+        /// The object.
+        object: Object,
+        /// The entry.
+        item: Item,
+    },
 }
 
 impl fmt::Display for Need {
@@ -40,6 +48,7 @@ impl fmt::Display for Need {
             Self::StatefulSet(name) => write!(f, "statefulset {name}"),
             Self::WantersOf(name) => write!(f, "everything labelled database={name}"),
             Self::Anchor => f.write_str("the anchor lease"),
+            Self::LoadBalancer { object, item: _ } => object.fmt(f),
         }
     }
 }
@@ -155,6 +164,20 @@ pub enum Fact {
         /// The StatefulSet.
         stateful_set: String,
     },
+    /// What an object says of a load-balancer entry by an annotation.
+    AnnotationSays {
+        /// The object.
+        object: Object,
+        /// The entry.
+        item: Item,
+        /// The text; `None` if it says nothing, or if there is no such object.
+        text: Option<String>,
+    },
+    /// An annotation on a StatefulSet says that nothing else shall be set for load balancing than what annotations set.
+    SyncsFully {
+        /// The StatefulSet.
+        stateful_set: String,
+    },
 }
 
 impl fmt::Display for Fact {
@@ -179,6 +202,9 @@ impl fmt::Display for Fact {
             Self::DatabaseWanted { database, by } => write!(f, "{by} is labelled database={database}"),
             Self::PurgeHeld { stateful_set } => write!(f, "statefulset {stateful_set} holds purges"),
             Self::WorkloadPaused { stateful_set } => write!(f, "statefulset {stateful_set} pauses the resync"),
+            Self::AnnotationSays { object, item, text: Some(text) } => write!(f, "{object} sets {item} to {text}"),
+            Self::AnnotationSays { object, item, text: None } => write!(f, "{object} does not set {item}"),
+            Self::SyncsFully { stateful_set } => write!(f, "statefulset {stateful_set} syncs fully"),
             Self::StatefulSetIs { name, uid, generation, replicas, first_ordinal } => write!(
                 f,
                 "statefulset {name} (uid {uid}, generation {generation}) wants {replicas} replicas from ordinal {first_ordinal}"
@@ -301,6 +327,19 @@ impl Evidence {
         let of_it = |fact: &Fact| matches!(fact, Fact::DatabaseUnwanted { database } if database == wanted);
         let against = |fact: &Fact| matches!(fact, Fact::DatabaseWanted { database, .. } if database == wanted);
         self.facts.iter().any(of_it) && !self.facts.iter().any(against)
+    }
+
+    /// Whether an object sets a load-balancer entry to exactly this; `None`: not at all.
+    pub fn annotation_says(&self, by: &Object, of: &Item, expected: Option<&str>) -> bool {
+        self.facts.iter().any(|fact| {
+            matches!(fact, Fact::AnnotationSays { object, item, text }
+                if object == by && item == of && text.as_deref() == expected)
+        })
+    }
+
+    /// Whether a StatefulSet asks for a full sync of load balancing.
+    pub fn syncs_fully(&self, name: &str) -> bool {
+        self.facts.iter().any(|fact| matches!(fact, Fact::SyncsFully { stateful_set } if stateful_set == name))
     }
 
     /// Whether the StatefulSet with this UID does not want this ordinal.

@@ -75,8 +75,18 @@ pub fn violations(domain: &Domain) -> Vec<String> {
     for (cluster, leader) in &domain.resync {
         check(leader.epoch <= ResyncEpoch(domain.index), &|| format!("cluster {cluster} has an epoch of the future"));
     }
-    wrong.extend(strange_origins(domain));
+    wrong.extend(strange_origins(domain).chain(strange_balancing(domain)));
     wrong
+}
+
+/// What is wrong with what is set for load balancing.
+fn strange_balancing(domain: &Domain) -> impl Iterator<Item = String> {
+    let known = |name| domain.databases.get(name).is_some_and(|it| it.state != DatabaseState::Tombstone);
+    let strange = domain.balancing.entries.iter().filter(move |(item, entry)| {
+        let empty = entry.manual.is_none() && entry.annotated.is_none();
+        empty || item.database().is_some_and(|name| !known(name))
+    });
+    strange.map(|(item, _)| format!("load balancer {item} is empty, or of a database that is not there"))
 }
 
 /// What is wrong with what the domain remembers of others that its archives came from.

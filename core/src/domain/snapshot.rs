@@ -8,6 +8,7 @@
 //! These are types of their own, not those of the state: what is written here is read from logs and files forever.
 
 use super::archive::{Archive, Removal, RemovalReason};
+use super::balancing::{Item, Manual};
 use super::command::Refusal;
 use super::database::{Database, DatabaseState, Incarnation};
 use super::ids::{ArchiveId, ClusterName, DatabaseName, DomainId, Millis, NodeId, ServerId, StartId};
@@ -39,6 +40,9 @@ pub struct Snapshot {
     pub archives: Vec<KeptArchive>,
     /// Its key-value store, without what the domain itself writes there.
     pub values: BTreeMap<String, String>,
+    /// What operators have set for load balancing. Annotations are read where they are.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub load_balancer: BTreeMap<Item, Manual>,
     /// The archive id given last.
     pub last_archive: ArchiveId,
     /// The start id given last.
@@ -173,6 +177,7 @@ impl Domain {
             databases: self.databases.values().map(KeptDatabase::from).collect(),
             archives: self.archives.values().map(|archive| self.kept(archive)).collect(),
             values: values.map(|(key, value)| (key.clone(), value.clone())).collect(),
+            load_balancer: self.balancing.manual(),
             last_archive: self.last_archive,
             last_start: self.last_start,
             origins: self.restored.as_ref().map(|restored| restored.origins.clone()).unwrap_or_default(),
@@ -266,6 +271,11 @@ impl Snapshot {
                 Some(true) => return Err(format!("archive {id} is of database {database}, which is deleted")),
                 Some(false) => {}
             }
+        }
+        if let Some(of) =
+            self.load_balancer.keys().filter_map(Item::database).find(|it| databases.get(it) != Some(&false))
+        {
+            return Err(format!("a load-balancer entry is of database {of}, which is not there"));
         }
         if self.last_archive.0 > MAX_COUNT || self.last_start.0 > MAX_COUNT {
             return Err("the ids given last are too great".to_owned());

@@ -1,5 +1,6 @@
 //! Slim forms of the Kubernetes objects that decisions look at. Label and annotation keys live here only.
 
+use super::annotations::Annotations;
 use crate::domain::evidence::{Fact, wants};
 use crate::domain::ids::{ContainerId, DatabaseName, Millis, Uid};
 
@@ -70,6 +71,8 @@ pub struct StatefulSet {
     pub holds_purge: bool,
     /// Whether an annotation pauses what the resync removes of it.
     pub paused: bool,
+    /// What its annotations say of load balancing, if it is one of admin servers.
+    pub annotations: Annotations,
 }
 
 /// A Deployment.
@@ -85,6 +88,8 @@ pub struct Deployment {
     pub database: Option<DatabaseName>,
     /// Whether an annotation pauses what the resync removes of it.
     pub paused: bool,
+    /// What its annotations say of load balancing.
+    pub annotations: Annotations,
 }
 
 /// A Pod.
@@ -233,6 +238,7 @@ impl StatefulSet {
         let stateful_set = || self.name.clone();
         facts.extend(self.holds_purge.then(|| Fact::PurgeHeld { stateful_set: stateful_set() }));
         facts.extend(self.paused.then(|| Fact::WorkloadPaused { stateful_set: stateful_set() }));
+        facts.extend(self.annotations.full_sync.then(|| Fact::SyncsFully { stateful_set: stateful_set() }));
         facts
     }
 }

@@ -4,6 +4,7 @@
 //! Such a finding is read again when something that it rests on shows itself changed, or when a period is over.
 
 use super::plan::{Finding, Need, Waiting, WaitingReason};
+use crate::domain::balancing::Object;
 use crate::domain::ids::Uid;
 use crate::observed::Observed;
 use std::collections::BTreeMap;
@@ -100,6 +101,12 @@ fn digest(finding: &Finding, observed: &Observed, anchor: Option<&Uid>) -> u64 {
             }
             Need::WantersOf(_) => write!(digest, "{observed:?}"),
             Need::Anchor => write!(digest, "{anchor:?}"),
+            Need::LoadBalancer { object: Object::StatefulSet(name), .. } => {
+                write!(digest, "{:?}", observed.stateful_sets.known().map(|known| known.get(name)))
+            }
+            Need::LoadBalancer { object: Object::Deployment(name), .. } => {
+                write!(digest, "{:?}", observed.deployments.known().map(|known| known.get(name)))
+            }
         };
     }
     digest.0.finish()

@@ -1,6 +1,8 @@
 //! Why something is not proposed: in words, and as one table of what it means and what ends it.
 
 use super::plan::Need;
+use crate::balancer::parse::SyntaxError;
+use crate::domain::balancing::Object;
 use crate::domain::evidence::Evidence;
 use crate::domain::gate::Held;
 use crate::domain::ids::{ClusterName, Millis, StartId, Uid};
@@ -121,6 +123,15 @@ pub enum WaitingReason {
     AmbiguousDomain(Vec<String>),
     /// The anchor is missing or another one: this is not the Kubernetes that the domain was founded in.
     RestoredElsewhere,
+    /// An annotation that is to set a load-balancer entry does not parse.
+    AnnotationBroken {
+        /// The object that has it.
+        object: Object,
+        /// The annotation, without the prefix.
+        annotation: String,
+        /// Why.
+        why: SyntaxError,
+    },
     /// A fresh read gave no answer that proves anything.
     Unread {
         /// What was read.
@@ -192,6 +203,9 @@ impl fmt::Display for WaitingReason {
             Self::RestoredElsewhere => {
                 f.write_str("the anchor lease is missing or has another uid: the domain was founded in another Kubernetes")
             }
+            Self::AnnotationBroken { object, annotation, why } => {
+                write!(f, "annotation {annotation} of {object} changes nothing: {why}")
+            }
             Self::Unread { need, why } => write!(f, "{need} could not be read: {why}"),
             Self::NotConfirmed { read } => write!(f, "a fresh read does not confirm it: {read}"),
         }
@@ -211,7 +225,7 @@ impl WaitingReason {
 }
 
 /// Every reason to wait, in the order of the variants.
-pub const WAITS: [Wait; 27] = [
+pub const WAITS: [Wait; 28] = [
     Wait {
         code: "start_held",
         means: "the engine is not started yet: archives that may hold newer data have not reported, a storage manager is silent ([cold start](concepts.md#cold-start)), or its pod or a claim could not be read",
@@ -332,6 +346,11 @@ pub const WAITS: [Wait; 27] = [
         code: "restored_elsewhere",
         means: "the anchor Lease is missing or has another UID: this is not the Kubernetes in which the domain was founded",
         ends: "`kaa adopt --reason WHY`, if the domain belongs here from now on",
+    },
+    Wait {
+        code: "annotation_broken",
+        means: "an annotation that is to set a load-balancer entry does not parse ([grammar](load-balancing.md#grammar)): what was set before stays",
+        ends: "`kubectl annotate --overwrite` with a query that parses, or without the annotation: `kubectl annotate statefulset NAME nuodb.com/load-balancer-default-`",
     },
     Wait {
         code: "unread",

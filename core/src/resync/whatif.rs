@@ -309,6 +309,7 @@ fn answer(observed: &Observed, need: &Need, anchor: Option<&Uid>) -> Result<Vec<
             Some(pod) => pod.facts(),
             None => vec![Fact::PodAbsent { name: name.clone() }],
         },
+        Need::LoadBalancer { object, item } => observed.annotation(object, item).map_err(unknown)?,
         Need::WantersOf(database) => {
             let database = database.clone();
             match wanted_by(observed, &database).map_err(unknown)? {

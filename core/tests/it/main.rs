@@ -59,6 +59,7 @@ cases! {
     held_back
     join_cut_off
     late_registration
+    load_balancer
     moved_to_another_cluster
     never_ran
     newest

@@ -7,6 +7,7 @@
 use kaa_core::domain::Domain;
 use kaa_core::domain::archive::{Claim, Marker, Ordinal, RemovalReason};
 use kaa_core::domain::audit::Subject;
+use kaa_core::domain::balancing::{Item, Object};
 use kaa_core::domain::change::{self, Command, Lesson};
 use kaa_core::domain::command::{Actor, Entry, Expected, Fence, Outcome, Request, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
@@ -20,6 +21,7 @@ use kaa_core::domain::server::Server;
 use kaa_core::domain::snapshot::{FORMAT, Restore, Snapshot};
 use kaa_core::domain::voters::Voters;
 use kaa_core::observed::Observed;
+use kaa_core::observed::annotations::{Annotations, SECONDARY, SYNC};
 use kaa_core::observed::objects::{self, Container, Deployment, Ended, Owner, Pod, Running, StatefulSet};
 use kaa_core::resync::databases::wanted_by;
 use kaa_core::resync::plan::Need;
@@ -239,6 +241,8 @@ impl World {
             "set" => self.set(&line),
             "stop" => self.stop(&line),
             "evict" => self.evict(&line),
+            "balance" => self.balance(text),
+            "balancers" => self.balancers(),
             "plan" => self.plan().to_string(),
             "what-if" => self.what_if(text),
             "force" => self.force(&line),
@@ -576,6 +580,27 @@ impl World {
         self.propose(Role::Operator, Command::SetValue(change::SetValue { key, value, expected }))
     }
 
+    /// `balance [by-agent] ENTRY [TEXT]`: what an operator sets; without a text, removes.
+    fn balance(&mut self, text: &str) -> String {
+        let asked = text["balance ".len()..].trim_start_matches("by-agent ");
+        let role = if text.contains("by-agent") { Role::Agent } else { Role::Operator };
+        let (item, text) = asked.split_once(' ').map_or((asked, None), |(item, text)| (item, Some(text.to_owned())));
+        let entries = [(item.parse().unwrap(), text)].into();
+        self.propose(role, Command::SetLoadBalancer(change::SetLoadBalancer { entries }))
+    }
+
+    /// What is set for load balancing, and what has effect of it.
+    fn balancers(&self) -> String {
+        let mut out = String::new();
+        for (item, entry) in &self.domain.balancing.entries {
+            let manual = entry.manual.as_ref().map(|manual| format!(" [{}: {}]", manual.by, manual.text));
+            let annotated = entry.annotated.as_ref().map(|it| format!(" [{}: {}]", it.object, it.text));
+            let (manual, annotated) = (manual.unwrap_or_default(), annotated.unwrap_or_default());
+            out.push_str(&format!("{item} {}{annotated}{manual}\n", entry.text()));
+        }
+        if out.is_empty() { "none\n".to_owned() } else { out }
+    }
+
     /// `stop ID [kill]`
     fn stop(&mut self, line: &Line) -> String {
         let how = if line.has("kill") { Stop::Kill } else { Stop::Gracefully };
@@ -647,6 +672,10 @@ impl World {
         }
         Ok(match need {
             Need::Anchor => vec![Fact::AnchorIs { uid: self.anchor.as_str().into() }],
+            Need::LoadBalancer { object, item } => {
+                let real = Self { seen: self.api.clone(), ..Self::default() }.observed();
+                real.annotation(object, item).unwrap()
+            }
             Need::WantersOf(database) => {
                 let real = Self { seen: self.api.clone(), ..Self::default() }.observed();
                 let database = database.clone();
@@ -713,6 +742,18 @@ impl World {
                     let uid = set.clone().unwrap_or(uid);
                     Fact::StatefulSetIs { name: stateful_set, uid, generation: 9, replicas, first_ordinal }
                 }
+                // What the StatefulSet `admin` says of the global default.
+                "says" | "says-other" | "says-none" => Fact::AnnotationSays {
+                    object: Object::StatefulSet("admin".to_owned()),
+                    item: Item::Default(None),
+                    text: match *word {
+                        "says" => Some("random(any)".to_owned()),
+                        "says-other" => Some("round_robin(any)".to_owned()),
+                        _ => None,
+                    },
+                },
+                "syncs" => Fact::SyncsFully { stateful_set: "admin".to_owned() },
+                "syncs-other" => Fact::SyncsFully { stateful_set: "sm".to_owned() },
                 other => panic!("no fact {other}"),
             })
         });
@@ -736,6 +777,19 @@ impl World {
             }
             "note-claim-gone" => Command::NoteClaimGone(change::NoteClaimGone { fence, archive, claim: uid, evidence }),
             // Of the one database there is; the number is not looked at.
+            "annotate" => {
+                let (item, text) = (Item::Default(None), "random(any)".to_owned());
+                let object = Object::StatefulSet("admin".to_owned());
+                Command::AnnotateLoadBalancer(change::AnnotateLoadBalancer { fence, item, text, object, evidence })
+            }
+            "unset" | "unset-manual" => {
+                let origin = match line.words[1] {
+                    "unset" => change::Unset::Annotated(Object::StatefulSet("admin".to_owned())),
+                    _ => change::Unset::Manual { stateful_set: "admin".to_owned() },
+                };
+                let item = Item::Default(None);
+                Command::RemoveLoadBalancer(change::RemoveLoadBalancer { fence, item, origin, evidence })
+            }
             "delete-database" => {
                 Command::DeleteDatabase(change::DeleteDatabase { fence, database: "demo".into(), evidence })
             }
@@ -815,6 +869,23 @@ fn why(line: &Line) -> String {
     long(line, &line.words[1..].iter().filter(|word| **word != "by-agent").copied().collect::<Vec<_>>().join(" "))
 }
 
+/// The load-balancer annotations: `default=`, `prefilter=`, `policy.NAME=`, `sync=`, `secondary=`. In a text `~` is a space,
+/// and `TEXT*N` is N times the text.
+fn annotations(values: &BTreeMap<&str, &str>) -> Annotations {
+    let long = |text: &str| match text.split_once('*').and_then(|(text, times)| Some((text, times.parse().ok()?))) {
+        Some((text, times)) => text.repeat(times),
+        None => text.replace('~', " "),
+    };
+    let name = |key: &str| match key {
+        "default" | "prefilter" => format!("load-balancer-{key}"),
+        "sync" => SYNC.to_owned(),
+        "secondary" => SECONDARY.to_owned(),
+        _ => format!("load-balancer-{key}"),
+    };
+    let named: Vec<_> = values.iter().map(|(key, text)| (name(key), long(text))).collect();
+    Annotations::read(named.iter().map(|(name, text)| (name.as_str(), text.as_str())))
+}
+
 impl Objects {
     pub fn change(&mut self, words: &[&str], values: &BTreeMap<&str, &str>) {
         let (kind, name) = (words[0], words[1].to_owned());
@@ -840,6 +911,7 @@ impl Objects {
                 set.templates = vec![get("template").unwrap_or("archive-volume".to_owned())];
                 set.database = get("database").map(|name| name.as_str().into());
                 set.ordered = words.contains(&"ordered");
+                set.annotations = annotations(values);
                 (set.holds_purge, set.paused) = (words.contains(&"hold-purge"), words.contains(&"pause-resync"));
                 set.deletes_claims_when_scaled = get("when-scaled").is_some_and(|policy| policy == "Delete");
             }
@@ -848,7 +920,8 @@ impl Objects {
                 let database = get("database").map(|name| name.as_str().into());
                 let paused = words.contains(&"pause-resync");
                 let replicas = number("replicas", 1);
-                let deployment = Deployment { name: name.clone(), uid, replicas, database, paused };
+                let annotations = annotations(values);
+                let deployment = Deployment { name: name.clone(), uid, replicas, database, paused, annotations };
                 self.deployments.insert(name, deployment);
             }
             "claim" => {

@@ -274,6 +274,7 @@ fn restored(bytes: usize) -> Request {
     let value = "x".repeat(32 * 1024);
     let values = (0..bytes / value.len()).map(|number| (format!("k{number}"), value.clone())).collect();
     let snapshot = Snapshot {
+        load_balancer: Default::default(),
         domain: "d0".into(),
         name: "nuo".to_owned(),
         index: 7,

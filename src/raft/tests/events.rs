@@ -5,9 +5,11 @@
 use crate::raft::wire::{decode, encode};
 use kaa_core::domain::archive::{Ordinal, RemovalReason};
 use kaa_core::domain::audit::{Record, Subject};
+use kaa_core::domain::balancing::Object;
 use kaa_core::domain::database::DatabaseState;
 use kaa_core::domain::event::{
-    ArchiveEvent, ClaimName, DatabaseEvent, DomainEvent, Event, ProcessEvent, RestoredFrom, ServerEvent, ValueEvent,
+    ArchiveEvent, ClaimName, DatabaseEvent, DomainEvent, Event, LoadBalancerEvent, ProcessEvent, RestoredFrom,
+    ServerEvent, ValueEvent,
 };
 use kaa_core::domain::ids::{ArchiveId, MembershipEpoch, Millis, RaftId, ResyncEpoch, SessionNumber, StartId};
 use kaa_core::domain::process::{DurableState, EngineKind, EngineState, ExitReason, Stop};
@@ -79,6 +81,18 @@ fn of_processes() -> Vec<ProcessEvent> {
     ]
 }
 
+fn of_balancing() -> [Event; 5] {
+    let (object, text) = (|| Object::Deployment("te".to_owned()), || "random(any)".to_owned());
+    [
+        LoadBalancerEvent::Set { text: text() },
+        LoadBalancerEvent::Removed,
+        LoadBalancerEvent::Annotated { object: object(), text: text() },
+        LoadBalancerEvent::AnnotationGone { object: object() },
+        LoadBalancerEvent::Synced { stateful_set: "admin".to_owned() },
+    ]
+    .map(Event::from)
+}
+
 /// One of each kind.
 fn events() -> Vec<Event> {
     let database = || "demo".into();
@@ -100,7 +114,7 @@ fn events() -> Vec<Event> {
     let rest = of_servers.into_iter().map(Event::from).chain(of_databases.into_iter().map(Event::from));
     let rest =
         rest.chain(of_archives().into_iter().map(Event::from)).chain(of_processes().into_iter().map(Event::from));
-    domain.chain(rest).chain([ValueEvent::Set.into(), ValueEvent::Deleted.into()]).collect()
+    domain.chain(rest).chain([ValueEvent::Set.into(), ValueEvent::Deleted.into()]).chain(of_balancing()).collect()
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::raft::types::{Entry, LogId, Proposal, TypeConfig};
 use crate::raft::wire::{Error, VERSION, decode, encode};
 use crate::raft::{Node, snapshot};
 use kaa_core::domain::archive::{Claim, Marker, Ordinal, RemovalReason};
+use kaa_core::domain::balancing::{Item, Object};
 use kaa_core::domain::change::{self, Command};
 use kaa_core::domain::command::{Actor, Expected, Fence, Request, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
@@ -148,6 +149,7 @@ fn restore() -> Restore {
         databases: vec![database],
         archives: vec![archive(1, None, Some(was)), archive(2, Some(removed), None)],
         values: labels(),
+        load_balancer: BTreeMap::new(),
         last_archive: ArchiveId(2),
         last_start: StartId(300),
         origins: BTreeMap::from([("d".into(), BTreeSet::from([ArchiveId(1)]))]),
@@ -302,6 +304,28 @@ fn later_commands() -> Vec<Command> {
             evidence: archive_evidence(),
         }),
         Command::RegisterProcess(Box::new(Registration { as_of: Some(70_000), ..registration() })),
+    ]
+}
+
+fn options() -> BTreeMap<String, String> {
+    BTreeMap::from([("ping-timeout".to_owned(), "60".to_owned())])
+}
+
+/// With what an operator created by hand.
+fn restore_by_hand() -> Restore {
+    let mut restore = restore();
+    let Snapshot { databases, archives, .. } = &mut restore.snapshot;
+    for database in databases {
+        (database.options, database.by_hand) = (options(), true);
+    }
+    archives.iter_mut().for_each(|archive| archive.by_hand = true);
+    restore
+}
+
+/// Those of databases and archives by hand.
+fn by_hand_commands() -> Vec<Command> {
+    let archive = ArchiveId(3);
+    vec![
         Command::CreateDatabase(change::CreateDatabase {
             database: "demo".into(),
             options: options(),
@@ -329,33 +353,54 @@ fn later_commands() -> Vec<Command> {
     ]
 }
 
-fn options() -> BTreeMap<String, String> {
-    BTreeMap::from([("ping-timeout".to_owned(), "60".to_owned())])
-}
-
-/// With what an operator created by hand.
-fn restore_by_hand() -> Restore {
-    let mut restore = restore();
-    let Snapshot { databases, archives, .. } = &mut restore.snapshot;
-    for database in databases {
-        (database.options, database.by_hand) = (options(), true);
-    }
-    archives.iter_mut().for_each(|archive| archive.by_hand = true);
-    restore
-}
-
 fn entry(index: u64, payload: EntryPayload<Proposal, u64, Node>) -> Entry {
     let leader = openraft::alias::LeaderIdOf::<TypeConfig>::new((2 << 32) + 3, 0xfeed_beef_0000_0001).to_committed();
     Entry { log_id: LogId::new(leader, index), payload }
 }
 
 /// Every kind of entry.
+/// Those of load balancing.
+fn balancing_commands() -> Vec<Command> {
+    let fence = || Fence { cluster: "c1".into(), epoch: ResyncEpoch(17) };
+    let (item, text) = (|| Item::Prefilter(Some("demo".into())), || "not(label(zone dr))".to_owned());
+    let object = || Object::Deployment("te".to_owned());
+    let facts = vec![
+        Fact::AnnotationSays { object: object(), item: item(), text: Some(text()) },
+        Fact::AnnotationSays { object: Object::StatefulSet("admin".to_owned()), item: Item::Default(None), text: None },
+        Fact::SyncsFully { stateful_set: "admin".to_owned() },
+    ];
+    let evidence = || Evidence { read_at: Millis(1), facts: facts.clone() };
+    let remove = |origin| {
+        Command::RemoveLoadBalancer(change::RemoveLoadBalancer {
+            fence: fence(),
+            item: item(),
+            origin,
+            evidence: evidence(),
+        })
+    };
+    let entries = [(Item::Policy("nearest".to_owned()), Some("random(any)".to_owned())), (item(), None)];
+    vec![
+        Command::SetLoadBalancer(change::SetLoadBalancer { entries: entries.into() }),
+        Command::AnnotateLoadBalancer(change::AnnotateLoadBalancer {
+            fence: fence(),
+            item: item(),
+            text: text(),
+            object: object(),
+            evidence: evidence(),
+        }),
+        remove(change::Unset::Annotated(object())),
+        remove(change::Unset::Manual { stateful_set: "admin".to_owned() }),
+    ]
+}
+
 fn samples() -> Vec<(String, Entry)> {
     let roles = [Role::Agent, Role::ResyncLeader, Role::RaftLeader, Role::Operator];
     let mut samples: Vec<_> = commands()
         .into_iter()
         .chain(more_commands())
         .chain(later_commands())
+        .chain(balancing_commands())
+        .chain(by_hand_commands())
         .zip(roles.into_iter().cycle())
         .zip(1..)
         .map(|((command, role), index)| {

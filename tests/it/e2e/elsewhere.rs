@@ -28,7 +28,7 @@ pub fn restored_in_another_cluster() {
     let file = left.file.display();
     let shown = new.kaa(&format!("domain snapshot restore {file} --dry-run"));
     eprintln!("{shown}");
-    assert!(shown.contains("archive 2 of demo, was on kaa-e2e-rf-nobody/archive-volume-sm-demo-1"), "{shown}");
+    assert!(shown.contains("archive 2 of demo, was on kaa-e2e-rf-nothing/archive-volume-sm-demo-1"), "{shown}");
     assert!(!shown.contains("refused"), "{shown}");
     let done = new.kaa(&format!("domain snapshot restore {file} --yes"));
     eprintln!("{done}");
@@ -92,7 +92,7 @@ fn as_if_nothing_had_happened(cluster: &Cluster, last_start: u64) {
     cluster.says("explain archive/1", "restored from a snapshot of domain kaa");
     cluster.says("explain archive/1", "archive 1 bound to claim archive-volume-sm-demo-0");
     let archives = cluster.kaa("show archives");
-    assert!(!archives.contains("kaa-e2e-rf-nobody"), "a path of the cluster that was lost: {archives}");
+    assert!(!archives.contains("kaa-e2e-rf-nothing"), "a path of the cluster that was lost: {archives}");
     cluster.says("plan", "Nothing to propose");
     let plan = cluster.kaa("plan");
     assert!(!plan.contains("claim is not known") && !plan.contains("founded in another"), "{plan}");

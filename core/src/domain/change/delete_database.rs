@@ -42,6 +42,7 @@ impl Change for DeleteDatabase {
         if let Some(database) = domain.databases.get_mut(&name) {
             database.state = DatabaseState::Tombstone;
         }
+        domain.balancing.drop_database(&name, domain.index);
         let deleted = DatabaseEvent::Deleted { database: name.clone() };
         domain.note(actor, [Subject::Database(name)], deleted, Some(evidence));
         Ok(Outcome::Changed)

@@ -54,6 +54,7 @@ impl Change for DropDatabase {
                 database.by_hand = false;
                 database.options.clear();
             }
+            domain.balancing.drop_database(&name, domain.index);
             let deleted = DatabaseEvent::Deleted { database: name.clone() };
             domain.note(actor, subject(), deleted, Some(evidence));
         }

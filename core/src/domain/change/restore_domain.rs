@@ -35,6 +35,9 @@ impl Change for Restore {
         };
         let Snapshot { domain: origin, databases, archives, values, last_archive, last_start, mut origins, .. } =
             snapshot;
+        for (item, manual) in snapshot.load_balancer {
+            domain.balancing.change(item, domain.index, |entry| entry.manual = Some(manual));
+        }
         let archives = archives.into_iter().filter(|archive| !without.contains(&archive.id));
         domain.databases = databases.into_iter().map(|kept| (kept.name.clone(), kept.into())).collect();
         domain.archives = archives.map(|kept| (kept.id, kept.unbound(cluster.clone()))).collect();

@@ -305,8 +305,10 @@ fn an_archive_by_hand_is_dropped_with_its_database_unless_the_operator_said_that
     let forget = ForgetArchive { archive: ArchiveId(1), why, cluster: None, evidence };
     tried.apply(Role::Operator, Command::ForgetArchive(forget));
     tried.archive(false);
+    let entries = [("database/demo/prefilter".parse().unwrap(), Some("any".to_owned()))].into();
+    assert_eq!(tried.apply(Role::Operator, Command::SetLoadBalancer(SetLoadBalancer { entries })), "Changed");
     assert_eq!(tried.drop(false, unwanted()), "Changed");
-    assert!(tried.0.archives.is_empty());
+    assert!(tried.0.archives.is_empty() && tried.0.balancing.entries.is_empty());
 }
 
 #[test]

@@ -351,7 +351,8 @@ impl Kubernetes {
     pub fn create_deployment(&mut self, which: usize, replicas: u32) {
         let name = DEPLOYMENTS[which].to_owned();
         let uid = self.uid('D');
-        let deployment = Deployment { name: name.clone(), uid, replicas, database: Some("demo".into()), paused: false };
+        let database = Some("demo".into());
+        let deployment = Deployment { name: name.clone(), uid, replicas, database, ..Deployment::default() };
         self.is.deployments.insert(name, deployment);
     }
 

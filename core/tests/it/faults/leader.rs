@@ -264,6 +264,12 @@ impl Run {
                 may(Kind::StatefulSets)?;
                 is.sets.get(name).map(StatefulSet::facts).unwrap_or_default()
             }
+            Need::LoadBalancer { object, item } => {
+                KINDS.into_iter().try_for_each(may)?;
+                let mut all = Leader::default();
+                KINDS.into_iter().for_each(|kind| all.list(kind, is, true, true));
+                all.observed.annotation(object, item).map_err(|why| format!("{why:?}"))?
+            }
             Need::WantersOf(database) => {
                 KINDS.into_iter().try_for_each(may)?;
                 let mut all = Leader::default();
