@@ -7,12 +7,16 @@
 
 mod archives;
 mod balancer;
+mod databases;
+mod diagnostics;
 mod domain;
 mod drain;
 mod error;
 mod explain;
 mod health;
+mod kube;
 mod membership;
+mod offers;
 mod own;
 mod page;
 mod pause;
@@ -22,6 +26,7 @@ mod serve;
 mod servers;
 mod snapshot;
 pub mod source;
+mod stop;
 mod tasks;
 mod versions;
 mod whatif;
@@ -117,13 +122,19 @@ pub fn router(face: Face) -> Router {
         .route("/metrics", get(health::metrics))
         .route("/api/1/peers", get(domain::peers))
         .route("/api/1/peers/{id}", get(domain::peer).delete(servers::delete))
+        .route("/api/1/peers/{id}/shutdown", post(servers::shutdown))
         .route("/api/1/processes", get(domain::processes))
         .route("/api/1/processes/exited", get(domain::exited))
         .route("/api/1/processes/{id}", get(domain::process))
-        .route("/api/1/archives", get(domain::archives))
-        .route("/api/1/archives/{id}", get(domain::archive).delete(archives::delete))
+        .route("/api/1/processes/{id}/options", get(domain::process_options))
+        .route("/api/1/archives", get(domain::archives).post(archives::create))
+        .route("/api/1/archives/{id}", get(domain::archive).put(archives::resurrect).delete(archives::delete))
         .route("/api/1/databases", get(domain::databases))
-        .route("/api/1/databases/{name}", get(domain::database))
+        .route("/api/1/databases/{name}", get(domain::database).put(databases::create).delete(databases::delete))
+        .route("/api/1/databases/{name}/options", post(databases::configure))
+        .route("/api/1/databases/{name}/shutdown", post(databases::shutdown))
+        .route("/api/1/databases/{name}/capture", get(databases::capture))
+        .route("/api/1/databases/{name}/storageGroups", get(databases::storage_groups))
         .route("/api/1/databases/{name}/sqlConnection", get(balancer::sql_connection))
         .route("/api/1/databases/loadBalancerPolicies", get(balancer::policies))
         .route("/api/1/databases/loadBalancerConfigs", get(balancer::configs))
@@ -134,6 +145,11 @@ pub fn router(face: Face) -> Router {
         .route("/api/1/kvstore/{*key}", put(writes::set_value).layer(DefaultBodyLimit::max(writes::MAX_BODY_BYTES)))
         .route("/api/1/kvstore/{*key}", get(domain::value))
         .route("/api/1/diagnostics/log", post(domain::log))
+        .route("/api/1/diagnostics/config", get(diagnostics::this_config))
+        .route("/api/1/diagnostics/config/{id}", get(diagnostics::config_of))
+        .route("/api/1/diagnostics/kube", get(kube::kube))
+        .route("/api/1/diagnostics/captureDomainState", get(diagnostics::capture))
+        .route("/api/1/policies/license", get(diagnostics::license))
         // Requests that are not there yet, and would be taken for names.
         .route("/api/1/peers/certificates", any(unknown))
         .route("/api/1/processes/availableOptions", any(unknown))
@@ -162,6 +178,9 @@ pub fn router(face: Face) -> Router {
 
 async fn unknown(method: Method, uri: Uri) -> Error {
     let path = uri.path();
+    if let Some(refusal) = offers::refusal(&method, path) {
+        return refusal;
+    }
     if path.starts_with("/api/") {
         Error::NotImplemented { method, path: path.to_owned() }
     } else {

@@ -383,7 +383,7 @@ fn tally(family: &Family<State, Gauge>, states: &[&'static str], found: impl Ite
 
 fn outcome_name(outcome: &Outcome) -> &'static str {
     match outcome {
-        Outcome::Changed | Outcome::Registered(_) | Outcome::ResyncBegun(_) => "changed",
+        Outcome::Changed | Outcome::Registered(_) | Outcome::ResyncBegun(_) | Outcome::ArchiveCreated(_) => "changed",
         Outcome::Unchanged => "unchanged",
         Outcome::Refused(_) => "refused",
     }

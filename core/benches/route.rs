@@ -64,6 +64,8 @@ fn domain() -> Domain {
         next_node: NodeId(CANDIDATES + 1),
         created: Millis(0),
         stopping_since: None,
+        options: Default::default(),
+        by_hand: false,
     };
     domain.databases.insert("demo".into(), database);
     domain.processes = (0..CANDIDATES).map(|n| (StartId(n + 1), process(n))).collect();

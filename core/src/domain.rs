@@ -148,7 +148,7 @@ impl Domain {
             return Outcome::Refused(Refusal::OutOfBounds(excess));
         }
         let applied = command.apply(self, &actor);
-        if let Ok(Outcome::Changed | Outcome::Registered(_)) = applied {
+        if let Ok(Outcome::Changed | Outcome::Registered(_) | Outcome::ArchiveCreated(_)) = applied {
             self.open_gates();
         }
         applied.unwrap_or_else(Outcome::Refused)

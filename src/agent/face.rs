@@ -1,5 +1,6 @@
 //! What the REST API reads from. Until Raft runs it has one thing to show: what the agent waits for.
 
+mod settings;
 mod standing;
 
 use super::{LINEARIZE, Shared, membership};
@@ -25,7 +26,7 @@ use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{ClusterName, DatabaseName, Millis, RaftId, ServerId, StartId};
 use kaa_core::domain::process::SessionState;
 use kaa_core::membership::Anchor;
-use kaa_core::observed::Unknown;
+use kaa_core::observed::{Observed, Unknown};
 use kaa_core::resync::plan::Need;
 use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::outcome::WhatIf;
@@ -40,6 +41,7 @@ pub struct Door {
     domain: String,
     cluster: ClusterName,
     annotation_prefix: String,
+    settings: BTreeMap<&'static str, String>,
     tls: Tls,
     permissions: Permissions,
     waits: Mutex<String>,
@@ -53,8 +55,8 @@ impl Door {
         let waits = Mutex::new("starting".to_owned());
         let (server, domain) = (config.server.clone(), config.domain.clone());
         let (cluster, annotation_prefix) = (config.cluster.clone(), config.annotation_prefix.clone());
-        let (shared, questions) = (RwLock::default(), OnceLock::new());
-        Self { server, domain, cluster, annotation_prefix, tls, permissions, waits, shared, questions }
+        let (shared, questions, settings) = (RwLock::default(), OnceLock::new(), settings::of(config));
+        Self { server, domain, cluster, annotation_prefix, settings, tls, permissions, waits, shared, questions }
     }
 
     /// Notes why Raft does not run yet.
@@ -82,15 +84,6 @@ impl Door {
     /// The running agent, if there is one.
     pub fn running(&self) -> Option<Arc<Shared>> {
         self.shared.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Reads something afresh, and the anchor. What cannot be read is left out.
-    async fn read(&self, need: Need) -> Evidence {
-        let Some(shared) = self.running() else { return Evidence::default() };
-        let needs = BTreeSet::from([need, Need::Anchor]);
-        let read = evidence::gather(&shared.kubernetes, &shared.config.anchor_name(), &needs).await;
-        let facts = read.answers.into_values().filter_map(Result::ok).flatten().collect();
-        Evidence { read_at: read.at, facts }
     }
 
     /// Why there is none.
@@ -139,8 +132,15 @@ impl Source for Door {
         .boxed()
     }
 
-    fn read_claim(&self, claim: &str) -> BoxFuture<'_, Evidence> {
-        self.read(Need::Claim(claim.to_owned())).boxed()
+    fn read_afresh(&self, needs: Vec<Need>) -> BoxFuture<'_, Evidence> {
+        let needs = BTreeSet::from_iter(needs);
+        async move {
+            let Some(shared) = self.running() else { return Evidence::default() };
+            let read = evidence::gather(&shared.kubernetes, &shared.config.anchor_name(), &needs).await;
+            let facts = read.answers.into_values().filter_map(Result::ok).flatten().collect();
+            Evidence { read_at: read.at, facts }
+        }
+        .boxed()
     }
 
     fn read_workloads(&self, database: &DatabaseName) -> BoxFuture<'_, Evidence> {
@@ -148,7 +148,7 @@ impl Source for Door {
             Some(shared) => shared.raft.read(|domain| domain.workloads_of(database)),
             None => Need::WorkloadsOf { database: database.clone(), pods: BTreeSet::new() },
         };
-        self.read(need).boxed()
+        self.read_afresh(vec![need, Need::Anchor])
     }
 
     fn read_anchor(&self) -> BoxFuture<'_, Result<ReadAnchor, String>> {
@@ -159,6 +159,15 @@ impl Source for Door {
             }
         }
         .boxed()
+    }
+
+    fn observed(&self) -> Observed {
+        let Some(shared) = self.running() else { return Observed::default() };
+        shared.observed.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn settings(&self) -> BTreeMap<&'static str, String> {
+        self.settings.clone()
     }
 
     fn name(&self) -> String {

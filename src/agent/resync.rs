@@ -206,7 +206,10 @@ async fn pass(shared: &Shared, term: &Term, held: &mut Held, last: &mut LastPass
                         format!("{text}: refused, {why}")
                     }
                     Outcome::Unchanged => format!("{text}: done already"),
-                    Outcome::Changed | Outcome::Registered(_) | Outcome::ResyncBegun(_) => format!("{text}: done"),
+                    Outcome::Changed
+                    | Outcome::Registered(_)
+                    | Outcome::ResyncBegun(_)
+                    | Outcome::ArchiveCreated(_) => format!("{text}: done"),
                 },
                 Err(Objection::Refused(why)) => {
                     held.findings.note(due, None, now_ms(term));

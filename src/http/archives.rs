@@ -1,4 +1,5 @@
-//! What an operator asks of an archive where nothing proves that it can go: `delete archive` of the published client.
+//! What an operator asks of an archive: `delete archive` of the published client, where nothing proves that it can go, and `create
+//! archive`.
 
 use super::domain::{Named, id, parameters};
 use super::error::Error;
@@ -6,12 +7,14 @@ use super::page::{Parameters, flag, parameter};
 use super::rows::ArchiveRow;
 use super::writer::Writer;
 use super::{Answer, Face};
-use axum::extract::rejection::QueryRejection;
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Query, State};
 use kaa_core::domain::change::{self, Command};
-use kaa_core::domain::command::{Outcome, Refusal};
+use kaa_core::domain::command::{Actor, Outcome, Refusal};
 use kaa_core::domain::evidence::Evidence;
-use kaa_core::domain::ids::ArchiveId;
+use kaa_core::domain::ids::{ArchiveId, DatabaseName, ServerId};
+use serde::Deserialize;
 
 /// The reason that the audit trail has of a client that gives none.
 const NO_REASON: &str = "no reason given";
@@ -46,4 +49,91 @@ pub(super) async fn delete(
             Ok(Answer { index, body })
         }
     }
+}
+
+/// What a new archive is to be, or which one is to count again. `host` and `path` name a place in the world of the published client, where
+/// servers start engines; here the volume says whose it is.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Wanted {
+    db_name: String,
+    host: Option<String>,
+    path: String,
+    #[serde(default)]
+    restored: bool,
+    journal_path: Option<String>,
+    snapshot_archive_path: Option<String>,
+    storage_group_observers: Option<Vec<String>>,
+}
+
+impl Wanted {
+    fn read(face: &Face, body: Result<Json<Self>, JsonRejection>) -> Result<Self, Error> {
+        let Json(wanted) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
+        if wanted.journal_path.is_some() || wanted.snapshot_archive_path.is_some() {
+            let why = "directories for journals and snapshots are not kept here: they are arguments of the engine in its container";
+            return Err(Error::NotSupported(why));
+        }
+        if wanted.storage_group_observers.is_some() {
+            return Err(Error::NotSupported("passive archives are not offered"));
+        }
+        let server = wanted.host.clone().map(ServerId::from);
+        let known = |server: &ServerId| face.source.read(|domain| domain.servers.contains_key(server));
+        match server.filter(|server| !known(server)) {
+            Some(server) => Err(Error::NotFound(Refusal::UnknownServer(server).to_string())),
+            None => Ok(wanted),
+        }
+    }
+}
+
+/// Creates an archive without a claim. Answers with its row.
+pub(super) async fn create(
+    State(face): State<Face>,
+    Writer(actor): Writer,
+    body: Result<Json<Wanted>, JsonRejection>,
+) -> Result<Answer<ArchiveRow>, Error> {
+    let Wanted { db_name, path, restored, .. } = Wanted::read(&face, body)?;
+    let (database, cluster) = (DatabaseName::from(db_name), face.source.cluster());
+    let command = Command::CreateArchive(change::CreateArchive { database, cluster, path, restored });
+    let written = face.source.write(actor, command).await?;
+    match written.outcome {
+        Outcome::ArchiveCreated(archive) => row(&face, archive),
+        Outcome::Refused(refusal @ Refusal::UnknownDatabase(_)) => Err(Error::NotFound(refusal.to_string())),
+        Outcome::Refused(refusal) => Err(Error::Conflict(refusal.to_string())),
+        // It is not said which one it is.
+        _ => Err(Error::CannotTell("the archive was created; `get archives` tells its id".to_owned())),
+    }
+}
+
+/// Has a removed archive count again. Answers with its row.
+pub(super) async fn resurrect(
+    State(face): State<Face>,
+    Writer(actor): Writer,
+    named: Named,
+    body: Result<Json<Wanted>, JsonRejection>,
+) -> Result<Answer<ArchiveRow>, Error> {
+    let archive: ArchiveId = id(named, "archive id")?;
+    let Wanted { db_name, .. } = Wanted::read(&face, body)?;
+    let database = face.source.read(|domain| Some(domain.archives.get(&archive)?.database.clone()));
+    if let Some(database) = database.filter(|database| database.as_str() != db_name) {
+        return Err(Error::Conflict(format!("archive {archive} is of database {database}")));
+    }
+    resurrected(&face, actor, archive).await?;
+    row(&face, archive)
+}
+
+async fn resurrected(face: &Face, actor: Actor, archive: ArchiveId) -> Result<(), Error> {
+    let command = Command::ResurrectArchive(change::ResurrectArchive { archive });
+    match face.source.write(actor, command).await?.outcome {
+        Outcome::Refused(refusal @ Refusal::UnknownArchive(_)) => Err(Error::NotFound(refusal.to_string())),
+        Outcome::Refused(refusal) => Err(Error::Conflict(refusal.to_string())),
+        _ => Ok(()),
+    }
+}
+
+fn row(face: &Face, archive: ArchiveId) -> Result<Answer<ArchiveRow>, Error> {
+    let (index, row) = face
+        .source
+        .read(|domain| (domain.index, domain.archives.get(&archive).map(|known| ArchiveRow::new(domain, known))));
+    let body = row.ok_or_else(|| Error::NotFound(Refusal::UnknownArchive(archive).to_string()))?;
+    Ok(Answer { index, body })
 }

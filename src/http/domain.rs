@@ -14,7 +14,7 @@ use kaa_core::domain::Domain;
 use kaa_core::domain::ids::{ArchiveId, DatabaseName, Millis, StartId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const LINEARIZE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most characters of a client's message that are logged.
 const MAX_MESSAGE_CHARS: usize = 1024;
 
-type Asked = Result<Query<Parameters>, QueryRejection>;
+pub(super) type Asked = Result<Query<Parameters>, QueryRejection>;
 pub(super) type Named = Result<Path<String>, PathRejection>;
 type Paged = Result<Answer<Page>, Error>;
 
@@ -47,7 +47,7 @@ pub(super) fn values<T: Serialize>(rows: impl IntoIterator<Item = T>) -> Vec<Val
 }
 
 /// Selects from the rows that `list` makes of the domain.
-fn page(face: &Face, asked: &Parameters, list: impl FnOnce(&Domain) -> Vec<Value>) -> Paged {
+pub(super) fn page(face: &Face, asked: &Parameters, list: impl FnOnce(&Domain) -> Vec<Value>) -> Paged {
     let selection = Selection::parse(asked)?;
     let (index, rows) = face.source.read(|domain| (domain.index, list(domain)));
     Ok(Answer { index, body: selection.page(rows) })
@@ -103,6 +103,15 @@ pub(super) async fn exited(State(face): State<Face>, asked: Asked) -> Paged {
         let wanted = domain.tombstones.values().filter(|tombstone| passes(passing.as_ref(), tombstone.process.id));
         values(wanted.map(|tombstone| ExitedRow::new(domain, tombstone)))
     })
+}
+
+/// The options of a process: what the published client shows beside its row.
+pub(super) async fn process_options(
+    State(face): State<Face>,
+    named: Named,
+) -> Result<Answer<BTreeMap<String, String>>, Error> {
+    let Answer { index, body } = process(State(face), named).await?;
+    Ok(Answer { index, body: body.options })
 }
 
 pub(super) async fn process(State(face): State<Face>, named: Named) -> Result<Answer<ProcessRow>, Error> {

@@ -83,20 +83,30 @@ impl Source for Fake {
         async move { Ok(Written { index, outcome }) }.boxed()
     }
 
-    /// There is no claim here.
-    fn read_claim(&self, claim: &str) -> BoxFuture<'_, Evidence> {
+    /// There is no claim here, and nothing wants any database.
+    fn read_afresh(&self, needs: Vec<Need>) -> BoxFuture<'_, Evidence> {
         let anchor = self.domain.lock().unwrap().anchor.clone();
-        let anchor = anchor.map(|uid| Fact::AnchorIs { uid });
-        let facts = anchor.into_iter().chain([Fact::ClaimAbsent { name: claim.to_owned() }]).collect();
+        let facts = needs.into_iter().filter_map(|need| match need {
+            Need::Anchor => anchor.clone().map(|uid| Fact::AnchorIs { uid }),
+            Need::Claim(name) => Some(Fact::ClaimAbsent { name }),
+            Need::WantersOf(database) => Some(Fact::DatabaseUnwanted { database }),
+            Need::WorkloadsOf { database, pods: _ } => Some(Fact::Settled { database, pods: BTreeMap::new() }),
+            Need::Pod(_) | Need::StatefulSet(_) | Need::LoadBalancer { .. } => None,
+        });
+        let facts = facts.collect();
         async move { Evidence { read_at: Millis(5), facts } }.boxed()
     }
 
     fn read_workloads(&self, database: &DatabaseName) -> BoxFuture<'_, Evidence> {
-        let anchor = self.domain.lock().unwrap().anchor.clone();
-        let anchor = anchor.map(|uid| Fact::AnchorIs { uid });
-        let facts =
-            anchor.into_iter().chain([Fact::Settled { database: database.clone(), pods: BTreeMap::new() }]).collect();
-        async move { Evidence { read_at: Millis(5), facts } }.boxed()
+        self.read_afresh(vec![Need::WorkloadsOf { database: database.clone(), pods: Default::default() }, Need::Anchor])
+    }
+
+    fn observed(&self) -> Observed {
+        self.observed.clone()
+    }
+
+    fn settings(&self) -> BTreeMap<&'static str, String> {
+        [("ThisServerId", "admin-0".to_owned()), ("agentPort", "48004".to_owned())].into()
     }
 
     /// The real one creates an anchor that is missing.

@@ -137,16 +137,26 @@ fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// Numbers, and texts that are numbers (start ids), by their size; incarnations by `major`, then `minor`.
+/// Numbers, and texts that are numbers (start ids), by their size; incarnations by `major`, then `minor`. What is of different
+/// kinds has one order too, whatever the values: nothing, lists, numbers, texts, objects. A sort panics without one.
 fn compare(one: &Value, other: &Value) -> Ordering {
     if let (Value::Object(one), Value::Object(other)) = (one, other) {
-        let fields = one.iter().zip(other.iter());
-        return fields.map(|((_, a), (_, b))| compare(a, b)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal);
+        let field =
+            |((name, a), (other, b)): ((&String, &Value), (&String, &Value))| name.cmp(other).then(compare(a, b));
+        let fields = one.iter().zip(other.iter()).map(field);
+        return fields.into_iter().find(|order| order.is_ne()).unwrap_or(one.len().cmp(&other.len()));
     }
-    let (one, other) = (text(one), text(other));
-    let size = |text: &Option<String>| text.as_ref().and_then(|text| text.parse::<u64>().ok());
-    match (size(&one), size(&other)) {
-        (Some(one), Some(other)) => one.cmp(&other),
-        _ => one.cmp(&other),
-    }
+    let key = |value: &Value| {
+        let text = text(value);
+        let size = text.as_ref().and_then(|text| text.parse::<u64>().ok());
+        let kind = match (value, size) {
+            (Value::Null, _) => 0,
+            (Value::Array(_), _) => 1,
+            (_, Some(_)) => 2,
+            (Value::Object(_), None) => 4,
+            _ => 3,
+        };
+        (kind, size, text)
+    };
+    key(one).cmp(&key(other))
 }

@@ -369,7 +369,7 @@ impl DatabaseRow {
             name: database.name.to_string(),
             state: database.state.to_string(),
             incarnation: database.incarnation,
-            database_options: BTreeMap::new(),
+            database_options: database.options.clone(),
             host_assignments: BTreeMap::new(),
             created: database.created,
         }

@@ -1,13 +1,17 @@
-//! What an operator asks of an admin server that will not come back: `delete server` of the published client.
+//! What an operator asks of an admin server: `delete server` of the published client, of one that will not come back, and `shutdown
+//! server`.
 
-use super::domain::{Named, linearize, name};
+use super::domain::{Asked, Named, linearize, name, parameters};
 use super::error::Error;
+use super::page::flag;
+use super::stop::stop_all;
 use super::writer::Writer;
 use super::{Answer, Face};
 use axum::extract::State;
 use kaa_core::domain::change::{Command, ForgetServer};
 use kaa_core::domain::command::{Outcome, Refusal};
 use kaa_core::domain::ids::ServerId;
+use kaa_core::domain::process::SessionState;
 use kaa_core::domain::server::raft_log_claim;
 
 /// Removes a server whose claim is gone. Answers with null.
@@ -29,4 +33,26 @@ pub(super) async fn delete(
         Outcome::Refused(refusal) => Err(Error::Conflict(refusal.to_string())),
         _ => Ok(Answer { index: face.source.read(|domain| domain.index), body: None }),
     }
+}
+
+/// Asks the engines to end that have their session with a server, or evicts them (`evictLocal`). The agent itself is not ended:
+/// Kubernetes would start it again.
+pub(super) async fn shutdown(
+    State(face): State<Face>,
+    Writer(actor): Writer,
+    named: Named,
+    asked: Asked,
+) -> Result<Answer<()>, Error> {
+    let server = ServerId::from(name(named, "server id")?);
+    let evict = flag(&parameters(asked)?, "evictLocal")?;
+    let is_known = |known: &ServerId| *known == server;
+    let known = face.source.read(|domain| domain.servers.keys().any(is_known))
+        || face.source.peers().iter().any(|peer| is_known(&peer.id));
+    if !known {
+        return Err(Error::NotFound(Refusal::UnknownServer(server).to_string()));
+    }
+    stop_all(&face, &actor, evict, |process| {
+        process.session.server == server && process.session.state == SessionState::Live
+    })
+    .await
 }

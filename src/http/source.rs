@@ -8,11 +8,12 @@ use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
 use kaa_core::domain::change::Command;
 use kaa_core::domain::command::{Actor, Outcome};
-use kaa_core::domain::evidence::Evidence;
+use kaa_core::domain::evidence::{Evidence, Need};
 use kaa_core::domain::ids::{
     ClusterName, DatabaseName, DomainId, MembershipEpoch, Millis, ResyncEpoch, ServerId, StartId, Uid,
 };
 use kaa_core::membership::warnings::Warning;
+use kaa_core::observed::Observed;
 use kaa_core::resync::plan::{Plan, Waiting};
 use kaa_core::resync::whatif;
 use kaa_core::resync::whatif::change::Change;
@@ -35,7 +36,15 @@ pub trait Source: Send + Sync + 'static {
     /// Changes the domain on behalf of `actor`: waits, not for long, until the change is committed and applied here.
     fn write(&self, actor: Actor, command: Command) -> BoxFuture<'_, Result<Written, NotWritten>>;
     /// Reads the anchor afresh, and a claim by name: what cannot be read proves nothing, and is left out.
-    fn read_claim(&self, claim: &str) -> BoxFuture<'_, Evidence>;
+    fn read_claim(&self, claim: &str) -> BoxFuture<'_, Evidence> {
+        self.read_afresh(vec![Need::Claim(claim.to_owned()), Need::Anchor])
+    }
+    /// Reads all of this afresh: what cannot be read proves nothing, and is left out.
+    fn read_afresh(&self, needs: Vec<Need>) -> BoxFuture<'_, Evidence>;
+    /// What the watches show of Kubernetes, copied. It takes its time: not for an async thread.
+    fn observed(&self) -> Observed;
+    /// What this agent was told, by name: nothing that is secret.
+    fn settings(&self) -> BTreeMap<&'static str, String>;
     /// Reads the anchor afresh, and the workloads of a database by complete lists; the same applies.
     fn read_workloads(&self, database: &DatabaseName) -> BoxFuture<'_, Evidence>;
 

@@ -9,6 +9,7 @@ use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 
 mod balancer;
+mod by_hand;
 mod crowd;
 mod https;
 mod snapshot;
@@ -65,6 +66,13 @@ async fn every_collection_has_the_shape_that_clients_read() {
         ("archives", "/api/1/archives?removed=False&orderBy=id"),
         ("archives-removed", "/api/1/archives?removed=True"),
         ("databases", "/api/1/databases"),
+        ("storage-groups", "/api/1/databases/demo/storageGroups?orderBy=sgName"),
+        ("capture-database", "/api/1/databases/demo/capture?checkState=True"),
+        ("kube", "/api/1/diagnostics/kube"),
+        ("config", "/api/1/diagnostics/config"),
+        ("config-of-another", "/api/1/diagnostics/config/admin-1"),
+        ("license", "/api/1/policies/license"),
+        ("capture", "/api/1/diagnostics/captureDomainState"),
         ("plan", "/api/1/kaa/plan"),
         ("what-if", "/api/1/kaa/plan?scale=statefulset/sm-demo=1&delete=pvc/archive-volume-sm-demo-1"),
         ("explain", "/api/1/kaa/explain/archive/2"),
@@ -185,18 +193,13 @@ async fn what_does_not_exist_is_said() {
         let messages = refused(fake::source(), path, StatusCode::NOT_FOUND).await;
         assert!(messages[0].starts_with("there is no") || messages[0].starts_with("nothing is known"), "{messages:?}");
     }
-    let messages = refused(fake::source(), "/api/1/policies/license", StatusCode::NOT_IMPLEMENTED).await;
-    assert_eq!(messages, ["the API of this agent has no GET /api/1/policies/license"]);
-    for path in [
-        "/api/1/peers/certificates",
-        "/api/1/processes/availableOptions",
-        "/api/1/processes/1/options",
-        "/api/1/databases/hotCopyStatus",
-    ] {
+    let messages = refused(fake::source(), "/api/1/policies/licenses", StatusCode::NOT_IMPLEMENTED).await;
+    assert_eq!(messages, ["the API of this agent has no GET /api/1/policies/licenses"]);
+    for path in ["/api/1/peers/certificates", "/api/1/processes/availableOptions", "/api/1/databases/hotCopyStatus"] {
         refused(fake::source(), path, StatusCode::NOT_IMPLEMENTED).await;
     }
     refused(fake::source(), "/favicon.ico", StatusCode::NOT_FOUND).await;
-    let delete = Request::delete("/api/1/databases/demo").body(Body::empty()).unwrap();
+    let delete = Request::delete("/api/1/databases").body(Body::empty()).unwrap();
     assert_eq!(answer(fake::source(), delete).await.status(), StatusCode::NOT_IMPLEMENTED);
 }
 

@@ -7,8 +7,8 @@ use kaa_core::domain::ids::{ContainerId, DatabaseName, Millis, Uid};
 use kaa_core::observed::annotations::Annotations;
 use kaa_core::observed::objects::{
     ARCHIVE_TEMPLATE, Claim, Container, DATABASE_LABEL, Deployment, Ended, HOLD_PURGE, Owner, PAUSE_RESYNC, Pod,
-    RAFT_LOG_TEMPLATE, Running, SECONDARY_RELEASE, StatefulSet, TE_PREFERENCE, UPGRADE_PROTOCOL, ZONE_LABEL, asks_to_hold,
-    is_on,
+    RAFT_LOG_TEMPLATE, Running, SECONDARY_RELEASE, StatefulSet, TE_PREFERENCE, UPGRADE_PROTOCOL, ZONE_LABEL,
+    asks_to_hold, is_on,
 };
 use kaa_core::tasks::preference::MOST_BYTES;
 

@@ -75,11 +75,7 @@ pub async fn gather(kubernetes: &Kubernetes, anchor: &str, needs: &BTreeSet<Need
         let lists = match need {
             Need::WantersOf(database) => wanters(kubernetes, database).await,
             Need::WorkloadsOf { database, pods } => workloads_of(kubernetes, database, pods).await,
-            Need::Claim(_)
-            | Need::Pod(_)
-            | Need::StatefulSet(_)
-            | Need::LoadBalancer { .. }
-            | Need::Anchor => continue,
+            Need::Claim(_) | Need::Pod(_) | Need::StatefulSet(_) | Need::LoadBalancer { .. } | Need::Anchor => continue,
         };
         readings.answers.insert(need.clone(), lists);
     }

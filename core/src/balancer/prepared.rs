@@ -67,6 +67,8 @@ mod tests {
             created: Default::default(),
             stopping_since: None,
             protocol: None,
+            options: Default::default(),
+            by_hand: false,
         };
         domain.databases.insert(demo.clone(), database);
         prepared.of(&domain, &demo);

@@ -33,6 +33,9 @@ pub struct Archive {
     pub removed: Option<Removal>,
     /// When it was created.
     pub created: Millis,
+    /// Set while an operator has created it and no engine has registered on it: nothing is known of a volume.
+    #[serde(default)]
+    pub by_hand: bool,
 }
 
 /// A PersistentVolumeClaim, and who wants it.

@@ -10,7 +10,7 @@ use super::archive::Ordinal;
 use super::change::Command;
 use super::command::Actor;
 use super::evidence::{Evidence, Fact};
-use super::ids::ProtocolId;
+use super::ids::{DatabaseName, ProtocolId};
 use super::process::{About, ExitReason, Identity, Process, Registration};
 use super::server::Server;
 use super::snapshot::Restore;
@@ -31,6 +31,10 @@ pub struct Bounds {
     pub labels: usize,
     /// All of them together.
     pub labels_bytes: usize,
+    /// The options of a database.
+    pub options: usize,
+    /// All of them together.
+    pub options_bytes: usize,
     /// A key.
     pub key: usize,
     /// A value.
@@ -81,6 +85,8 @@ impl Bounds {
         path: 4096,
         labels: 64,
         labels_bytes: 4096,
+        options: 64,
+        options_bytes: 4096,
         key: 1024,
         value: 64 * 1024,
         values: 4096,
@@ -171,6 +177,15 @@ pub(super) fn few(what: &str, count: usize, most: usize) -> Fits {
     Err(Excess::Many { what: what.to_owned(), count: count as u64, most: most as u64 })
 }
 
+fn pairs(what: &str, pairs: &BTreeMap<String, String>, count: usize, most: usize) -> Fits {
+    few(what, pairs.len(), count)?;
+    let bytes: usize = pairs.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if bytes <= most {
+        return Ok(());
+    }
+    Err(Excess::Long { what: format!("all {what} together"), bytes: bytes as u64, most: most as u64 })
+}
+
 /// Cuts a text at the last character that fits, and shows that it was cut.
 pub fn cut(text: &mut String, most: usize) {
     const MARK: &str = "…";
@@ -201,16 +216,22 @@ impl Bounds {
     }
 
     fn labels(&self, labels: &BTreeMap<String, String>) -> Fits {
-        few("labels", labels.len(), self.labels)?;
-        let bytes: usize = labels.iter().map(|(key, value)| key.len() + value.len()).sum();
-        if bytes <= self.labels_bytes {
+        pairs("labels", labels, self.labels, self.labels_bytes)
+    }
+
+    /// What the options of a database come to.
+    pub(super) fn options(&self, options: &BTreeMap<String, String>) -> Fits {
+        pairs("options", options, self.options, self.options_bytes)
+    }
+
+    /// Whether a text can be the name of a database.
+    pub(super) fn database_name(&self, database: &DatabaseName) -> Fits {
+        if is_label_value(database.as_str()) {
             return Ok(());
         }
-        Err(Excess::Long {
-            what: "all labels together".to_owned(),
-            bytes: bytes as u64,
-            most: self.labels_bytes as u64,
-        })
+        let mut name = database.to_string();
+        cut(&mut name, LABEL_VALUE);
+        Err(Excess::NotALabel(name))
     }
 
     fn protocols(&self, protocols: &BTreeMap<ProtocolId, String>) -> Fits {
@@ -228,11 +249,7 @@ impl Bounds {
     /// Says what in a first registration does not fit: all of this is kept with the process.
     pub fn registration(&self, asked: &Registration) -> Fits {
         let Registration { database, identity, path, about, marker, .. } = asked;
-        if !is_label_value(database.as_str()) {
-            let mut name = database.to_string();
-            cut(&mut name, LABEL_VALUE);
-            return Err(Excess::NotALabel(name));
-        }
+        self.database_name(database)?;
         let Identity { namespace, pod, pod_uid, container, nonce: _, started: _ } = identity;
         self.names([("the namespace", namespace), ("the pod's name", pod), ("the pod's UID", pod_uid.as_str())])?;
         let About { address, hostname, port: _, pid: _, version, labels, protocols } = about;
@@ -279,6 +296,7 @@ impl Bounds {
         snapshot.databases.iter().try_for_each(|database| self.name("the name of a database", &database.name))?;
         let protocols = snapshot.databases.iter().filter_map(|database| database.protocol.as_ref());
         protocols.into_iter().try_for_each(|protocol| self.name("the name of a protocol version", &protocol.name))?;
+        snapshot.databases.iter().try_for_each(|database| self.options(&database.options))?;
         few("archives", snapshot.archives.len(), self.archives)?;
         snapshot.archives.iter().try_for_each(|archive| fits("the path of an archive", &archive.path, self.path))?;
         few("domains that archives came from", snapshot.origins.len(), self.databases)?;
@@ -384,7 +402,8 @@ impl Domain {
     /// How many bytes the domain holds, about.
     pub fn bytes(&self) -> usize {
         let servers = self.servers.values().map(|server| OBJECT + server.address.len() + labels_bytes(&server.labels));
-        let databases = self.databases.keys().map(|name| OBJECT + 2 * name.as_str().len());
+        let databases = self.databases.values();
+        let databases = databases.map(|known| OBJECT + 2 * known.name.as_str().len() + labels_bytes(&known.options));
         let tasks = self.tasks.values().map(|task| OBJECT + task.bytes());
         let archives = self.archives.values().map(|archive| {
             let claim = archive.claim.as_ref().map_or(0, |claim| claim.name.len() + claim.uid.as_str().len());

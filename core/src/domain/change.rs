@@ -10,13 +10,17 @@
 mod accept_loss;
 mod admit_server;
 mod adopt_anchor;
-mod annotate_load_balancer;
 mod advance_task;
+mod annotate_load_balancer;
 mod begin_resync;
 mod begin_task;
 mod cancel_task;
+mod configure_database;
 mod confirm_running;
+mod create_archive;
+mod create_database;
 mod delete_database;
+mod drop_database;
 mod evict_process;
 mod fail_task;
 mod forget_archive;
@@ -41,6 +45,7 @@ mod report_history;
 mod report_state;
 mod restore_domain;
 mod resume_resync;
+mod resurrect_archive;
 mod set_load_balancer;
 mod set_value;
 mod stop_process;
@@ -49,13 +54,17 @@ mod upgrade_database;
 pub use accept_loss::AcceptLoss;
 pub use admit_server::AdmitServer;
 pub use adopt_anchor::AdoptAnchor;
-pub use annotate_load_balancer::AnnotateLoadBalancer;
 pub use advance_task::AdvanceTask;
+pub use annotate_load_balancer::AnnotateLoadBalancer;
 pub use begin_resync::BeginResync;
 pub use begin_task::BeginTask;
 pub use cancel_task::CancelTask;
+pub use configure_database::ConfigureDatabase;
 pub use confirm_running::ConfirmRunning;
+pub use create_archive::CreateArchive;
+pub use create_database::CreateDatabase;
 pub use delete_database::DeleteDatabase;
+pub use drop_database::DropDatabase;
 pub use evict_process::EvictProcess;
 pub use fail_task::FailTask;
 pub use forget_archive::ForgetArchive;
@@ -78,6 +87,7 @@ pub use report_exit::ReportExit;
 pub use report_history::ReportHistory;
 pub use report_state::ReportState;
 pub use resume_resync::ResumeResync;
+pub use resurrect_archive::ResurrectArchive;
 pub use set_load_balancer::SetLoadBalancer;
 pub use set_value::SetValue;
 pub use stop_process::StopProcess;
@@ -216,6 +226,16 @@ pub enum Command {
     LearnOwner(LearnOwner),
     /// Evicts a process by an operator's command, whether it has ended or not. If it still speaks, it is told to end.
     EvictProcess(EvictProcess),
+    /// Creates a database by an operator's command.
+    CreateDatabase(CreateDatabase),
+    /// Sets the options of a database.
+    ConfigureDatabase(ConfigureDatabase),
+    /// Deletes a database by an operator's command: nothing is left of it that holds data.
+    DropDatabase(DropDatabase),
+    /// Creates an archive by an operator's command, without a claim.
+    CreateArchive(CreateArchive),
+    /// Makes a removed archive count again by an operator's command.
+    ResurrectArchive(ResurrectArchive),
     /// Sets or removes load-balancer entries by an operator's command.
     SetLoadBalancer(SetLoadBalancer),
     /// Sets a load-balancer entry to what an annotation says.
@@ -284,6 +304,11 @@ impl Command {
             Self::ForgetServer(change) => change,
             Self::LearnOwner(change) => change,
             Self::EvictProcess(change) => change,
+            Self::CreateDatabase(change) => change,
+            Self::ConfigureDatabase(change) => change,
+            Self::DropDatabase(change) => change,
+            Self::CreateArchive(change) => change,
+            Self::ResurrectArchive(change) => change,
             Self::SetLoadBalancer(change) => change,
             Self::AnnotateLoadBalancer(change) => change,
             Self::RemoveLoadBalancer(change) => change,
@@ -327,6 +352,11 @@ impl Command {
             Self::ForgetServer(change) => change.fit(bounds),
             Self::LearnOwner(change) => change.fit(bounds),
             Self::EvictProcess(change) => change.fit(bounds),
+            Self::CreateDatabase(change) => change.fit(bounds),
+            Self::ConfigureDatabase(change) => change.fit(bounds),
+            Self::DropDatabase(change) => change.fit(bounds),
+            Self::CreateArchive(change) => change.fit(bounds),
+            Self::ResurrectArchive(change) => change.fit(bounds),
             Self::SetLoadBalancer(change) => change.fit(bounds),
             Self::AnnotateLoadBalancer(change) => change.fit(bounds),
             Self::RemoveLoadBalancer(change) => change.fit(bounds),
@@ -370,6 +400,11 @@ impl Command {
             Self::ForgetServer(change) => change.apply(domain, actor),
             Self::LearnOwner(change) => change.apply(domain, actor),
             Self::EvictProcess(change) => change.apply(domain, actor),
+            Self::CreateDatabase(change) => change.apply(domain, actor),
+            Self::ConfigureDatabase(change) => change.apply(domain, actor),
+            Self::DropDatabase(change) => change.apply(domain, actor),
+            Self::CreateArchive(change) => change.apply(domain, actor),
+            Self::ResurrectArchive(change) => change.apply(domain, actor),
             Self::SetLoadBalancer(change) => change.apply(domain, actor),
             Self::AnnotateLoadBalancer(change) => change.apply(domain, actor),
             Self::RemoveLoadBalancer(change) => change.apply(domain, actor),
@@ -381,3 +416,6 @@ impl Command {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 use super::ids::{DatabaseName, Millis, NodeId};
 use super::protocol::EffectiveProtocol;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A named database.
@@ -24,6 +25,12 @@ pub struct Database {
     /// Its protocol version; `None` until a storage manager that reports its own has run.
     #[serde(default)]
     pub protocol: Option<EffectiveProtocol>,
+    /// The options that an operator gave it: kept and shown, nothing is decided by them.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
+    /// Set while an operator has created it and no engine has registered for it: the resync does not delete it.
+    #[serde(default)]
+    pub by_hand: bool,
 }
 
 /// Whether a database runs.

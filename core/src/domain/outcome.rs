@@ -21,6 +21,8 @@ pub enum Outcome {
     Registered(Registered),
     /// The resync epoch is open.
     ResyncBegun(ResyncEpoch),
+    /// The archive that was asked for has this id.
+    ArchiveCreated(ArchiveId),
     /// Not done.
     Refused(Refusal),
 }
@@ -322,4 +324,16 @@ pub enum Refusal {
     /// The value is another one.
     #[error("the value differs from the expected one")]
     AnotherValue(Option<String>),
+    /// A database of the name is there.
+    #[error("there is a database {0}")]
+    DatabaseExists(DatabaseName),
+    /// No database of the name is there, or it was deleted.
+    #[error("there is no database {0}")]
+    UnknownDatabase(DatabaseName),
+    /// An operator has created the database, and no engine has registered for it: only an operator deletes it.
+    #[error("an operator created database {0}, and no engine has registered for it yet")]
+    DatabaseByHand(DatabaseName),
+    /// The volume of the archive is known to be gone.
+    #[error("archive {0} cannot be resurrected: its claim is gone")]
+    ClaimGone(ArchiveId),
 }

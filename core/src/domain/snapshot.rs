@@ -72,6 +72,12 @@ pub struct KeptDatabase {
     /// Its effective protocol version, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<Protocol>,
+    /// The options that an operator gave it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub options: BTreeMap<String, String>,
+    /// Whether an operator has created it and no engine has registered for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_hand: bool,
 }
 
 /// An archive, as it is taken along.
@@ -95,6 +101,9 @@ pub struct KeptArchive {
     pub created: Millis,
     /// Where it was, for people to find its volume by.
     pub was: Option<Place>,
+    /// Whether an operator has created it and no engine has registered on it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_hand: bool,
 }
 
 /// When and why an archive was removed.
@@ -290,6 +299,8 @@ impl From<&Database> for KeptDatabase {
             next_node: database.next_node,
             created: database.created,
             protocol: database.protocol.as_ref().map(|known| known.effective.clone()),
+            options: database.options.clone(),
+            by_hand: database.by_hand,
         }
     }
 }
@@ -305,6 +316,8 @@ impl From<KeptDatabase> for Database {
             created: kept.created,
             stopping_since: None,
             protocol: kept.protocol.map(EffectiveProtocol::new),
+            options: kept.options,
+            by_hand: kept.by_hand,
         }
     }
 }
@@ -326,6 +339,7 @@ impl From<&Archive> for KeptArchive {
             removed: removed.map(|removal| KeptRemoval { at: removal.at, because: removal.because }),
             created: archive.created,
             was,
+            by_hand: archive.by_hand,
         }
     }
 }
@@ -356,6 +370,7 @@ impl KeptArchive {
                 watched: None,
             }),
             created: self.created,
+            by_hand: self.by_hand,
         }
     }
 }

@@ -21,7 +21,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn plan(view: &View, plan: &mut Plan) {
-    let active = view.domain.archives.values().filter(|archive| archive.removed.is_none());
+    let active = view.domain.archives.values().filter(|archive| archive.removed.is_none() && !archive.by_hand);
     let mut active: BTreeSet<ArchiveId> = active.map(|archive| archive.id).collect();
     let ours = |archive: &&Archive| archive.cluster == view.policy.cluster;
     if view.domain.archives.values().any(|archive| ours(&archive)) {

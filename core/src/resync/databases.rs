@@ -19,7 +19,8 @@ use crate::observed::{Observed, Unknown};
 pub(super) fn plan(view: &View, plan: &mut Plan) {
     for (name, database) in &view.domain.databases {
         let has_archive = view.domain.archives.values().any(|archive| archive.database == *name);
-        if database.state == DatabaseState::Tombstone || has_archive {
+        // One that an operator created waits for its first engine.
+        if database.state == DatabaseState::Tombstone || has_archive || database.by_hand {
             continue;
         }
         match stands_against(view, plan, name) {

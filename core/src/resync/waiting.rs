@@ -314,7 +314,7 @@ const OWN: [Wait; 28] = [
     },
     Wait {
         code: "unbound",
-        means: "it is not known which claim the archive is on: its agent could not read the pod, or the anchor Lease is not the domain's. It is read again every 5 s while the engine runs. Of an archive that came with a snapshot: its volume has not shown here yet ([snapshot](snapshot.md))",
+        means: "it is not known which claim the archive is on: its agent could not read the pod, or the anchor Lease is not the domain's. It is read again every 5 s while the engine runs. Of an archive that came with a snapshot ([snapshot](snapshot.md)) or was created by hand ([nuocmd](nuocmd.md#archives-by-hand)): its volume has not shown here yet",
         ends: "if its volume is lost: `kaa archive remove ID --reason WHY`, then `kaa archive purge ID --reason WHY`",
     },
     Wait {

@@ -219,7 +219,9 @@ impl<'a> Hypothesis<'a> {
             Outcome::Changed if !finding.removes() => return true,
             Outcome::Changed => Step::Proposed(finding),
             Outcome::Refused(refusal) => Step::Refused { finding, refusal },
-            Outcome::Unchanged | Outcome::Registered(_) | Outcome::ResyncBegun(_) => return false,
+            Outcome::Unchanged | Outcome::Registered(_) | Outcome::ResyncBegun(_) | Outcome::ArchiveCreated(_) => {
+                return false;
+            }
         };
         self.took(step)
     }

@@ -6,6 +6,7 @@
 //! rest. Each has a seed of its own: `KAA_SEED=n KAA_SEQUENCES=1` runs one again, `KAA_SEQUENCES=n` runs so many
 //! instead of those of the tier.
 
+mod by_hand;
 mod engines;
 mod judge;
 mod kubernetes;
@@ -13,6 +14,7 @@ mod leader;
 mod run;
 mod upgrades;
 
+use by_hand::{ByHand, DATABASES};
 use kubernetes::{Change, Death, KINDS, Kind};
 use leader::Watch;
 use proptest::prelude::*;
@@ -87,6 +89,17 @@ pub enum Step {
     },
 }
 
+fn by_hand() -> impl Strategy<Value = ByHand> {
+    let database = || 0..DATABASES.len();
+    prop_oneof![
+        3 => database().prop_map(|database| ByHand::CreateDatabase { database }),
+        2 => database().prop_map(|database| ByHand::CreateArchive { database, restored: false }),
+        1 => database().prop_map(|database| ByHand::CreateArchive { database, restored: true }),
+        2 => (0..4usize).prop_map(|archive| ByHand::Resurrect { archive }),
+        4 => (database(), any::<bool>()).prop_map(|(database, purge)| ByHand::DropDatabase { database, purge }),
+    ]
+}
+
 fn change() -> impl Strategy<Value = Change> {
     let set = || prop_oneof![4 => Just(0usize), 3 => Just(1usize), 1 => Just(2usize)];
     let pod = || 0..8usize;
@@ -133,6 +146,7 @@ fn change() -> impl Strategy<Value = Change> {
         1 => pod().prop_map(|pod| Change::Evict { pod }),
         1 => pod().prop_map(|pod| Change::Stop { pod }),
         2 => (5..60u64).prop_map(|seconds| Change::Later { seconds }),
+        2 => by_hand().prop_map(Change::ByHand),
     ];
     prop_oneof![9 => workloads, 8 => objects, 2 => people]
 }

@@ -299,6 +299,7 @@ impl World {
                 format!("process {} node {}{on} session {}\n", r.process, r.node, r.session)
             }
             Outcome::ResyncBegun(epoch) => format!("epoch {epoch}\n"),
+            Outcome::ArchiveCreated(archive) => format!("archive {archive}\n"),
             Outcome::Refused(refusal) => format!("refused: {refusal}\n"),
         }
     }

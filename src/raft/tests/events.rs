@@ -113,6 +113,8 @@ fn events() -> Vec<Event> {
         DatabaseEvent::Forgotten { database: database() },
         DatabaseEvent::ProtocolKnown { protocol: protocol(1_376_256) },
         DatabaseEvent::ProtocolRaised { from: protocol(1_376_256), to: protocol(1_441_792) },
+        DatabaseEvent::Configured { options: vec!["mem".to_owned()] },
+        DatabaseEvent::Purged { database: database() },
     ];
     let domain = of_the_domain().into_iter().map(Event::from);
     let rest = of_servers.into_iter().map(Event::from).chain(of_databases.into_iter().map(Event::from));

@@ -154,11 +154,21 @@ fn restore() -> Restore {
         removed,
         created: Millis(7),
         was,
+        by_hand: false,
     };
     let removed = KeptRemoval { at: Millis(9), because: RemovalReason::ClaimDeleted };
     let (major, minor, next_node, created) = (3, 1, NodeId(300), Millis(5));
-    let protocol = None;
-    let database = KeptDatabase { name: "demo".into(), deleted: false, major, minor, next_node, created, protocol };
+    let database = KeptDatabase {
+        name: "demo".into(),
+        deleted: false,
+        major,
+        minor,
+        next_node,
+        created,
+        protocol: None,
+        options: BTreeMap::new(),
+        by_hand: false,
+    };
     let snapshot = Snapshot {
         domain: "d0".into(),
         name: "nuo".to_owned(),
@@ -367,6 +377,52 @@ fn task_commands() -> Vec<Command> {
     ]
 }
 
+fn options() -> BTreeMap<String, String> {
+    BTreeMap::from([("ping-timeout".to_owned(), "60".to_owned())])
+}
+
+/// With what an operator created by hand.
+fn restore_by_hand() -> Restore {
+    let mut restore = restore();
+    let Snapshot { databases, archives, .. } = &mut restore.snapshot;
+    for database in databases {
+        (database.options, database.by_hand) = (options(), true);
+    }
+    archives.iter_mut().for_each(|archive| archive.by_hand = true);
+    restore
+}
+
+/// Those of databases and archives by hand.
+fn by_hand_commands() -> Vec<Command> {
+    let archive = ArchiveId(3);
+    vec![
+        Command::CreateDatabase(change::CreateDatabase {
+            database: "demo".into(),
+            options: options(),
+            may_exist: true,
+        }),
+        Command::ConfigureDatabase(change::ConfigureDatabase {
+            database: "demo".into(),
+            options: options(),
+            replace_all: true,
+        }),
+        Command::DropDatabase(change::DropDatabase {
+            database: "demo".into(),
+            purge: true,
+            cluster: "c1".into(),
+            evidence: database_evidence(),
+        }),
+        Command::CreateArchive(change::CreateArchive {
+            database: "demo".into(),
+            cluster: "c1".into(),
+            path: "/archive".to_owned(),
+            restored: true,
+        }),
+        Command::ResurrectArchive(change::ResurrectArchive { archive }),
+        Command::RestoreDomain(Box::new(restore_by_hand())),
+    ]
+}
+
 fn entry(index: u64, payload: EntryPayload<Proposal, u64, Node>) -> Entry {
     let leader = openraft::alias::LeaderIdOf::<TypeConfig>::new((2 << 32) + 3, 0xfeed_beef_0000_0001).to_committed();
     Entry { log_id: LogId::new(leader, index), payload }
@@ -415,6 +471,7 @@ fn samples() -> Vec<(String, Entry)> {
         .chain(later_commands())
         .chain(balancing_commands())
         .chain(task_commands())
+        .chain(by_hand_commands())
         .zip(roles.into_iter().cycle())
         .zip(1..)
         .map(|((command, role), index)| {

@@ -62,6 +62,9 @@ impl Planned for DeleteDatabase {
         if database.state == DatabaseState::Tombstone {
             return Ok(Work::Done);
         }
+        if database.by_hand {
+            return Err(Refusal::DatabaseByHand(name.clone()));
+        }
         if let Some(archive) = domain.archives.values().find(|archive| archive.database == *name) {
             return Err(Refusal::HasArchive { database: name.clone(), archive: archive.id });
         }

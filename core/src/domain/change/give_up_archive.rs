@@ -34,12 +34,14 @@ impl Change for GiveUpArchive {
         only_an_operator(actor)?;
         let archive = domain.unused_archive(id)?;
         let reason = RemovalReason::GivenUp;
-        let (was, database) = (archive.removed.clone(), archive.database.clone());
+        let (was, database, by_hand) = (archive.removed.clone(), archive.database.clone(), archive.by_hand);
         if was.as_ref().is_some_and(|removal| removal.because == reason) {
             return Ok(Outcome::Unchanged);
         }
-        // With the last one the database itself would be given up: its claim has to be deleted for that.
-        if was.is_none() && domain.active_archives(&database).count() == 1 {
+        // With the last one the database itself would be given up: its claim has to be deleted for that. Of one that was created
+        // by hand no volume is known: it neither is the last one nor takes its place.
+        let is_last = !domain.active_archives(&database).any(|other| other.id != id && !other.by_hand);
+        if was.is_none() && !by_hand && is_last {
             return Err(Refusal::LastArchive(id));
         }
         let claim_gone = was.as_ref().and_then(Removal::claim_gone_since);

@@ -20,6 +20,7 @@ use crate::domain::process::{
     DurableState, EngineKind, EngineState, ExitReason, Identity, Process, Registration, Session, SessionState,
 };
 use crate::domain::{Applied, Domain, Subject};
+use std::collections::BTreeMap;
 
 /// Which archive a registration leads to.
 enum Found {
@@ -154,8 +155,19 @@ impl Domain {
         Ok(())
     }
 
+    /// Makes room for a database that is not known, if there is none.
+    pub(super) fn forget_oldest_deleted(&mut self, actor: &Actor) {
+        if self.databases.len() >= self.bounds.databases
+            && let Some(oldest) = self.oldest_deleted().cloned()
+        {
+            self.databases.remove(&oldest);
+            let forgotten = DatabaseEvent::Forgotten { database: oldest.clone() };
+            self.note(actor, [Subject::Database(oldest)], forgotten, None);
+        }
+    }
+
     /// The database that was created first, of those that are deleted.
-    fn oldest_deleted(&self) -> Option<&DatabaseName> {
+    pub(super) fn oldest_deleted(&self) -> Option<&DatabaseName> {
         let deleted = self.databases.values().filter(|database| database.state == DatabaseState::Tombstone);
         deleted.min_by_key(|database| (database.created, &database.name)).map(|database| &database.name)
     }
@@ -393,13 +405,7 @@ impl Domain {
     fn next_node(&mut self, actor: &Actor, asked: &Registration) -> NodeId {
         let (name, created) = (asked.database.clone(), self.time);
         if !self.databases.contains_key(&name) {
-            if self.databases.len() >= self.bounds.databases
-                && let Some(oldest) = self.oldest_deleted().cloned()
-            {
-                self.databases.remove(&oldest);
-                let forgotten = DatabaseEvent::Forgotten { database: oldest.clone() };
-                self.note(actor, [Subject::Database(oldest)], forgotten, None);
-            }
+            self.forget_oldest_deleted(actor);
             let created = DatabaseEvent::Created { database: name.clone(), again: false };
             self.note(actor, [Subject::Database(name.clone())], created, None);
         }
@@ -411,7 +417,10 @@ impl Domain {
             created,
             stopping_since: None,
             protocol: None,
+            options: BTreeMap::new(),
+            by_hand: false,
         });
+        database.by_hand = false;
         let node = database.next_node;
         database.next_node = node.next();
         if database.state == DatabaseState::Tombstone {

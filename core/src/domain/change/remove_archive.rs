@@ -84,7 +84,9 @@ impl Planned for RemoveArchive {
             return Err(Refusal::Unproven(format!("{reason}, which would remove archive {id}")));
         }
         if *reason == RemovalReason::ScaledDown {
-            let mut others = domain.active_archives(&archive.database).filter(|other| other.id != *id).peekable();
+            // Of one that was created by hand no volume is known: it does not take the place of the last one.
+            let others = domain.active_archives(&archive.database).filter(|other| other.id != *id && !other.by_hand);
+            let mut others = others.peekable();
             if others.peek().is_none() {
                 return Err(Refusal::LastArchive(*id));
             }

@@ -44,6 +44,16 @@ pub enum DatabaseEvent {
         /// The version since.
         to: Protocol,
     },
+    /// An operator gave it options.
+    Configured {
+        /// The names of those that it has now.
+        options: Vec<String>,
+    },
+    /// It was deleted, and an operator purged what was left of it.
+    Purged {
+        /// The database.
+        database: DatabaseName,
+    },
 }
 
 /// What became of a value.
@@ -58,9 +68,11 @@ pub enum ValueEvent {
 impl DatabaseEvent {
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::Created { database, again: _ } | Self::Deleted { database } | Self::Forgotten { database } => {
-                database.as_str().len()
-            }
+            Self::Created { database, again: _ }
+            | Self::Deleted { database }
+            | Self::Forgotten { database }
+            | Self::Purged { database } => database.as_str().len(),
+            Self::Configured { options } => options.iter().map(|option| 32 + option.len()).sum(),
             Self::Changed { state: _ } => 0,
             Self::ProtocolKnown { protocol } => protocol.name.len(),
             Self::ProtocolRaised { from, to } => from.name.len() + to.name.len(),
@@ -82,6 +94,9 @@ impl fmt::Display for DatabaseEvent {
             Self::Forgotten { database } => {
                 write!(f, "database {database}, which was deleted, is forgotten to make room")
             }
+            Self::Configured { options } if options.is_empty() => f.write_str("it has no options"),
+            Self::Configured { options } => write!(f, "its options are {}", options.join(", ")),
+            Self::Purged { database } => write!(f, "database {database}, which was deleted, is purged"),
         }
     }
 }

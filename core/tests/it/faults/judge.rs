@@ -36,7 +36,7 @@ impl Truth {
         })
     }
 
-    fn wants_database(&self, name: &DatabaseName) -> bool {
+    pub fn wants_database(&self, name: &DatabaseName) -> bool {
         let ours = |database: &Option<DatabaseName>| database.as_ref() == Some(name);
         let is = &self.objects;
         is.sets.values().any(|set| ours(&set.database))
@@ -462,8 +462,14 @@ impl Run {
             };
             run.domain.processes.values().map(line).collect()
         };
+        // Whether one was deleted before an operator created it again, or could be deleted by hand, depends on who saw what when.
+        let by_hand = |name: &DatabaseName| {
+            [self, reference].iter().any(|run| run.domain.databases.get(name).is_some_and(|it| it.by_hand))
+        };
         let databases = |run: &Self| -> BTreeMap<DatabaseName, DatabaseState> {
-            run.domain.databases.iter().map(|(name, database)| (name.clone(), database.state)).collect()
+            let there =
+                run.domain.databases.iter().filter(|(name, it)| it.state != DatabaseState::Tombstone && !by_hand(name));
+            there.map(|(name, database)| (name.clone(), database.state)).collect()
         };
         let mut wrong = Vec::new();
         if processes(self) != processes(reference) {

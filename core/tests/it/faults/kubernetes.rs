@@ -2,6 +2,7 @@
 //!
 //! What becomes of it never depends on the domain, so that two runs of one script have the same objects under the same UIDs.
 
+use super::by_hand::ByHand;
 use crate::script::Objects;
 use kaa_core::domain::ids::{Millis, Uid};
 use kaa_core::observed::objects::{ARCHIVE_TEMPLATE, Claim, Container, Deployment, Owner, Pod, Running, StatefulSet};
@@ -152,6 +153,7 @@ pub enum Change {
         workload: usize,
         rolling: bool,
     },
+    ByHand(ByHand),
 }
 
 /// An engine that the kubelet must start or end.

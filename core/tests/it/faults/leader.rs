@@ -243,7 +243,7 @@ impl Run {
         }
     }
 
-    fn answer(&self, need: &Need, fails: Option<Kind>) -> Result<Vec<Fact>, String> {
+    pub fn answer(&self, need: &Need, fails: Option<Kind>) -> Result<Vec<Fact>, String> {
         let may = |kind: Kind| {
             if fails == Some(kind) || self.denied.contains(&kind) { Err("HTTP 403".to_owned()) } else { Ok(()) }
         };

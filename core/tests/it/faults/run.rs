@@ -169,7 +169,7 @@ impl Run {
         let before = self.domain.clone();
         let request = Request { actor: Actor { role, name: "admin-0".to_owned() }, command: command.clone() };
         let outcome = self.domain.apply(Entry { index: before.index + 1, time: self.now(), request });
-        if matches!(outcome, Outcome::Changed | Outcome::Registered(_)) {
+        if matches!(outcome, Outcome::Changed | Outcome::Registered(_) | Outcome::ArchiveCreated(_)) {
             self.changes += 1;
         }
         if self.tells {
@@ -340,6 +340,7 @@ impl Run {
             Change::RollOut { all, said } => self.roll_out(all, said),
             Change::AskForUpgrades(asks) => self.ask_for_upgrades(asks),
             Change::Rolling { workload, rolling } => self.set_rolling(workload, rolling),
+            Change::ByHand(asked) => self.by_hand(asked),
             // No pod was there to be picked.
             _ => {}
         }

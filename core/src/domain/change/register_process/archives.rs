@@ -54,11 +54,12 @@ impl Domain {
             && !self.came_along(id)
         {
             // Its volume was empty when it was made, only that its claim could not be read then.
-            self.supersede(actor, &self.replaced_by(&archive.cluster, claim), id);
+            self.supersede(actor, &self.replaced_by(&asked.cluster, claim), id);
         }
         let Some(archive) = self.archives.get_mut(&id) else { return };
         // The wrapper that registers holds the lock of the archive's directory, so no other engine writes to it.
         archive.written_to.get_or_insert(self.index);
+        archive.by_hand = false;
         let resurrected = archive.removed.take().is_some();
         let (mut bound, mut owned) = (None, None);
         if let Some(claim) = claim
@@ -118,6 +119,7 @@ impl Domain {
                 written_to: None,
                 removed: None,
                 created: self.time,
+                by_hand: false,
             },
         );
         let (database, claim) = (asked.database.clone(), asked.claim.as_ref().map(ClaimName::from));
