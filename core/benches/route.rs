@@ -64,6 +64,7 @@ fn domain() -> Domain {
         next_node: NodeId(CANDIDATES + 1),
         created: Millis(0),
         stopping_since: None,
+        protocol: None,
         options: Default::default(),
         by_hand: false,
     };
@@ -103,6 +104,7 @@ fn process(n: u64) -> Process {
             port: 48006,
             pid: 7,
             version: String::new(),
+            protocols: Default::default(),
             labels: labels(n),
         },
         registered: Millis(0),
