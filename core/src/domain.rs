@@ -245,6 +245,11 @@ impl Domain {
         self.processes.values().find(|process| process.archive == Some(archive))
     }
 
+    /// The name of the claim of a process's archive, if it has one.
+    pub fn claim_under(&self, process: &Process) -> Option<&str> {
+        process.archive.and_then(|archive| Some(self.claim_of(archive)?.name.as_str()))
+    }
+
     /// What is left of the last process on an archive.
     pub fn last_exit_on(&self, archive: ArchiveId) -> Option<&Tombstone> {
         self.tombstones.values().rev().find(|tombstone| tombstone.process.archive == Some(archive))

@@ -195,9 +195,13 @@ pub(super) async fn route(
 }
 
 /// The processes that a filter lets pass, each among those of its own database, whatever their kind and state.
-pub(super) fn passing<'a>(processes: impl Iterator<Item = &'a Process>, filter: &Filter) -> BTreeSet<StartId> {
+pub(super) fn passing<'a>(
+    domain: &'a Domain,
+    processes: impl Iterator<Item = &'a Process>,
+    filter: &Filter,
+) -> BTreeSet<StartId> {
     let mut of: BTreeMap<&DatabaseName, Vec<Candidate<'a>>> = BTreeMap::new();
-    processes.for_each(|process| of.entry(&process.database).or_default().push(process.into()));
+    processes.for_each(|process| of.entry(&process.database).or_default().push(Candidate::of(domain, process)));
     let properties = BTreeMap::new();
     let client = Client { properties: &properties, address: None };
     of.into_values().flat_map(|those| listed(filter, &Candidates::new(those), client)).collect()

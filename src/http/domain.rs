@@ -88,7 +88,7 @@ pub(super) async fn processes(State(face): State<Face>, asked: Asked) -> Paged {
     let (hearing, asked) = (hearing(&face), parameters(asked)?);
     let filter = filter(&asked)?;
     page(&face, &asked, |domain| {
-        let passing = filter.map(|filter| passing(domain.processes.values(), &filter));
+        let passing = filter.map(|filter| passing(domain, domain.processes.values(), &filter));
         let wanted = domain.processes.values().filter(|process| passes(passing.as_ref(), process.id));
         values(wanted.map(|process| ProcessRow::new(domain, process, &hearing)))
     })
@@ -99,7 +99,7 @@ pub(super) async fn exited(State(face): State<Face>, asked: Asked) -> Paged {
     let filter = filter(&asked)?;
     page(&face, &asked, |domain| {
         let all = || domain.tombstones.values().map(|tombstone| &tombstone.process);
-        let passing = filter.map(|filter| passing(all(), &filter));
+        let passing = filter.map(|filter| passing(domain, all(), &filter));
         let wanted = domain.tombstones.values().filter(|tombstone| passes(passing.as_ref(), tombstone.process.id));
         values(wanted.map(|tombstone| ExitedRow::new(domain, tombstone)))
     })

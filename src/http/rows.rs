@@ -315,16 +315,9 @@ impl ProcessRow {
 
 /// The free labels of a process, and those that tie it to Kubernetes.
 fn labels(domain: &Domain, process: &Process) -> BTreeMap<String, String> {
-    let identity = &process.identity;
-    let claim = process.archive.and_then(|archive| domain.archives.get(&archive)?.claim.as_ref());
-    let ours = [
-        ("pod-name", Some(identity.pod.clone())),
-        ("pod-uid", Some(identity.pod_uid.to_string())),
-        ("container-id", process.container_id.as_ref().map(ToString::to_string)),
-        ("archive-pvc", claim.map(|claim| claim.name.clone())),
-    ];
+    let ties = process.ties(domain.claim_under(process));
     let mut labels = process.about.labels.clone();
-    labels.extend(ours.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+    labels.extend(ties.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned()))));
     labels
 }
 

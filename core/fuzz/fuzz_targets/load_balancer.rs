@@ -44,6 +44,7 @@ fn decide(query: &Query, value: &str) {
         hostname: "te",
         pid: 7,
         labels: if n % 2 == 0 { &labels } else { &none },
+        ties: [("archive-pvc", None), ("container-id", None), ("pod-name", Some("te")), ("pod-uid", Some("u"))],
         options: &none,
     });
     let candidates = Candidates::new(all);

@@ -8,7 +8,7 @@ use super::query::Field;
 use super::set::Set;
 use crate::domain::Domain;
 use crate::domain::ids::{DatabaseName, NodeId, ServerId, StartId};
-use crate::domain::process::{DurableState, EngineKind, EngineState, Process, SessionState};
+use crate::domain::process::{DurableState, EngineKind, EngineState, Process, SessionState, Ties};
 use std::collections::BTreeMap;
 
 /// Kaa's processes have no options yet.
@@ -37,10 +37,19 @@ pub struct Candidate<'a> {
     pub hostname: &'a str,
     /// The engine's process id; 0 if it has none.
     pub pid: u32,
-    /// Its labels.
+    /// Its own labels.
     pub labels: &'a BTreeMap<String, String>,
+    /// The labels that tie it to Kubernetes.
+    pub ties: Ties<'a>,
     /// Its options.
     pub options: &'a BTreeMap<String, String>,
+}
+
+impl<'a> Candidate<'a> {
+    /// A process, with the claim of its archive.
+    pub fn of(domain: &'a Domain, process: &'a Process) -> Self {
+        Self { ties: process.ties(domain.claim_under(process)), ..process.into() }
+    }
 }
 
 impl<'a> From<&'a Process> for Candidate<'a> {
@@ -57,6 +66,7 @@ impl<'a> From<&'a Process> for Candidate<'a> {
             hostname: &process.about.hostname,
             pid: process.about.pid,
             labels: &process.about.labels,
+            ties: process.ties(None),
             options: &NO_OPTIONS,
         }
     }
@@ -104,6 +114,8 @@ pub struct Candidates {
     ids: Vec<StartId>,
     engine_pids: Vec<u32>,
     not_offered: Vec<Option<NotOffered>>,
+    /// What may be learned of a process later.
+    learned: Vec<[Option<Box<str>>; LEARNED]>,
     offered: Set,
     servers: Column,
     nodes: Column,
@@ -125,23 +137,35 @@ fn number(pid: u32) -> String {
     if pid == 0 { String::new() } else { pid.to_string() }
 }
 
-/// A column for each name that a candidate has a value of.
-fn columns<'a>(
-    candidates: &[Candidate<'a>],
-    of: fn(&Candidate<'a>) -> &'a BTreeMap<String, String>,
-) -> BTreeMap<String, Column> {
+/// How many of the ties may change while a process lives: its container and its claim become known.
+const LEARNED: usize = 2;
+
+fn learned<'a>(candidate: &Candidate<'a>) -> [Option<&'a str>; LEARNED] {
+    let [(_, claim), (_, container), ..] = candidate.ties;
+    [claim, container]
+}
+
+/// A column for each name that a candidate has a value of; of several values the last counts.
+fn columns<'a, I>(candidates: &[Candidate<'a>], of: impl Fn(&Candidate<'a>) -> I) -> BTreeMap<String, Column>
+where
+    I: Iterator<Item = (&'a str, &'a str)>,
+{
     let mut columns: BTreeMap<String, Column> = BTreeMap::new();
     for (place, candidate) in candidates.iter().enumerate() {
         for (name, value) in of(candidate) {
             if !columns.contains_key(name) {
-                columns.insert(name.clone(), vec![None; candidates.len()]);
+                columns.insert(name.to_owned(), vec![None; candidates.len()]);
             }
             if let Some(column) = columns.get_mut(name) {
-                column[place] = Some(value.as_str().into());
+                column[place] = Some(value.into());
             }
         }
     }
     columns
+}
+
+fn texts(map: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
+    map.iter().map(|(name, value)| (name.as_str(), value.as_str()))
 }
 
 impl Candidates {
@@ -157,6 +181,7 @@ impl Candidates {
             ids: all.iter().map(|candidate| candidate.id).collect(),
             engine_pids: all.iter().map(|candidate| candidate.pid).collect(),
             not_offered,
+            learned: all.iter().map(|candidate| learned(candidate).map(|text| text.map(Box::from))).collect(),
             offered,
             servers: all.iter().map(|candidate| text(candidate.server.as_str())).collect(),
             nodes: all.iter().map(|candidate| text(&candidate.node.to_string())).collect(),
@@ -164,8 +189,11 @@ impl Candidates {
             pids: all.iter().map(|candidate| text(&number(candidate.pid))).collect(),
             addresses: all.iter().map(|candidate| text(candidate.address)).collect(),
             hostnames: all.iter().map(|candidate| text(candidate.hostname)).collect(),
-            labels: columns(&all, |candidate| candidate.labels),
-            options: columns(&all, |candidate| candidate.options),
+            labels: columns(&all, |candidate| {
+                let ties = candidate.ties.into_iter().filter_map(|(name, value)| Some((name, value?)));
+                texts(candidate.labels).chain(ties)
+            }),
+            options: columns(&all, |candidate| texts(candidate.options)),
         }
     }
 
@@ -174,7 +202,7 @@ impl Candidates {
         Self::new(processes(domain, database))
     }
 
-    /// Whether they still are the processes of that database. What else a process tells of itself, its labels among it, is
+    /// Whether they still are the processes of that database. What else a process tells of itself, its own labels among it, is
     /// fixed with its start id.
     pub fn are_of(&self, domain: &Domain, database: &DatabaseName) -> bool {
         let mut processes = processes(domain, database);
@@ -184,6 +212,7 @@ impl Candidates {
                     && self.not_offered[place] == now.not_offered()
                     && self.servers[place].as_deref() == Some(now.server.as_str())
                     && self.engine_pids[place] == now.pid
+                    && self.learned[place].each_ref().map(Option::as_deref) == learned(&now)
             })
         });
         unchanged && processes.next().is_none()
@@ -234,5 +263,6 @@ impl Candidates {
 }
 
 fn processes<'a>(domain: &'a Domain, database: &'a DatabaseName) -> impl Iterator<Item = Candidate<'a>> {
-    domain.processes.values().filter(move |process| process.database == *database).map(Candidate::from)
+    let of_it = domain.processes.values().filter(move |process| process.database == *database);
+    of_it.map(|process| Candidate::of(domain, process))
 }

@@ -60,7 +60,20 @@ pub struct Process {
     pub interrupted: Option<u64>,
 }
 
+/// The labels that tie a process to Kubernetes: names and values, in the order of the names.
+pub type Ties<'a> = [(&'static str, Option<&'a str>); 4];
+
 impl Process {
+    /// The labels that tie it to Kubernetes; `claim` is the name of its archive's claim. They win over labels of its own.
+    pub fn ties<'a>(&'a self, claim: Option<&'a str>) -> Ties<'a> {
+        [
+            ("archive-pvc", claim),
+            ("container-id", self.container_id.as_ref().map(|id| id.as_str())),
+            ("pod-name", Some(&self.identity.pod)),
+            ("pod-uid", Some(self.identity.pod_uid.as_str())),
+        ]
+    }
+
     /// Whether its engine may have written to its archive.
     pub fn may_have_run(&self) -> bool {
         self.started.is_some() || self.durable != DurableState::Requested

@@ -103,3 +103,26 @@ async fn a_filter_lists_the_processes_that_it_lets_pass() {
     assert_eq!((count("filterQuery=any").await, count("filterQuery=not(any)").await), (all, 0));
     assert_eq!(count("filterQuery=start_id(1)").await + count("filterQuery=not(start_id(1))").await, all);
 }
+
+#[tokio::test]
+async fn a_client_outside_is_sent_to_the_external_address_unless_it_prefers_the_internal_one() {
+    let domain = Domain::new(fake::source());
+    let labels = |pairs: &[(&str, &str)]| {
+        let mut known = domain.source.domain.lock().unwrap();
+        let labels = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        known.processes.values_mut().for_each(|process| process.about.labels = Clone::clone(&labels));
+    };
+    let to = async |query: &str| {
+        let (status, row) = domain.send(POD, ask_for(&format!("databases/demo/sqlConnection?{query}"))).await;
+        assert_eq!(status, StatusCode::OK, "{row}");
+        (row["address"].clone(), row["port"].clone())
+    };
+    let internal = to("a=b").await;
+    for (port, external) in [("31000", json!(31000)), ("no-port", internal.1.clone()), ("70000", internal.1.clone())] {
+        labels(&[("external-address", "db.example.org"), ("external-port", port)]);
+        assert_eq!(to("a=b").await, (json!("db.example.org"), external));
+        assert_eq!(to("PreferInternalAddress=true").await, internal);
+    }
+    labels(&[("external-address", ""), ("external-port", "31000")]);
+    assert_eq!(to("a=b").await, internal, "a port alone is not an address");
+}

@@ -37,7 +37,7 @@ impl Domain {
     }
 
     /// The claim of an archive.
-    pub(super) fn claim_of(&self, id: ArchiveId) -> Option<&Claim> {
+    pub(in crate::domain) fn claim_of(&self, id: ArchiveId) -> Option<&Claim> {
         self.archives.get(&id).and_then(|archive| archive.claim.as_ref())
     }
 

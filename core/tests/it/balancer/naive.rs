@@ -63,7 +63,13 @@ impl World<'_> {
             "option" => (None, inside),
             "label" => {
                 let (name, pattern) = inside.trim().split_once(char::is_whitespace).unwrap();
-                (about.labels.get(name).cloned(), pattern)
+                let label = match name {
+                    "pod-name" => Some(process.identity.pod.clone()),
+                    "pod-uid" => Some(process.identity.pod_uid.to_string()),
+                    "container-id" => process.container_id.as_ref().map(ToString::to_string),
+                    _ => about.labels.get(name).cloned(),
+                };
+                (label, pattern)
             }
             _ => panic!("{word} is no filter"),
         };

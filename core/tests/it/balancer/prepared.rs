@@ -8,7 +8,7 @@ use kaa_core::balancer::query::Query;
 use std::collections::BTreeMap;
 
 /// Each line, and whether candidates that were prepared before it are those of the database after it.
-const STORY: [(&str, bool); 23] = [
+const STORY: [(&str, bool); 25] = [
     ("found", true),
     ("lead admin-0", true),
     ("pod te-a uid=PA running=ka@100", true),
@@ -25,6 +25,9 @@ const STORY: [(&str, bool); 23] = [
     ("register te te-b database=other", true),
     ("state 4 RUNNING", true),
     ("set key value", true),
+    // Containers become known, those of the database too.
+    ("pass", false),
+    ("pass", true),
     ("pause", true),
     ("lose 2", false),
     ("register te te-a known-as=2 connection=7", false),

@@ -79,6 +79,8 @@ impl World {
                 "@hostname" => process.about.hostname = value.to_owned(),
                 "@pid" => process.about.pid = value.parse().unwrap(),
                 "@node" => process.node.0 = value.parse().unwrap(),
+                "@pod" => process.identity.pod = value.to_owned(),
+                "@container" => process.container_id = Some(value.into()),
                 "@lost" => process.session.state = SessionState::Lost(Millis(1)),
                 "@requested" => process.durable = DurableState::Requested,
                 "@stopping" => process.durable = DurableState::RequestedShutdown,
