@@ -15,6 +15,7 @@ mod error;
 mod explain;
 mod health;
 mod kube;
+mod large;
 mod membership;
 mod offers;
 mod own;

@@ -5,19 +5,16 @@ use super::domain::{Named, name};
 use super::error::Error;
 use super::rows::{self, ArchiveRow, DatabaseRow, ExitedRow, Hearing, PeerRow, ProcessRow};
 use super::source::Source;
-use super::{Answer, Face};
+use super::{Answer, Face, large};
 use axum::Json;
 use axum::extract::State;
+use axum::response::Response;
 use kaa_core::domain::Domain;
 use kaa_core::domain::ids::{DomainId, Millis, ServerId};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio::sync::Semaphore;
-
-/// Captures that are being made: each may take tens of megabytes.
-static CAPTURES: Semaphore = Semaphore::const_new(1);
 
 /// The settings of the agent that is asked.
 pub(super) async fn this_config(State(face): State<Face>) -> Answer<Value> {
@@ -117,10 +114,11 @@ impl Capture {
     }
 }
 
-pub(super) async fn capture(State(face): State<Face>) -> Result<Answer<Capture>, Error> {
-    let _place = CAPTURES.acquire().await;
+pub(super) async fn capture(State(face): State<Face>) -> Result<Response, Error> {
     let source: Arc<dyn Source> = face.source.clone();
-    let captured = tokio::task::spawn_blocking(move || Capture::of(&*source)).await;
-    let body = captured.map_err(|_| Error::CannotTell("the answer could not be made".to_owned()))?;
-    Ok(Answer { index: body.index, body })
+    large::answer(move || {
+        let captured = Capture::of(&*source);
+        Ok((Some(captured.index), captured))
+    })
+    .await
 }

@@ -1,10 +1,10 @@
 //! What the watches show of Kubernetes, for `get kubernetes-config` of the published client: in the shape of Kubernetes' own objects,
 //! and only what decisions rest on. The objects themselves, with the environment of their containers, are not even kept.
 
-use super::Face;
 use super::error::Error;
-use axum::Json;
+use super::{Face, large};
 use axum::extract::State;
+use axum::response::Response;
 use kaa_core::domain::ids::DatabaseName;
 use kaa_core::observed::objects::{
     ARCHIVE_TEMPLATE, Claim, Container, DATABASE_LABEL, Deployment, HOLD_PURGE, PAUSE_RESYNC, Pod, StatefulSet,
@@ -12,19 +12,13 @@ use kaa_core::observed::objects::{
 };
 use kaa_core::observed::{Listing, Observed, Unknown};
 use serde_json::{Map, Value, json};
-use tokio::sync::Semaphore;
 
-/// Answers of this kind that are being made: each may take tens of megabytes in a large namespace.
-static AT_ONCE: Semaphore = Semaphore::const_new(1);
-
-pub(super) async fn kube(State(face): State<Face>) -> Result<Json<Value>, Error> {
-    let _place = AT_ONCE.acquire().await;
+pub(super) async fn kube(State(face): State<Face>) -> Result<Response, Error> {
     let (source, prefix) = (face.source.clone(), face.source.annotation_prefix());
-    let shown = tokio::task::spawn_blocking(move || shown(&source.observed(), &prefix)).await;
-    shown.map(Json).map_err(|_| Error::CannotTell("the answer could not be made".to_owned()))
+    large::answer(move || Ok((None, shown(&source.observed(), &prefix)))).await
 }
 
-/// All that is watched. What may not be listed is empty, and says why beside it.
+/// All that is watched. A kind that may not be listed is empty, and `unknown` says why.
 fn shown(observed: &Observed, prefix: &str) -> Value {
     let mut unknown = Map::new();
     let stateful_sets = listed(&observed.stateful_sets, "statefulsets", &mut unknown, |set| stateful_set(set, prefix));
@@ -122,8 +116,11 @@ fn pod(pod: &Pod) -> Value {
 fn container(container: &Container) -> Value {
     let mut status = json!({"name": container.name});
     let mut ended = container.ended.iter().map(|ended| {
-        let exit_code = ended.exit_code.unwrap_or_default();
-        json!({"terminated": {"containerID": ended.id.as_str(), "exitCode": exit_code}})
+        let mut terminated = json!({"containerID": ended.id.as_str()});
+        if let Some(code) = ended.exit_code {
+            terminated["exitCode"] = code.into();
+        }
+        json!({ "terminated": terminated })
     });
     if let Some(running) = &container.running {
         status["containerID"] = running.id.as_str().into();
