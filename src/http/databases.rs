@@ -7,10 +7,11 @@ use super::page::{Page, flag};
 use super::source::Source;
 use super::stop::stop_all;
 use super::writer::Writer;
-use super::{Answer, Face};
+use super::{Answer, Face, large};
 use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
+use axum::response::Response;
 use kaa_core::domain::Domain;
 use kaa_core::domain::change::{self, Command};
 use kaa_core::domain::command::{Outcome, Refusal};
@@ -22,6 +23,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The most claims that are read afresh for one deletion: a request takes its time for each.
 const MAX_CLAIMS: usize = 64;
@@ -41,8 +43,18 @@ pub(super) struct Wanted {
     default_options: Option<BTreeMap<String, Value>>,
 }
 
-/// Options as texts: the client sends booleans and numbers as they are.
+/// Words in the name of an option that holds a secret.
+const SECRETS: [&str; 5] = ["password", "passwd", "pwd", "secret", "token"];
+
+/// Options as texts: the client sends booleans and numbers as they are. The domain keeps no secrets, since it shows what it keeps.
 fn options(given: BTreeMap<String, Value>) -> Result<BTreeMap<String, String>, Error> {
+    let is_secret = |name: &String| SECRETS.iter().any(|word| name.to_lowercase().contains(word));
+    if let Some(name) = given.keys().find(|name| is_secret(name)) {
+        return Err(Error::bad(
+            name,
+            "seems to be a secret: the domain keeps none, engines have theirs from their containers",
+        ));
+    }
     let text = |(name, value): (String, Value)| match value {
         Value::String(text) => Ok((name, text)),
         Value::Bool(_) | Value::Number(_) => Ok((name, value.to_string())),
@@ -121,10 +133,10 @@ async fn written(face: &Face, actor: kaa_core::domain::command::Actor, command: 
         Refusal::UnknownDatabase(_) => return Err(Error::NotFound(refusal.to_string())),
         Refusal::HasProcess { .. } => ": scale its StatefulSets and Deployments to 0 first (kubectl scale)".to_owned(),
         Refusal::HasArchive { archive, .. } => format!(
-            ": no data is deleted with a database. Delete the archive's claim (kubectl delete pvc), or, if its data is lost or not \
-             needed, `kaa archive remove {archive} --reason WHY` and `kaa archive purge {archive} --reason WHY`"
+            ": no data is deleted with a database. If its claim is gone, ask again: it could not be read. If its data is not \
+             needed: delete its claim (kubectl delete pvc), or `kaa archive remove {archive} --reason WHY` and `kaa archive purge {archive} --reason WHY`"
         ),
-        Refusal::Unproven(_) => ": delete what has its label `database` first (kubectl delete)".to_owned(),
+        Refusal::DatabaseWanted { .. } => ": delete what has its label `database` first (kubectl delete)".to_owned(),
         _ => String::new(),
     };
     Err(Error::Conflict(format!("{refusal}{way_out}")))
@@ -137,6 +149,8 @@ pub(super) async fn shutdown(
     named: Named,
 ) -> Result<Answer<()>, Error> {
     let database = DatabaseName::from(name(named, "database name")?);
+    // An agent that lags would leave out what has just registered.
+    linearize(&face).await?;
     let known = face.source.read(|domain| known(domain, &database).is_some());
     if !known {
         return Err(Error::NotFound(format!("there is no database {database}")));
@@ -191,22 +205,26 @@ fn groups(domain: &Domain, database: &DatabaseName) -> Vec<Value> {
 }
 
 /// The processes of a database as requests that would start them, which is what the client compares a capture with.
-pub(super) async fn capture(State(face): State<Face>, named: Named, asked: Asked) -> Result<Answer<Value>, Error> {
+pub(super) async fn capture(State(face): State<Face>, named: Named, asked: Asked) -> Result<Response, Error> {
     let database = DatabaseName::from(name(named, "database name")?);
     let check_state = flag(&parameters(asked)?, "checkState")?;
-    let source: &dyn Source = &*face.source;
-    let (index, found) = source.read(|domain| {
-        let state = known(domain, &database).map(|known| known.state);
-        let captured: Vec<Value> = of_database(domain, &database).map(captured).collect();
-        (domain.index, state.map(|state| (state, captured)))
-    });
-    match found {
-        None => Err(Error::NotFound(format!("there is no database {database}"))),
-        Some((state, _)) if check_state && state != DatabaseState::Running => {
-            Err(Error::Conflict(format!("database {database} is {state}, not {}", DatabaseState::Running)))
+    let source: Arc<dyn Source> = face.source.clone();
+    large::answer(move || {
+        let source: &dyn Source = &*source;
+        let (index, found) = source.read(|domain| {
+            let state = known(domain, &database).map(|known| known.state);
+            let captured: Vec<Value> = of_database(domain, &database).map(captured).collect();
+            (domain.index, state.map(|state| (state, captured)))
+        });
+        match found {
+            None => Err(Error::NotFound(format!("there is no database {database}"))),
+            Some((state, _)) if check_state && state != DatabaseState::Running => {
+                Err(Error::Conflict(format!("database {database} is {state}, not {}", DatabaseState::Running)))
+            }
+            Some((_, processes)) => Ok((Some(index), json!({"processes": processes, "incremental": false}))),
         }
-        Some((_, processes)) => Ok(Answer { index, body: json!({"processes": processes, "incremental": false}) }),
-    }
+    })
+    .await
 }
 
 fn captured(process: &Process) -> Value {

@@ -45,6 +45,8 @@ pub(super) async fn shutdown(
 ) -> Result<Answer<()>, Error> {
     let server = ServerId::from(name(named, "server id")?);
     let evict = flag(&parameters(asked)?, "evictLocal")?;
+    // An agent that lags may take engines that have moved on for those of the server.
+    linearize(&face).await?;
     let is_known = |known: &ServerId| *known == server;
     let known = face.source.read(|domain| domain.servers.keys().any(is_known))
         || face.source.peers().iter().any(|peer| is_known(&peer.id));

@@ -1,7 +1,7 @@
 //! What always holds of a domain, checked after every step of every test.
 
 use super::Domain;
-use super::archive::RemovalReason;
+use super::archive::{Claim, RemovalReason};
 use super::database::{Database, DatabaseState};
 use super::ids::ResyncEpoch;
 use super::process::{DurableState, EngineKind, ExitReason};
@@ -175,10 +175,10 @@ pub fn step_violations(before: &Domain, after: &Domain) -> Vec<String> {
         if !after.archives.contains_key(id) && archive.removed.is_none() {
             // Its claim is gone, since another of its name holds another archive.
             let superseded = archive.claim.as_ref().is_some_and(|old| {
-                let claims = after.archives.values().filter_map(|archive| archive.claim.as_ref());
-                claims
-                    .into_iter()
-                    .any(|new| (&new.namespace, &new.name) == (&old.namespace, &old.name) && new.uid != old.uid)
+                let there = after.archives.values().filter(|other| other.cluster == archive.cluster);
+                let replaces =
+                    |new: &Claim| (&new.namespace, &new.name) == (&old.namespace, &old.name) && new.uid != old.uid;
+                there.filter_map(|other| other.claim.as_ref()).any(replaces)
             });
             check(superseded || !archive.ever_ran, &|| format!("archive {id} was purged before it was removed"));
         }
@@ -186,7 +186,7 @@ pub fn step_violations(before: &Domain, after: &Domain) -> Vec<String> {
     for (id, archive) in &after.archives {
         let removed_now = before.archives.get(id).is_some_and(|before| before.removed.is_none());
         if removed_now && archive.removed.as_ref().is_some_and(|removal| removal.because == RemovalReason::ScaledDown) {
-            let others = after.active_archives(&archive.database).next().is_some();
+            let others = after.active_archives(&archive.database).any(|other| !other.by_hand);
             check(others, &|| format!("the last archive of database {} was scaled down", archive.database));
         }
     }

@@ -216,6 +216,14 @@ pub enum Refusal {
         /// One of its processes.
         process: StartId,
     },
+    /// Something in Kubernetes wants the database.
+    #[error("{by} wants database {database}")]
+    DatabaseWanted {
+        /// The database.
+        database: DatabaseName,
+        /// What, as `kubectl` names it.
+        by: String,
+    },
     /// The domain is anchored by another Lease than the one meant.
     #[error("the domain is anchored by the lease with uid {0}")]
     AnotherAnchor(Uid),

@@ -101,7 +101,8 @@ pub struct KeptArchive {
     pub created: Millis,
     /// Where it was, for people to find its volume by.
     pub was: Option<Place>,
-    /// Whether an operator has created it and no engine has registered on it.
+    /// Whether an operator had created it and no engine had registered on it. A restored archive is not: one may have registered
+    /// since the snapshot was taken.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_hand: bool,
 }
@@ -370,7 +371,7 @@ impl KeptArchive {
                 watched: None,
             }),
             created: self.created,
-            by_hand: self.by_hand,
+            by_hand: false,
         }
     }
 }

@@ -62,6 +62,24 @@ async fn a_database_is_created_with_options_and_its_password_is_kept_nowhere() {
 }
 
 #[tokio::test]
+async fn an_option_that_seems_to_be_a_secret_is_refused() {
+    let domain = Domain::new(fake::source());
+    for option in ["dba-password", "keystorePassword", "api_token", "client-secret"] {
+        let mut with = new_database();
+        with["defaultOptions"] = json!({"mem": "1G", option: "s3cret"});
+        for (method, path, body) in
+            [("PUT", "databases/b?mayExist=False", with), ("POST", "databases/demo/options", json!({option: "s3cret"}))]
+        {
+            let (status, answer) = send(&domain, method, path, body).await;
+            let said = answer["messages"][0].as_str().unwrap();
+            assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+            assert!(said.contains(option) && !said.contains("s3cret"), "{said}");
+        }
+    }
+    assert_eq!(send(&domain, "GET", "databases/b", json!({})).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
 async fn options_are_merged_or_replaced() {
     let domain = Domain::new(fake::source());
     let options = |answer: &Value| answer["databaseOptions"].clone();

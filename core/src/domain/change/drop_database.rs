@@ -89,6 +89,7 @@ impl DropDatabase {
         if let Some(process) = domain.processes.values().find(|process| process.database == *name) {
             return Err(Refusal::HasProcess { database: name.clone(), process: process.id });
         }
+        domain.anchored(evidence)?;
         let of_it = domain.archives.values().filter(|archive| archive.database == *name);
         let gone = of_it.map(|archive| {
             let gone = self.goes_with(domain, archive);
@@ -96,16 +97,17 @@ impl DropDatabase {
         });
         let gone = gone.collect::<Result<Vec<_>, _>>()?;
         // The archives of another cluster are refused above. What else may want it there cannot be read here.
-        domain.anchored(evidence)?;
         if evidence.database_unwanted(name) {
             return Ok(gone);
         }
         let wanted = evidence.facts.iter().find_map(|fact| match fact {
-            Fact::DatabaseWanted { database, by } if database == name => Some(format!(", and {by} may")),
+            Fact::DatabaseWanted { database, by } if database == name => Some(by.clone()),
             _ => None,
         });
-        let wanted = wanted.unwrap_or_default();
-        Err(Refusal::Unproven(format!("nothing wants database {name}{wanted}")))
+        Err(match wanted {
+            Some(by) => Refusal::DatabaseWanted { database: name.clone(), by },
+            None => Refusal::Unproven(format!("nothing wants database {name}")),
+        })
     }
 
     /// What becomes of an archive of the database, if no data is lost with it.
