@@ -11,13 +11,14 @@ mod face;
 mod guards;
 mod identity;
 mod membership;
+mod others;
 mod peers;
 mod ports;
 pub mod resync;
 pub mod sessions;
 
 use crate::auth::TokenVerifier;
-use crate::config::{ALONE, Config, IDENTIFY_TIMEOUT, SHUTDOWN, VOUCH_WITHOUT_QUORUM, ordinal_of};
+use crate::config::{ALONE, Config, IDENTIFY_TIMEOUT, SHUTDOWN, VOUCH_WITHOUT_QUORUM};
 use crate::kubernetes::lease::{self, Candidacy, Leadership};
 use crate::kubernetes::watch::Watching;
 use crate::kubernetes::{self, Kubernetes, watch as watches};
@@ -37,8 +38,6 @@ use membership::Pass;
 use peers::Peers;
 pub use ports::engine_service;
 use resync::LastPass;
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -78,6 +77,8 @@ pub struct Shared {
     anchor_alarm: Mutex<Option<String>>,
     /// Why a server keeps its vote that the watches show as unwanted.
     eviction_held: Mutex<Option<String>>,
+    /// What the anchor says of several clusters, as far as this agent has written it.
+    anchor_shared: membership::several::Marked,
     /// Whether the audit trail has what an operator gave up for this epoch, if one did.
     loss_noted: AtomicBool,
     without_quorum: Mutex<Option<Instant>>,
@@ -118,37 +119,6 @@ impl Shared {
 
     fn own_address(&self) -> String {
         self.config.peer_address(self.kubernetes.namespace(), self.config.ordinal)
-    }
-
-    /// Where other agents may be: those of the domain, and those that the admin StatefulSet wants.
-    fn peer_addresses(&self) -> Vec<String> {
-        let mut addresses =
-            self.raft.read(|domain| domain.servers.values().map(|server| server.address.clone()).collect::<Vec<_>>());
-        // Before anything is known of the StatefulSet: the first ordinals, and those below one's own.
-        let ordinals = self.admin_ordinals().unwrap_or(0..self.config.ordinal.max(2) + 1);
-        for ordinal in ordinals {
-            let address = self.config.peer_address(self.kubernetes.namespace(), ordinal);
-            if !addresses.contains(&address) {
-                addresses.push(address);
-            }
-        }
-        addresses
-    }
-
-    /// The ordinals that the admin StatefulSet wants, as far as the watches show.
-    fn admin_ordinals(&self) -> Option<Range<u32>> {
-        let observed = self.observed.read().unwrap_or_else(PoisonError::into_inner);
-        let set = observed.stateful_sets.known().ok()?.get(&self.config.stateful_set)?;
-        Some(set.first_ordinal..set.first_ordinal + set.replicas)
-    }
-
-    /// The agents whose pods are deleted, as far as the watches show.
-    fn ending(&self) -> BTreeSet<ServerId> {
-        let observed = self.observed.read().unwrap_or_else(PoisonError::into_inner);
-        let pods = observed.pods.known().into_iter().flat_map(BTreeMap::values);
-        let agents = pods
-            .filter(|pod| pod.deleting && ordinal_of(&pod.name.as_str().into(), &self.config.stateful_set).is_some());
-        agents.map(|pod| pod.name.as_str().into()).collect()
     }
 
     /// Who leads the resync, if it is another one.
@@ -357,6 +327,7 @@ async fn begin(surroundings: &Surroundings, stay: Stay) -> anyhow::Result<Agent>
         stranded: Mutex::default(),
         anchor_alarm: Mutex::default(),
         eviction_held: Mutex::default(),
+        anchor_shared: Mutex::default(),
         loss_noted: AtomicBool::new(false),
         without_quorum: Mutex::default(),
         begun,

@@ -7,6 +7,7 @@ mod api;
 mod archive;
 mod certificates;
 mod client;
+mod cluster;
 mod daemon;
 #[cfg(feature = "demo")]
 mod demo;
@@ -65,6 +66,9 @@ enum Command {
     /// Evicts a process
     #[command(subcommand)]
     Process(archive::Process),
+    /// Removes another cluster of the domain that is lost for good
+    #[command(subcommand)]
+    Cluster(cluster::Cluster),
     /// Lists, shows and cancels tasks: changes in several steps, such as the upgrade of a protocol version
     #[command(subcommand)]
     Task(task::TaskCommand),
@@ -190,6 +194,7 @@ impl Cli {
             Command::Resume(resume) => ("resume", asking(resume.run())),
             Command::Archive(archive) => (archive.name(), asking(archive.run())),
             Command::Process(process) => (process.name(), asking(process.run())),
+            Command::Cluster(cluster) => (cluster.name(), asking(cluster.run())),
             Command::Task(task) => (task.name(), asking(task.run())),
             Command::Adopt(adopt) => ("adopt", asking(adopt.run())),
             Command::Drain(drain) => ("drain", asking(drain.run())),

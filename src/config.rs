@@ -89,6 +89,13 @@ pub struct AgentArgs {
     /// The name of this Kubernetes cluster within the domain.
     #[arg(long, env = "KAA_CLUSTER", default_value = "default")]
     pub cluster: String,
+    /// The name of the cluster in which the domain is founded, and whose annotations configure it; default: this one.
+    #[arg(long, env = "KAA_ENTRYPOINT_CLUSTER", value_name = "NAME")]
+    pub entrypoint_cluster: Option<String>,
+    /// The addresses of the agents of that cluster, HOST:PORT of their port for other agents, separated by commas. Needed where it
+    /// is another cluster.
+    #[arg(long, env = "KAA_ENTRYPOINT", value_name = "ADDRESS", value_delimiter = ',')]
+    pub entrypoint: Vec<String>,
     /// The namespace to watch; default: the pod's own.
     #[arg(long, env = "KAA_NAMESPACE")]
     pub namespace: Option<String>,
@@ -188,6 +195,8 @@ pub struct Config {
     pub domain: String,
     /// This cluster's name.
     pub cluster: ClusterName,
+    /// Where the agents of the entry point are, if this is another cluster.
+    pub entrypoint: Option<Vec<String>>,
     /// The namespace, if it was given.
     pub namespace: Option<String>,
     service: String,
@@ -228,6 +237,21 @@ pub enum Error {
     /// A server id without an ordinal.
     #[error("--server '{0}' is not the name of a StatefulSet's pod: it has to end in -ORDINAL")]
     NoOrdinal(String),
+    /// Another cluster is the entry point, and nothing says where it is.
+    #[error(
+        "--entrypoint-cluster is '{entrypoint}', and this is cluster '{cluster}': --entrypoint has to name agents of that one"
+    )]
+    NoEntryPoint {
+        /// The entry point.
+        entrypoint: String,
+        /// This cluster.
+        cluster: String,
+    },
+    /// Addresses of an entry point that is this cluster.
+    #[error(
+        "--entrypoint is given, but this cluster '{0}' is the entry point: --entrypoint-cluster has to name another one"
+    )]
+    OwnEntryPoint(String),
 }
 
 impl Config {
@@ -237,7 +261,9 @@ impl Config {
         let (stateful_set, ordinal) = args.server.rsplit_once('-').ok_or_else(no_ordinal)?;
         let ordinal = ordinal.parse().map_err(|_| no_ordinal())?;
         let stateful_set = stateful_set.to_owned();
+        let entrypoint = entrypoint(&args)?;
         Ok(Self {
+            entrypoint,
             ordinal,
             service: args.service.unwrap_or_else(|| stateful_set.clone()),
             stateful_set,
@@ -278,6 +304,7 @@ impl Config {
         Policy {
             purge_delay_ms: u64::try_from(self.purge_delay.as_millis()).unwrap_or(u64::MAX),
             database_deletion: self.database_deletion,
+            entry_point: self.entrypoint.is_none(),
             ..Policy::new(self.cluster.clone(), namespace.to_owned())
         }
     }
@@ -290,6 +317,20 @@ impl Config {
     /// The name of the Lease of this cluster's resync leader.
     pub fn resync_name(&self) -> String {
         format!("{}-{}-resync", self.domain, self.cluster)
+    }
+}
+
+/// Where the agents of the entry point are, if that is another cluster.
+fn entrypoint(args: &AgentArgs) -> Result<Option<Vec<String>>, Error> {
+    let cluster = args.cluster.clone();
+    let addresses =
+        args.entrypoint.iter().map(|address| address.trim().to_owned()).filter(|address| !address.is_empty());
+    let addresses: Vec<String> = addresses.collect();
+    match args.entrypoint_cluster.clone().filter(|entrypoint| *entrypoint != cluster) {
+        Some(entrypoint) if addresses.is_empty() => Err(Error::NoEntryPoint { entrypoint, cluster }),
+        Some(_) => Ok(Some(addresses)),
+        None if addresses.is_empty() => Ok(None),
+        None => Err(Error::OwnEntryPoint(cluster)),
     }
 }
 
@@ -320,6 +361,31 @@ mod tests {
             [0, 7, 2048, 134_217_728, 1 << 30]
         );
         assert!(["", "Mi", "-1", "1M", "1.5Gi", "99999999999999Gi"].iter().all(|text| bytes(text).is_err()));
+    }
+
+    #[test]
+    fn another_clusters_entry_point_has_an_address() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: super::AgentArgs,
+        }
+        let config = |line: &str| {
+            let words = format!("kaa --server kaa-west-0 --pod-uid P1 {line}");
+            let args =
+                <Line as clap::Parser>::try_parse_from(words.split(' ').filter(|word| !word.is_empty())).unwrap().args;
+            super::Config::new(args).map(|config| (config.entrypoint.clone(), config.policy("ns").entry_point))
+        };
+        let refused = |line: &str| config(line).unwrap_err().to_string();
+        assert_eq!(config("").unwrap(), (None, true));
+        assert_eq!(config("--cluster east --entrypoint-cluster east").unwrap(), (None, true));
+        let there = config("--cluster west --entrypoint-cluster east --entrypoint a:1,b:2").unwrap();
+        assert_eq!(there, (Some(vec!["a:1".to_owned(), "b:2".to_owned()]), false));
+        let missing =
+            "--entrypoint-cluster is 'east', and this is cluster 'west': --entrypoint has to name agents of that one";
+        assert_eq!(refused("--cluster west --entrypoint-cluster east"), missing);
+        let own = "--entrypoint is given, but this cluster 'west' is the entry point: --entrypoint-cluster has to name another one";
+        assert_eq!(refused("--cluster west --entrypoint a:1"), own);
     }
 
     #[test]

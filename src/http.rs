@@ -7,6 +7,7 @@
 
 mod archives;
 mod balancer;
+mod clusters;
 mod databases;
 mod diagnostics;
 mod domain;
@@ -160,6 +161,7 @@ pub fn router(face: Face) -> Router {
         .route("/api/1/kaa/membership", get(membership::membership))
         .route("/api/1/kaa/pause", get(pause::shown).put(pause::pause).delete(pause::resume))
         .route("/api/1/kaa/adopt", post(pause::adopt))
+        .route("/api/1/kaa/clusters/{name}", delete(clusters::forget))
         .route("/api/1/kaa/drain", post(drain::drain))
         .route("/api/1/kaa/recover", get(recover::shown).post(recover::recover))
         .route("/api/1/kaa/snapshot", post(snapshot::restore).layer(DefaultBodyLimit::max(snapshot::MAX_BODY_BYTES)))

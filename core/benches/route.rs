@@ -67,6 +67,7 @@ fn domain() -> Domain {
         protocol: None,
         options: Default::default(),
         by_hand: false,
+        judged: BTreeMap::new(),
     };
     domain.databases.insert("demo".into(), database);
     domain.processes = (0..CANDIDATES).map(|n| (StartId(n + 1), process(n))).collect();

@@ -52,6 +52,7 @@ use version::Version;
 use voters::Voters;
 
 /// The key prefix under which clients can find the archive of each claim.
+/// by `NAME`, or `CLUSTER/NAME` in another cluster than the one that the domain was founded in.
 pub const CLAIMS_PREFIX: &str = "archiveVolumeClaims/";
 
 /// The domain state.
@@ -63,6 +64,12 @@ pub struct Domain {
     pub name: String,
     /// The UID of the Lease that anchors it.
     pub anchor: Option<Uid>,
+    /// The cluster that it was founded in, which `anchor` is of; known once another cluster takes part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub founded_in: Option<ClusterName>,
+    /// The UID of the anchor in each other cluster that takes part.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub anchors: BTreeMap<ClusterName, Uid>,
     /// The last applied entry.
     pub index: u64,
     /// The time of the last applied entry: the greatest of all so far.

@@ -7,6 +7,7 @@
 //! [`standing`] say to people what is so. `model/` explores all that can happen with these same functions.
 
 pub mod change;
+pub mod clusters;
 pub mod leaving;
 pub mod logs;
 pub mod quorum_override;
@@ -64,6 +65,10 @@ pub enum Gate {
     /// Retire the log if it holds anything. If the anchor names a log that was retired here, bring that back
     /// ([`retired::brings_back`]) and pass the gate again; else take a new raft id, and ask to join.
     Join(Anchor),
+    /// Create the anchor of this cluster, which is not the entry point, as a copy of the entry point's; then pass the gate again.
+    CopyAnchor(Anchor),
+    /// The entry point has founded a later epoch: have the anchor of this cluster name it; then pass the gate again.
+    FollowAnchor(Anchor),
     /// Do not start; read again later.
     Wait(Waiting),
     /// Do not start; an operator has to look.
@@ -75,6 +80,8 @@ pub enum Gate {
 pub enum Waiting {
     /// There is no domain yet, and the first server founds it.
     ForTheFirst,
+    /// This cluster is not the entry point, and no agent of the entry point has a domain and answers.
+    EntryPoint,
     /// This server held a log of a domain whose anchor is gone.
     AnchorMissing(DomainId, MembershipEpoch),
     /// There is no anchor, but a Lease that only agents with a domain make: a domain was here.
@@ -117,6 +124,9 @@ impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ForTheFirst => f.write_str("there is no domain yet: the server with the first ordinal founds it"),
+            Self::EntryPoint => f.write_str(
+                "this cluster is not the domain's entry point, and no agent of the entry point answers and has a domain (--entrypoint)",
+            ),
             Self::AnchorMissing(domain, epoch) => {
                 write!(f, "this volume holds a log of epoch {epoch} of domain {domain}, whose anchor is gone")
             }

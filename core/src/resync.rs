@@ -7,6 +7,7 @@
 pub mod ability;
 mod archives;
 mod balancer;
+mod clusters;
 pub mod databases;
 pub mod held;
 pub mod leadership;
@@ -42,12 +43,14 @@ pub struct Policy {
     pub purge_delay_ms: u64,
     /// Whether databases are deleted that nothing wants any more.
     pub database_deletion: DatabaseDeletion,
+    /// Whether this cluster is the domain's entry point: the one whose annotations configure load balancing and upgrades.
+    pub entry_point: bool,
 }
 
 impl Policy {
     /// The policy of an agent that was told nothing else: purge at once, and delete what nothing wants.
     pub fn new(cluster: ClusterName, namespace: String) -> Self {
-        Self { cluster, namespace, purge_delay_ms: 0, database_deletion: DatabaseDeletion::Auto }
+        Self { cluster, namespace, purge_delay_ms: 0, database_deletion: DatabaseDeletion::Auto, entry_point: true }
     }
 }
 
@@ -61,11 +64,12 @@ pub enum DatabaseDeletion {
 }
 
 /// Every subreconciler, in the order in which its findings are carried out.
-const SUBRECONCILERS: [fn(&View, &mut Plan); 6] = [
+const SUBRECONCILERS: [fn(&View, &mut Plan); 7] = [
     processes::plan, // first, since an archive can be judged only when no process is on it
     archives::plan,
     databases::plan, // after them, since a database goes after its archives
     servers::plan,
+    clusters::plan,
     balancer::plan,
     crate::tasks::plan,
 ];
@@ -221,7 +225,7 @@ pub fn confirm(finding: &Finding, readings: &Readings, fence: &Fence, domain: &D
             evidence.facts.extend(facts.iter().filter(|fact| change.keeps(fact)).cloned());
         }
     }
-    if change.removes() && !domain.anchor.as_ref().is_some_and(|anchor| evidence.anchored_by(anchor)) {
+    if change.removes() && !domain.anchor_in(&fence.cluster).is_some_and(|anchor| evidence.anchored_by(anchor)) {
         return Err(WaitingReason::RestoredElsewhere.into());
     }
     let command = change.bound(fence.clone(), evidence.clone());

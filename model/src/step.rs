@@ -113,7 +113,8 @@ impl Protocol {
             }
             // A pod that is up and has no log is one that waits.
             Gate::Wait(_) => s.node(server).log.is_empty().then_some(()),
-            Gate::Refuse(_) => None,
+            // The model has one cluster.
+            Gate::Refuse(_) | Gate::CopyAnchor(_) | Gate::FollowAnchor(_) => None,
         }
     }
 

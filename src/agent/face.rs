@@ -239,7 +239,12 @@ impl Source for Door {
         let domain = shared.raft.read(Domain::clone);
         let servers = domain.servers.values().map(|server| (server.id.clone(), server.raft_id)).collect();
         let comes = whatif::what_if(&domain, &observed, &shared.policy, changes)?;
-        Ok(comes.tell_of_voters(&shared.config.stateful_set, &shared.raft.membership().halves, &servers))
+        Ok(comes.tell_of_voters(
+            &shared.config.stateful_set,
+            &shared.raft.membership().halves,
+            &servers,
+            domain.is_spread(),
+        ))
     }
 
     fn health(&self) -> Health {
@@ -318,7 +323,8 @@ fn peers(shared: &Shared) -> Vec<Peer> {
         .read(|domain| domain.servers.values().map(|server| (server.id.clone(), server.raft_id)).collect::<Vec<_>>());
     let heard = shared.peers.all();
     let group = shared.raft.status();
-    let wanted = shared.admin_ordinals();
+    // Where several clusters share the domain no server is evicted.
+    let wanted = shared.admin_ordinals().filter(|_| !shared.is_spread());
     let membership = |id: &ServerId, raft_id: &RaftId| {
         let placed = ordinal_of(id, &shared.config.stateful_set).zip(wanted.as_ref());
         if group.voters.contains_key(raft_id) {

@@ -2,7 +2,7 @@
 //! be; one that leaves stays until it does not vote any more.
 //!
 //! `gate`: before Raft starts. `follow`: what ends it. `drain`: leaving. `quorum_override`: continuing without a majority.
-//! `recover`: the same by an operator's command; `retired`: from a retired log; `gone`: what such a founder waits for.
+//! `several`: where several clusters share the domain. `recover`: the same as an override by an operator's command; `retired`: from a retired log; `gone`: what such a founder waits for.
 
 mod drain;
 mod follow;
@@ -11,6 +11,7 @@ mod gone;
 mod quorum_override;
 mod recover;
 mod retired;
+pub mod several;
 
 pub use drain::{drain, hand_over};
 pub use follow::follow;
@@ -58,7 +59,9 @@ pub async fn join(shared: Arc<Shared>) {
 fn is_known(shared: &Shared) -> bool {
     shared.raft.read(|domain| {
         let known = domain.servers.get(&shared.config.server);
-        known.is_some_and(|known| known.version == crate::VERSION && known.address == shared.own_address())
+        let described =
+            known.is_some_and(|known| known.version == crate::VERSION && known.address == shared.own_address());
+        described && (shared.config.entrypoint.is_none() || domain.anchors.contains_key(&shared.config.cluster))
     })
 }
 
@@ -73,6 +76,7 @@ async fn ask_to_join(shared: &Shared) -> Result<(), String> {
         address: own.clone(),
         cluster: shared.config.cluster.to_string(),
         version: crate::VERSION.to_owned(),
+        anchor: several::anchor_elsewhere(&shared.config, &shared.kubernetes).await?,
     };
     let others: Vec<String> = shared.peer_addresses().into_iter().filter(|address| *address != own).collect();
     let reply = shared.links.join(&others, &request).await.map_err(|error| error.to_string())?;
@@ -135,7 +139,14 @@ async fn step(shared: &Shared, led_since: Instant) -> Result<(), String> {
     count_on_those_who_answer(shared, &mut membership).await;
     let decided = decide(shared, &membership).await;
     note(&shared.eviction_held, decided.as_ref().err().cloned(), "who votes");
-    match decided? {
+    let decided = decided?;
+    let next = match &decided {
+        Change::Step(Step::Voters(voters, _)) => voters.clone(),
+        _ => BTreeSet::new(),
+    };
+    let spread = shared.is_spread();
+    several::mark(&shared.config, &shared.kubernetes, &shared.raft, &shared.anchor_shared, spread, next).await?;
+    match decided {
         Change::Step(Step::Wait(why)) => debug!("membership: {why}"),
         Change::Step(Step::Voters(voters, why)) => {
             info!("membership: voters become {}: {why}", named(&voters, &membership));
@@ -162,8 +173,17 @@ async fn decide(shared: &Shared, membership: &Membership) -> Result<Change, Stri
     let current =
         shared.raft.read(|domain| domain.servers.values().map(|server| (server.id.clone(), server.raft_id)).collect());
     let next = |wanted: Option<&BTreeSet<ServerId>>| next_change(membership, &current, wanted, &shared.ending());
-    let shown = next(wanted(shared).as_ref());
+    let spread = shared.is_spread();
+    let shown = next(wanted(shared, spread).as_ref());
     if !takes_a_vote(membership, &shown) {
+        return Ok(shown);
+    }
+    // What a new leader has not applied yet may be what made a voter known.
+    if !shared.raft.has_applied_membership() {
+        return Err("no server is evicted until this leader has applied what made the voters known".to_owned());
+    }
+    if spread {
+        // A server of the domain keeps its vote, whatever its StatefulSet wants.
         return Ok(shown);
     }
     let read = quorum_override::wanted(&shared.kubernetes, &shared.config).await;
@@ -177,7 +197,7 @@ const ANSWER: Duration = Duration::from_millis(500);
 /// Servers that would become voters are asked whether they are there: what Raft has heard of them may be from a process that
 /// has just ended, and a group of voters that are not there commits nothing.
 async fn count_on_those_who_answer(shared: &Shared, membership: &mut Membership) {
-    let Some(wanted) = wanted(shared).filter(|_| membership.halves.len() == 1) else { return };
+    let Some(wanted) = wanted(shared, shared.is_spread()).filter(|_| membership.halves.len() == 1) else { return };
     let votes = |id: &RaftId| membership.halves.iter().any(|half| half.contains(id));
     let new = membership.members.iter().filter(|(id, member)| {
         member.caught_up && wanted.contains(&member.server) && !votes(id) && **id != membership.leader
@@ -259,7 +279,8 @@ async fn note_voters(shared: &Shared) -> Result<(), String> {
     if shared.raft.read(|domain| domain.voters.as_ref().is_some_and(|known| known.are(&voters))) {
         return Ok(());
     }
-    let wanted = shared.admin_ordinals().map(|ordinals| ordinals.end - ordinals.start);
+    let wanted = shared.admin_ordinals().filter(|_| !shared.is_spread());
+    let wanted = wanted.map(|ordinals| ordinals.end - ordinals.start);
     let noted = shared.propose(Role::RaftLeader, Command::NoteVoters(change::NoteVoters { voters, wanted }));
     // It may be committed all the same, and shows then.
     match tokio::time::timeout(NOTE, noted).await.map_err(|_| "no quorum in time".to_owned())?? {
@@ -289,8 +310,12 @@ async fn admit_myself(shared: &Shared) -> Result<(), String> {
     }
 }
 
-/// The servers that the admin StatefulSet wants, as far as the watches show.
-fn wanted(shared: &Shared) -> Option<BTreeSet<ServerId>> {
+/// The servers that the admin StatefulSet wants, as far as the watches show; all servers of the domain, if several clusters
+/// share it: no agent sees the StatefulSets of the others.
+fn wanted(shared: &Shared, spread: bool) -> Option<BTreeSet<ServerId>> {
+    if spread {
+        return Some(shared.raft.read(|domain| domain.servers.keys().cloned().collect()));
+    }
     Some(among(shared, &shared.admin_ordinals()?))
 }
 

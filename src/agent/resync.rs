@@ -177,8 +177,10 @@ async fn pass(shared: &Shared, term: &Term, held: &mut Held, last: &mut LastPass
     let due = {
         let observed = shared.observed.read().map_err(|_| GivenUp::Watches)?;
         let moment = shared.moment();
-        let (plan, anchor) =
-            shared.raft.read(|domain| (plan(domain, &observed, &shared.policy, &moment), domain.anchor.clone()));
+        let (plan, anchor) = shared.raft.read(|domain| {
+            let anchor = domain.anchor_in(&shared.policy.cluster).cloned();
+            (plan(domain, &observed, &shared.policy, &moment), anchor)
+        });
         (last.epoch, last.findings, last.waiting) = (epoch, plan.findings.len(), plan.waiting);
         let Parted { due, waiting } = held.findings.part(plan.findings, &observed, anchor.as_ref(), now_ms(term));
         last.waiting.extend(waiting);

@@ -169,7 +169,7 @@ impl Source for Fake {
         let policy = Policy::new("main".into(), "default".to_owned());
         let comes = whatif::what_if(&self.domain.lock().unwrap(), &self.observed, &policy, changes)?;
         let servers = (0..3).map(|n| (ServerId::new(format!("admin-{n}")), RaftId(100 + n))).collect();
-        Ok(comes.tell_of_voters("admin", &[[RaftId(100), RaftId(101)].into()], &servers))
+        Ok(comes.tell_of_voters("admin", &[[RaftId(100), RaftId(101)].into()], &servers, false))
     }
 
     fn health(&self) -> Health {

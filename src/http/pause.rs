@@ -116,9 +116,10 @@ pub(super) async fn adopt(
 ) -> Result<Answer<AdoptAnswer>, Error> {
     let why = why(body)?;
     linearize(&face).await?;
-    let (id, known) = face.source.read(|domain| (domain.id.clone(), domain.anchor.clone()));
+    let cluster = face.source.cluster();
+    let (id, known) = face.source.read(|domain| (domain.id.clone(), domain.anchor_in(&cluster).cloned()));
     let Some((id, known)) = id.zip(known) else {
-        return Err(Error::CannotTell("the domain is not founded yet".to_owned()));
+        return Err(Error::CannotTell("the domain is not founded yet, or does not know this cluster yet".to_owned()));
     };
     let read = face.source.read_anchor().await.map_err(Error::CannotTell)?;
     if read.domain != id {
@@ -127,10 +128,9 @@ pub(super) async fn adopt(
     }
     let anchor: Uid = read.uid;
     let body = AdoptAnswer { before: known.to_string(), anchor: anchor.to_string() };
-    let written = face
-        .source
-        .write(actor, Command::AdoptAnchor(change::AdoptAnchor { known, anchor, why, evidence: read.evidence }))
-        .await?;
+    let (cluster, evidence) = (Some(cluster), read.evidence);
+    let adopt = change::AdoptAnchor { known, anchor, why, cluster, evidence };
+    let written = face.source.write(actor, Command::AdoptAnchor(adopt)).await?;
     let index = written.index;
     done(written)?;
     Ok(Answer { index, body })

@@ -121,7 +121,12 @@ pub(super) async fn upgrade(
     linearize(&face).await?;
     let to = wanted(&parameters(asked)?, &answer(&face, &database)?.body)?;
     let evidence = face.source.read_workloads(&database).await;
-    let command = Command::UpgradeDatabase(UpgradeDatabase { database: database.clone(), to, evidence });
+    let command = Command::UpgradeDatabase(UpgradeDatabase {
+        database: database.clone(),
+        to,
+        cluster: Some(face.source.cluster()),
+        evidence,
+    });
     match face.source.write(actor, command).await?.outcome {
         Outcome::Refused(refusal @ Refusal::NoDatabase(_)) => Err(Error::NotFound(refusal.to_string())),
         Outcome::Refused(refusal) => Err(Error::Conflict(refusal.to_string())),

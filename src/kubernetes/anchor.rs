@@ -22,6 +22,9 @@ const FOUNDER: &str = "kaa.dev/founder";
 /// The annotation of an epoch for which an operator gave up what only others had: a [`Loss`] in JSON.
 const LOSSY: &str = "kaa.dev/accepted-data-loss";
 
+/// The annotation of a domain that several clusters share: no operator gives up what other servers may hold then.
+const SHARED: &str = "kaa.dev/several-clusters";
+
 /// What an operator gave up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
@@ -51,6 +54,9 @@ pub enum Error {
         /// What it says, if it is there.
         value: Option<String>,
     },
+    /// No data can be given up.
+    #[error("lease {0}: {why}", why = kaa_core::membership::clusters::SHARED)]
+    Shared(String),
     /// What was given up cannot be written.
     #[error("cannot encode the record of the accepted data loss")]
     Loss(#[source] serde_json::Error),
@@ -134,10 +140,30 @@ pub async fn swap(
     server: &ServerId,
     loss: Option<&Loss>,
 ) -> Result<Swap, Error> {
+    write(kubernetes, name, next, server, loss, |now| now.epoch.0 + 1 == next.epoch.0).await
+}
+
+/// Has the anchor of another cluster than the entry point name a later epoch, if it is still of the domain and of an earlier one.
+pub async fn follow(kubernetes: &Kubernetes, name: &str, next: &Anchor, server: &ServerId) -> Result<Swap, Error> {
+    write(kubernetes, name, next, server, None, |now| now.epoch < next.epoch).await
+}
+
+/// Writes the next anchor by compare-and-swap, if what was read is of its domain and as expected.
+async fn write(
+    kubernetes: &Kubernetes,
+    name: &str,
+    next: &Anchor,
+    server: &ServerId,
+    loss: Option<&Loss>,
+    expected: impl Fn(&Anchor) -> bool,
+) -> Result<Swap, Error> {
     let Some(lease) = kubernetes.read::<Lease>(name).await? else { return Ok(Swap::Moved) };
     let (now, _) = parse(name, &lease)?;
-    if now.domain != next.domain || now.epoch.0 + 1 != next.epoch.0 {
+    if now.domain != next.domain || !expected(&now) {
         return Ok(Swap::Moved);
+    }
+    if loss.is_some() && is_shared(&lease) {
+        return Err(Error::Shared(name.to_owned()));
     }
     let mut changed = lease;
     changed.metadata.managed_fields = None;
@@ -148,10 +174,14 @@ pub async fn swap(
         annotations.insert(LOSSY.to_owned(), serde_json::to_string(loss).map_err(Error::Loss)?);
     }
     changed.spec.get_or_insert_default().holder_identity = Some(server.to_string());
+    replace(kubernetes, name, &changed).await
+}
+
+/// Writes with the resourceVersion that was read: if another writer was faster, it has changed and the update fails.
+async fn replace(kubernetes: &Kubernetes, name: &str, changed: &Lease) -> Result<Swap, Error> {
     let asked = asked::<Lease>("update", Some(name));
-    // With the resourceVersion that was read: if another writer was faster, it has changed and the update fails.
     let request = async {
-        let replaced = kubernetes.api::<Lease>().replace(name, &PostParams::default(), &changed).await;
+        let replaced = kubernetes.api::<Lease>().replace(name, &PostParams::default(), changed).await;
         replaced.map_err(|error| super::Error::of(asked.clone(), error))
     };
     match kubernetes.within(&asked, request).await {
@@ -159,6 +189,33 @@ pub async fn swap(
         Err(super::Error::Conflict { .. }) => Ok(Swap::Moved),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Whether the anchor says that several clusters share the domain, by a fresh read.
+pub async fn read_shared(kubernetes: &Kubernetes, name: &str) -> Result<bool, Error> {
+    Ok(kubernetes.read::<Lease>(name).await?.is_some_and(|lease| is_shared(&lease)))
+}
+
+/// Has the anchor say whether several clusters share the domain, if it is the domain's.
+pub async fn share(kubernetes: &Kubernetes, name: &str, domain: &DomainId, shared: bool) -> Result<Swap, Error> {
+    let Some(mut lease) = kubernetes.read::<Lease>(name).await? else { return Ok(Swap::Moved) };
+    if parse(name, &lease)?.0.domain != *domain {
+        return Ok(Swap::Moved);
+    }
+    if is_shared(&lease) == shared {
+        return Ok(Swap::Swapped);
+    }
+    lease.metadata.managed_fields = None;
+    let annotations = lease.metadata.annotations.get_or_insert_default();
+    match shared {
+        true => annotations.insert(SHARED.to_owned(), "true".to_owned()),
+        false => annotations.remove(SHARED),
+    };
+    replace(kubernetes, name, &lease).await
+}
+
+fn is_shared(lease: &Lease) -> bool {
+    lease.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(SHARED))
 }
 
 fn said(anchor: &Anchor) -> BTreeMap<String, String> {
@@ -271,6 +328,20 @@ mod tests {
         // A later epoch without a loss does not inherit it.
         assert_eq!(swap(3, None).await, Swap::Swapped);
         assert_eq!(given_up().await, None);
+        // Where several clusters share the domain nothing is given up. A quorum override is possible.
+        let share =
+            async |shared| share(&kubernetes, "kaa-default-anchor", &"d-1".into(), shared).await.expect("an answer");
+        assert_eq!(share(true).await, Swap::Swapped);
+        assert!(read_shared(&kubernetes, "kaa-default-anchor").await.expect("an answer"));
+        let next = Anchor { epoch: MembershipEpoch(4), lossy: true, ..anchor() };
+        let refused = super::swap(&kubernetes, "kaa-default-anchor", &next, &"admin-0".into(), Some(&loss))
+            .await
+            .expect_err("shared");
+        assert!(refused.to_string().contains("several clusters share the domain"), "{refused}");
+        assert_eq!(swap(4, None).await, Swap::Swapped);
+        assert!(read_shared(&kubernetes, "kaa-default-anchor").await.expect("an answer"), "kept");
+        assert_eq!(share(false).await, Swap::Swapped);
+        assert!(!read_shared(&kubernetes, "kaa-default-anchor").await.expect("an answer"));
         let by_hand = |lease: &mut Lease| {
             lease.metadata.annotations.get_or_insert_default().insert(LOSSY.to_owned(), "true".to_owned());
         };

@@ -3,7 +3,7 @@
 //! A certificate of the authority is not enough, since that may vouch for much else in the cluster. One name in it has to
 //! be the address of an agent: of a server that the domain knows, or `STATEFULSET-ORDINAL` (or `*`) before what follows
 //! the first dot in our own address. If it bears a `kaa:` URI, one of them has to name this domain's agents:
-//! `kaa://DOMAIN/agent`. A message that says whom it is from (Raft's by the raft id, a request to join, a proposal in an
+//! `kaa://DOMAIN/agent`; then any address will do, since agents of other clusters have other addresses. A message that says whom it is from (Raft's by the raft id, a request to join, a proposal in an
 //! agent's own name) has to come with a certificate that bears that server's address.
 //!
 //! So a certificate for one agent speaks for one agent. One with a `*`, shared by all, speaks for any of them, and its owner
@@ -124,7 +124,10 @@ fn host(address: &str) -> &str {
 fn is_agent(names: &Names, domain: &str, set: &str, own: &str, known: impl FnOnce() -> Vec<String>) -> bool {
     let agents = format!("kaa://{domain}/agent");
     let ours = |uri: &String| uri.starts_with("kaa:");
-    if names.uris.iter().any(ours) && !names.uris.contains(&agents) {
+    if names.uris.contains(&agents) {
+        return !names.dns.is_empty();
+    }
+    if names.uris.iter().any(ours) {
         return false;
     }
     let place = host(own).split_once('.').map(|(_, rest)| rest.to_ascii_lowercase());
@@ -155,6 +158,9 @@ mod tests {
         assert!(judged(&["kaa-admin", "*.kaa-admin.ns.svc"], &["kaa://kaa/agent"], &[]));
         assert!(judged(&["a-0.a.b"], &[], &["a-0.a.b:48005"]), "one that the domain knows");
         assert!(judged(&["*.kaa-admin.ns.svc"], &["spiffe://x/y"], &[]), "a URI that is not ours says nothing");
+        let elsewhere = "kaa-west-0.kaa-west.ns.west.example";
+        assert!(judged(&[elsewhere], &["kaa://kaa/agent"], &[]), "of another cluster");
+        assert!(!judged(&[elsewhere], &[], &[]), "which only the URI tells");
         for name in [
             "kaa-admin",
             "*.other.ns.svc",

@@ -16,7 +16,7 @@ use crate::proto::raft::raft_server::RaftServer;
 use kaa_core::domain::Domain;
 use kaa_core::domain::change::Command;
 use kaa_core::domain::command::{Outcome, Request};
-use kaa_core::domain::ids::RaftId;
+use kaa_core::domain::ids::{ClusterName, RaftId};
 use kaa_core::domain::version::{self, TooNew};
 use kaa_core::domain::voters::Voters;
 use kaa_core::membership::{LocalLog, Membership};
@@ -305,6 +305,17 @@ impl Handle {
     pub fn membership(&self) -> Membership {
         // Three heartbeats: one that has just ended is not counted on.
         status::membership(&self.metrics(), Duration::from_millis(3 * self.0.options.heartbeat_ms))
+    }
+
+    /// Whether the domain is as new as the last membership in the log.
+    pub fn has_applied_membership(&self) -> bool {
+        let metrics = self.metrics();
+        metrics.last_applied >= *metrics.membership_config.log_id()
+    }
+
+    /// The cluster that this server is in.
+    pub fn cluster(&self) -> &ClusterName {
+        &self.0.options.cluster
     }
 
     /// Who votes, where this server leads and nothing is under way.

@@ -359,6 +359,23 @@ impl Service {
 
 /// Has the domain note which log the server holds now.
 async fn make_known(handle: &Handle, request: &JoinRequest) -> Result<(), String> {
+    let cluster = ClusterName::from(request.cluster.as_str());
+    if !request.anchor.is_empty() {
+        // First: what the agents there read proves nothing before. The leader that does it first is where the domain was founded.
+        let (anchor, founded_in) = (request.anchor.as_str().into(), handle.cluster().clone());
+        let anchored =
+            noted(handle, Command::AnchorCluster(change::AnchorCluster { cluster, anchor, founded_in })).await;
+        let is_known = |server: &Server| server.raft_id == RaftId(request.raft_id);
+        // A member whose anchor was created again still says where it is. Its cluster waits for `kaa adopt`.
+        let server = ServerId::from(request.server.as_str());
+        if !handle.read(|domain| domain.servers.get(&server).is_some_and(is_known)) {
+            anchored?;
+        }
+    } else if handle.read(|domain| domain.anchors.contains_key(&cluster)) {
+        return Err(format!(
+            "cluster {cluster} is not the entry point of this domain: --entrypoint-cluster has to name it"
+        ));
+    }
     let server = Server {
         id: request.server.as_str().into(),
         cluster: request.cluster.as_str().into(),
@@ -368,8 +385,12 @@ async fn make_known(handle: &Handle, request: &JoinRequest) -> Result<(), String
         labels: BTreeMap::new(),
         joined: Millis::default(),
     };
+    noted(handle, Command::AdmitServer(change::AdmitServer { server })).await
+}
+
+async fn noted(handle: &Handle, command: Command) -> Result<(), String> {
     let actor = Actor { role: ActorRole::RaftLeader, name: handle.status().server.to_string() };
-    match handle.propose(Propose { actor, command: Command::AdmitServer(change::AdmitServer { server }) }).await {
+    match handle.propose(Propose { actor, command }).await {
         Ok(Outcome::Refused(why)) => Err(why.to_string()),
         Ok(_) => Ok(()),
         Err(error) => Err(error.to_string()),

@@ -69,6 +69,7 @@ mod tests {
             protocol: None,
             options: Default::default(),
             by_hand: false,
+            judged: BTreeMap::new(),
         };
         domain.databases.insert(demo.clone(), database);
         prepared.of(&domain, &demo);

@@ -11,6 +11,7 @@ mod accept_loss;
 mod admit_server;
 mod adopt_anchor;
 mod advance_task;
+mod anchor_cluster;
 mod annotate_load_balancer;
 mod begin_resync;
 mod begin_task;
@@ -24,10 +25,12 @@ mod drop_database;
 mod evict_process;
 mod fail_task;
 mod forget_archive;
+mod forget_cluster;
 mod forget_server;
 mod found_domain;
 mod give_up_archive;
 mod guard;
+mod judge_database;
 mod learn_container;
 mod learn_owner;
 mod lose_session;
@@ -55,6 +58,7 @@ pub use accept_loss::AcceptLoss;
 pub use admit_server::AdmitServer;
 pub use adopt_anchor::AdoptAnchor;
 pub use advance_task::AdvanceTask;
+pub use anchor_cluster::AnchorCluster;
 pub use annotate_load_balancer::AnnotateLoadBalancer;
 pub use begin_resync::BeginResync;
 pub use begin_task::BeginTask;
@@ -68,9 +72,11 @@ pub use drop_database::DropDatabase;
 pub use evict_process::EvictProcess;
 pub use fail_task::FailTask;
 pub use forget_archive::ForgetArchive;
+pub use forget_cluster::ForgetCluster;
 pub use forget_server::ForgetServer;
 pub use found_domain::FoundDomain;
 pub use give_up_archive::GiveUpArchive;
+pub use judge_database::JudgeDatabase;
 pub use learn_container::LearnContainer;
 pub use learn_owner::LearnOwner;
 pub use lose_session::LoseSession;
@@ -252,6 +258,12 @@ pub enum Command {
     CancelTask(CancelTask),
     /// Raises the protocol version of a database by an operator's command.
     UpgradeDatabase(UpgradeDatabase),
+    /// Makes the anchor of another cluster known.
+    AnchorCluster(AnchorCluster),
+    /// Notes what a cluster's resync leader finds of a database there, for those of the other clusters.
+    JudgeDatabase(JudgeDatabase),
+    /// Drops a cluster that is lost for good, by an operator's command.
+    ForgetCluster(ForgetCluster),
 }
 
 impl Command {
@@ -317,6 +329,9 @@ impl Command {
             Self::FailTask(change) => change,
             Self::CancelTask(change) => change,
             Self::UpgradeDatabase(change) => change,
+            Self::AnchorCluster(change) => change,
+            Self::JudgeDatabase(change) => change,
+            Self::ForgetCluster(change) => change,
         }
     }
 
@@ -365,6 +380,9 @@ impl Command {
             Self::FailTask(change) => change.fit(bounds),
             Self::CancelTask(change) => change.fit(bounds),
             Self::UpgradeDatabase(change) => change.fit(bounds),
+            Self::AnchorCluster(change) => change.fit(bounds),
+            Self::JudgeDatabase(change) => change.fit(bounds),
+            Self::ForgetCluster(change) => change.fit(bounds),
         }
     }
 
@@ -413,6 +431,9 @@ impl Command {
             Self::FailTask(change) => change.apply(domain, actor),
             Self::CancelTask(change) => change.apply(domain, actor),
             Self::UpgradeDatabase(change) => change.apply(domain, actor),
+            Self::AnchorCluster(change) => change.apply(domain, actor),
+            Self::JudgeDatabase(change) => change.apply(domain, actor),
+            Self::ForgetCluster(change) => change.apply(domain, actor),
         }
     }
 }

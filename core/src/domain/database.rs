@@ -1,6 +1,6 @@
 //! A database and its incarnations.
 
-use super::ids::{DatabaseName, Millis, NodeId};
+use super::ids::{ClusterName, DatabaseName, Millis, NodeId, ResyncEpoch};
 use super::protocol::EffectiveProtocol;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -31,6 +31,20 @@ pub struct Database {
     /// Set while an operator has created it and no engine has registered for it: the resync does not delete it.
     #[serde(default)]
     pub by_hand: bool,
+    /// What the resync leader of each cluster found there, if several clusters share the domain.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub judged: BTreeMap<ClusterName, Judged>,
+}
+
+/// What the resync leader of a cluster found of a database there. It says so again when that changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Judged {
+    /// Whether anything there wants the database.
+    pub wanted: bool,
+    /// Whether no workload of it is being rolled out there, and every pod of it has a process that serves.
+    pub settled: bool,
+    /// Under which epoch the leader found that.
+    pub epoch: ResyncEpoch,
 }
 
 /// Whether a database runs.

@@ -180,7 +180,11 @@ pub fn step_violations(before: &Domain, after: &Domain) -> Vec<String> {
                     |new: &Claim| (&new.namespace, &new.name) == (&old.namespace, &old.name) && new.uid != old.uid;
                 there.filter_map(|other| other.claim.as_ref()).any(replaces)
             });
-            check(superseded || !archive.ever_ran, &|| format!("archive {id} was purged before it was removed"));
+            // An operator said that its cluster is lost.
+            let lost = before.anchors.contains_key(&archive.cluster) && !after.anchors.contains_key(&archive.cluster);
+            check(superseded || lost || !archive.ever_ran, &|| {
+                format!("archive {id} was purged before it was removed")
+            });
         }
     }
     for (id, archive) in &after.archives {

@@ -224,6 +224,49 @@ pub enum Refusal {
         /// What, as `kubectl` names it.
         by: String,
     },
+    /// It is not known of another cluster that all engines of a database there are known.
+    #[error("cluster {cluster} does not say that none of its workloads of database {database} is being rolled out")]
+    Unsettled {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The database.
+        database: DatabaseName,
+    },
+    /// A cluster is anchored by another Lease than the one meant.
+    #[error(
+        "cluster {cluster} is anchored by the lease with uid {known}, and not by the one with uid {anchor}: a cluster that is \
+         rebuilt, or a second one of that name, joins under a name of its own (--cluster)"
+    )]
+    AnotherClusterAnchor {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The anchor that is known.
+        known: Uid,
+        /// The anchor that was meant.
+        anchor: Uid,
+    },
+    /// The domain has servers, archives or processes of a cluster of that name.
+    #[error("the domain has a cluster {0} already: give each cluster a name of its own (--cluster)")]
+    ClusterTaken(ClusterName),
+    /// No other cluster of that name takes part in the domain.
+    #[error("no cluster {0} takes part in the domain")]
+    UnknownCluster(ClusterName),
+    /// The cluster that the domain was founded in cannot be forgotten.
+    #[error("the domain was founded in cluster {0}: if it is lost, restore a snapshot into a new domain")]
+    FoundingCluster(ClusterName),
+    /// A server's name is one of the StatefulSet of another cluster.
+    #[error(
+        "server {server} has a name of StatefulSet {stateful_set}, which is that of the servers of cluster {cluster}: name the \
+         StatefulSets of the clusters differently"
+    )]
+    ServerOfAnotherCluster {
+        /// The server.
+        server: ServerId,
+        /// The StatefulSet.
+        stateful_set: String,
+        /// The other cluster.
+        cluster: ClusterName,
+    },
     /// The domain is anchored by another Lease than the one meant.
     #[error("the domain is anchored by the lease with uid {0}")]
     AnotherAnchor(Uid),

@@ -9,7 +9,7 @@ use super::command::Actor;
 use super::database::DatabaseState;
 use super::event::DatabaseEvent;
 use super::evidence::Need;
-use super::ids::{ArchiveId, DatabaseName, ProtocolId, StartId, Uid};
+use super::ids::{ArchiveId, ClusterName, DatabaseName, ProtocolId, StartId, Uid};
 use super::process::{DurableState, EngineKind, EngineState, Process, SessionState};
 use crate::domain::audit::Subject;
 use serde::{Deserialize, Serialize};
@@ -142,6 +142,11 @@ impl Domain {
         let known =
             |uid: &Uid| self.processes.values().any(|process| process.identity.pod_uid == *uid && fits(process));
         pods.iter().find(|(_, uid)| !known(uid)).map(|(pod, _)| pod)
+    }
+
+    /// Whether a process of a database lives in a cluster.
+    pub fn serves_in(&self, cluster: &ClusterName, name: &DatabaseName) -> bool {
+        self.processes_of(name).any(|process| process.cluster == *cluster)
     }
 
     /// The living processes of a database.

@@ -29,3 +29,10 @@ pub struct Server {
     /// When it first joined.
     pub joined: Millis,
 }
+
+impl Server {
+    /// The StatefulSet that its pod's name is of.
+    pub fn stateful_set(&self) -> &str {
+        self.id.as_str().rsplit_once('-').map_or(self.id.as_str(), |(stateful_set, _)| stateful_set)
+    }
+}

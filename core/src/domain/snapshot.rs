@@ -319,6 +319,7 @@ impl From<KeptDatabase> for Database {
             protocol: kept.protocol.map(EffectiveProtocol::new),
             options: kept.options,
             by_hand: kept.by_hand,
+            judged: BTreeMap::new(),
         }
     }
 }

@@ -23,6 +23,8 @@ pub struct Scaling {
 pub enum Comes {
     /// No server is wanted: the voters keep their votes.
     Kept,
+    /// A voter keeps its vote, since several clusters share the domain.
+    KeepsVote(ServerId),
     /// A voter is voted out.
     Evicted(ServerId),
     /// A server that does not vote now votes again, with the volume it has.
@@ -40,8 +42,14 @@ pub enum Comes {
     Found(Warning),
 }
 
-/// Tells what comes of it. `halves` are the voter sets of the last membership, `servers` each server's log of today.
-pub fn scaled(scaling: &Scaling, halves: &[BTreeSet<RaftId>], servers: &BTreeMap<ServerId, RaftId>) -> Vec<Comes> {
+/// Tells what comes of it. `halves` are the voter sets of the last membership, `servers` each server's log of today. `spread`: several
+/// clusters share the domain, and no scale-down removes a vote.
+pub fn scaled(
+    scaling: &Scaling,
+    halves: &[BTreeSet<RaftId>],
+    servers: &BTreeMap<ServerId, RaftId>,
+    spread: bool,
+) -> Vec<Comes> {
     if scaling.replicas == 0 {
         return vec![Comes::Kept];
     }
@@ -49,8 +57,13 @@ pub fn scaled(scaling: &Scaling, halves: &[BTreeSet<RaftId>], servers: &BTreeMap
     // In the order of their ordinals.
     let wanted: Vec<ServerId> = ordinals.map(|ordinal| format!("{}-{ordinal}", scaling.stateful_set).into()).collect();
     let votes = |log: &RaftId| halves.iter().any(|half| half.contains(log));
-    let leave = servers.iter().filter(|(server, log)| votes(log) && !wanted.contains(server));
-    let mut comes: Vec<Comes> = leave.map(|(server, _)| Comes::Evicted(server.clone())).collect();
+    let is_ours = |server: &ServerId| {
+        let ordinal = server.as_str().strip_prefix(&scaling.stateful_set).and_then(|rest| rest.strip_prefix('-'));
+        ordinal.is_some_and(|ordinal| ordinal.parse::<u32>().is_ok())
+    };
+    let stays = |server: &ServerId| wanted.contains(server) || spread && !is_ours(server);
+    let leave = servers.iter().filter(|(server, log)| votes(log) && !stays(server)).map(|(server, _)| server.clone());
+    let mut comes: Vec<Comes> = leave.map(if spread { Comes::KeepsVote } else { Comes::Evicted }).collect();
     let leaves = !comes.is_empty();
     comes.extend(wanted.iter().filter_map(|server| match servers.get(server) {
         Some(log) if votes(log) => None,
@@ -58,7 +71,8 @@ pub fn scaled(scaling: &Scaling, halves: &[BTreeSet<RaftId>], servers: &BTreeMap
         None => Some(Comes::Joins(server.clone())),
     }));
     if leaves {
-        let logs: BTreeSet<RaftId> = wanted.iter().filter_map(|server| servers.get(server)).copied().collect();
+        let logs = servers.iter().filter(|(server, _)| stays(server)).map(|(_, log)| *log);
+        let logs: BTreeSet<RaftId> = logs.collect();
         let voters: BTreeSet<RaftId> = halves.iter().flatten().copied().collect();
         let stay = ((&voters & &logs).len(), voters.len());
         comes.push(Comes::LostAtOnce { stay, call: called_for(halves, &logs) });
@@ -66,6 +80,9 @@ pub fn scaled(scaling: &Scaling, halves: &[BTreeSet<RaftId>], servers: &BTreeMap
     // Zones are not told: it is not known where a pod would be placed.
     let voters = wanted.into_iter().map(|server| (server, None)).collect();
     let then = Electorate { voters, wanted: Some(scaling.replicas) };
+    if spread {
+        return comes;
+    }
     comes.extend(warnings(&then).into_iter().map(Comes::Found));
     comes
 }
@@ -75,6 +92,10 @@ impl fmt::Display for Comes {
         match self {
             Self::Kept => f.write_str(
                 "no admin server would be left; none is evicted: the voters keep their votes until they are back",
+            ),
+            Self::KeepsVote(server) => write!(
+                f,
+                "{server} keeps its vote, since several clusters share the domain: as long as it is away its vote is missing"
             ),
             Self::Evicted(server) => {
                 write!(f, "{server} is evicted: it does not vote any more, and its engines move to other servers")

@@ -11,8 +11,11 @@ use strum::{IntoStaticStr, VariantNames};
 pub struct Standing {
     /// Whether it votes by the last membership; in a change under way, in either half.
     pub votes: bool,
-    /// How many servers the StatefulSet wants, and whether it wants this one; `None` while that is not known.
+    /// How many servers the StatefulSet wants, and whether it wants this one; `None` while that is not known. Where several
+    /// clusters share the domain all servers are wanted.
     pub wanted: Option<Wanted>,
+    /// Whether several clusters share the domain, and its StatefulSet does not want it.
+    pub unscheduled: bool,
     /// Whether it answers.
     pub answers: bool,
     /// How many committed entries it lacks by what it said last, if these are more than a voter may lack.
@@ -65,6 +68,8 @@ pub enum Awaited {
         /// Whether there is a leader to vote it out.
         led: bool,
     },
+    /// Its StatefulSet does not want it, and it keeps its vote: several clusters share the domain.
+    KeepsVote,
     /// It votes, and no server at all is wanted.
     #[strum(serialize = "scaled_to_zero")]
     LastOnes,
@@ -90,7 +95,7 @@ pub enum Awaited {
 }
 
 /// Every reason to wait, in the order of the variants.
-pub const WAITS: [Wait; 10] = [
+pub const WAITS: [Wait; 11] = [
     Wait {
         code: "behind_epoch",
         means: "its log is of an earlier epoch: it retires that log and joins with a new one",
@@ -106,6 +111,11 @@ pub const WAITS: [Wait; 10] = [
         code: "voter_leaves",
         means: "it is being evicted",
         ends: "ends by itself once there is a leader; see `no_leader`",
+    },
+    Wait {
+        code: "keeps_vote",
+        means: "its StatefulSet does not want it, but no scale-down removes a vote while several clusters share the domain",
+        ends: "`kubectl scale` brings it back; for good: delete its claim, then `nuocmd delete server --server-id NAME` at an agent of its cluster",
     },
     Wait {
         code: "scaled_to_zero",
@@ -144,7 +154,7 @@ impl Awaited {
 
 /// The first reason to wait that applies; `None` if the server is as it should be.
 pub fn awaited(standing: &Standing) -> Option<Awaited> {
-    let Standing { votes, wanted, answers, behind, led, epoch, says, known } = *standing;
+    let Standing { votes, wanted, unscheduled, answers, behind, led, epoch, says, known } = *standing;
     // What a silent server said once may not be so any more.
     if let Some((its, holds)) = says.filter(|_| answers) {
         if its < epoch {
@@ -155,6 +165,7 @@ pub fn awaited(standing: &Standing) -> Option<Awaited> {
         }
     }
     match (votes, wanted) {
+        (true, _) if unscheduled => Some(Awaited::KeepsVote),
         (true, Some(Wanted { replicas: 0, .. })) => Some(Awaited::LastOnes),
         (true, Some(Wanted { replicas, this: false })) => Some(Awaited::Leaves { replicas, led }),
         (true, _) => (!answers).then_some(Awaited::VoterSilent),
@@ -190,6 +201,10 @@ impl fmt::Display for Awaited {
                 "it still votes, and will be evicted{}: the StatefulSet wants {}",
                 leader(led),
                 servers(replicas)
+            ),
+            Self::KeepsVote => f.write_str(
+                "its StatefulSet does not want it, and it keeps its vote: no scale-down removes one while several clusters share \
+                 the domain",
             ),
             Self::LastOnes => f.write_str("the StatefulSet wants no server: the voters keep their votes"),
             Self::Evicted { replicas } => write!(

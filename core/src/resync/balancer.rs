@@ -18,13 +18,8 @@ use crate::observed::annotations::Says;
 use crate::observed::objects::{RAFT_LOG_TEMPLATE, StatefulSet};
 use std::collections::BTreeMap;
 
-/// Whether this cluster is the one whose annotations count. There is no such setting yet: it is.
-fn is_entry_point(_: &View) -> bool {
-    true
-}
-
 pub(super) fn plan(view: &View, plan: &mut Plan) {
-    if !is_entry_point(view) {
+    if !view.policy.entry_point {
         return;
     }
     let (Ok(sets), Ok(deployments)) = (view.observed.stateful_sets.known(), view.observed.deployments.known()) else {

@@ -56,7 +56,7 @@ fn stands_against(view: &View, plan: &mut Plan, name: &DatabaseName) -> Result<O
         Some(WaitingReason::DatabaseInUse(process.id))
     } else if let Some(by) = wanted_by(observed, name).map_err(|_| Incomplete)? {
         Some(WaitingReason::DatabaseWanted { by })
-    } else if let Some(other) = view.domain.other_cluster(&view.policy.cluster) {
+    } else if let Some(other) = view.domain.cluster_against(&view.policy.cluster, name, |found| !found.wanted) {
         Some(WaitingReason::OtherCluster(other.clone()))
     } else if view.policy.database_deletion == DatabaseDeletion::Never {
         Some(WaitingReason::DatabaseDeletionOff)

@@ -350,8 +350,8 @@ const OWN: [Wait; 28] = [
     },
     Wait {
         code: "other_cluster",
-        means: "a database has no archive, but another cluster may use it",
-        ends: "none while two clusters share the domain: the database stays, without an archive, and costs nothing",
+        means: "a database has no archive, but another cluster wants it, or its resync leader has not said that it does not",
+        ends: "ends by itself when that cluster has a resync leader and wants the database no more; `nuocmd delete database --db-name NAME`",
     },
     Wait {
         code: "still_votes",

@@ -190,7 +190,9 @@ impl<'a> Hypothesis<'a> {
         while changed {
             self.run_on();
             // Servers that are not wanted are evicted before they are removed.
-            let moment = Moment { now: self.domain.time, voters: BTreeSet::new() };
+            // Where several clusters share the domain no scale-down removes a vote.
+            let servers = self.domain.servers.values().filter(|_| self.domain.is_spread());
+            let moment = Moment { now: self.domain.time, voters: servers.map(|server| server.raft_id).collect() };
             let Plan { findings, waiting } = plan(&self.domain, &self.after.observed, self.policy, &moment);
             self.waiting = waiting;
             changed = false;
@@ -203,7 +205,7 @@ impl<'a> Hypothesis<'a> {
 
     /// Whether the domain changed by it.
     fn propose(&mut self, finding: Finding, fence: &Fence) -> bool {
-        let (observed, anchor) = (&self.after.observed, self.domain.anchor.clone());
+        let (observed, anchor) = (&self.after.observed, self.domain.anchor_in(&fence.cluster).cloned());
         let answers = finding.needs.iter().map(|need| (need.clone(), answer(observed, need, anchor.as_ref())));
         let readings = Readings { at: self.domain.time, answers: answers.collect() };
         let command = match confirm(&finding, &readings, fence, &self.domain) {

@@ -27,6 +27,8 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
         match view.domain.task_on(&Subject::Database(name.clone())) {
             Some(task) if task.cluster == view.policy.cluster => carry_on(view, plan, task),
             Some(_) => {}
+            // The annotations of another cluster than the entry point ask for nothing.
+            None if !view.policy.entry_point => {}
             None if database.protocol.is_some() || view.domain.processes_of(name).next().is_some() => {
                 begin(view, plan, name);
             }
@@ -94,7 +96,7 @@ fn planned(
             return Err(TaskWait::UpgradeMixedReleases { one, other }.into());
         }
     };
-    if let Some(other) = domain.other_cluster(&view.policy.cluster) {
+    if let Some(other) = domain.cluster_against(&view.policy.cluster, name, |found| found.settled) {
         return Err(TaskWait::UpgradeOtherCluster(other.clone()).into());
     }
     if domain.declined(name) == Some(to.id) {
@@ -209,7 +211,7 @@ fn carry_on(view: &View, plan: &mut Plan, task: &Task) {
 
 /// What stands against raising the version now.
 enum Against {
-    /// A pause by an annotation.
+    /// A pause by an annotation, or another cluster that has not said that it is settled.
     Waits(WaitingReason),
     /// Something is not as it was when the task began, so it begins again or not at all.
     Changed(String),
@@ -226,6 +228,8 @@ fn stands_against(view: &View, upgrade: &ProtocolUpgrade) -> Option<Against> {
         Ok(Some(now)) => now,
         Ok(None) => return Some(Against::Changed(NotReady::UpToDate.to_string())),
         Err(paused @ WaitingReason::WorkloadPaused { .. }) => return Some(Against::Waits(paused)),
+        // They were asked to look again when the task began.
+        Err(asked @ WaitingReason::Task(TaskWait::UpgradeOtherCluster(_))) => return Some(Against::Waits(asked)),
         Err(reason) => return Some(Against::Changed(reason.to_string())),
     };
     let serving = view.domain.processes.get(engine).is_some_and(serves);

@@ -102,7 +102,10 @@ impl fmt::Display for TaskWait {
                 "a later protocol version is available, but its processes run release '{one}' and release '{other}'"
             ),
             Self::UpgradeOtherCluster(cluster) => {
-                write!(f, "a later protocol version is available, but cluster {cluster} may have engines of it, too")
+                write!(
+                    f,
+                    "a later protocol version is available, but cluster {cluster} does not say that all its engines are known"
+                )
             }
             Self::UpgradeDeclined(version) => {
                 write!(f, "an operator cancelled the upgrade to protocol version {version}")
@@ -180,8 +183,8 @@ pub const TASK_WAITS: [Wait; 15] = [
     },
     Wait {
         code: "upgrade_other_cluster",
-        means: "a later protocol version is available, and another cluster takes part in the domain: no agent here sees its pods and rollouts",
-        ends: "none while two clusters share the domain: the database keeps its protocol version",
+        means: "a later protocol version is available, and another cluster has not said that none of its workloads is being rolled out and all its engines serve",
+        ends: "ends by itself when the resync leader of that cluster says so: `kaa plan` at an agent there",
     },
     Wait {
         code: "upgrade_declined",

@@ -46,6 +46,11 @@ cases! {
     claims_vanished_beside_unbound
     claims_vanished_unseen
     clocks
+    clusters_delete
+    clusters_entry_point
+    clusters_lost
+    clusters_scaled
+    clusters_upgrade
     cold_start
     container_taken_for_another
     copied_volume

@@ -4,6 +4,7 @@
 //! Objects are `KIND NAME key=value...` or `KIND NAME gone`. `unseen` before an object changes it without the watches
 //! noticing; `see` lets them catch up. After every command that reaches the domain, its invariants are checked.
 
+mod clusters;
 mod upgrades;
 
 use kaa_core::domain::Domain;
@@ -246,6 +247,7 @@ impl World {
             "stop" => self.stop(&line),
             "evict" => self.evict(&line),
             "balance" => self.balance(text),
+            "join-cluster" | "lead-cluster" | "judge" | "entry-point" | "forget-cluster" => self.clusters(&line),
             "balancers" => self.balancers(),
             "plan" => self.plan().to_string(),
             "what-if" => self.what_if(text),
@@ -359,7 +361,10 @@ impl World {
         let read = (!line.has("unread")).then(|| Fact::AnchorIs { uid: anchor.clone() });
         let evidence = Evidence { read_at: Millis(5), facts: read.into_iter().collect() };
         let why = "restored from the backup of Monday".to_owned();
-        self.propose(operator(line), Command::AdoptAnchor(change::AdoptAnchor { known, anchor, why, evidence }))
+        self.propose(
+            operator(line),
+            Command::AdoptAnchor(change::AdoptAnchor { known, anchor, why, cluster: None, evidence }),
+        )
     }
 
     fn save(&mut self) -> String {
@@ -667,7 +672,7 @@ impl World {
             self.domain.servers.values().map(|known| (known.id.clone(), known.raft_id)).collect();
         let voters = servers.values().copied().collect();
         match what_if(&self.domain, &self.observed(), &self.policy, &changes.collect::<Vec<_>>()) {
-            Ok(comes) => comes.tell_of_voters("admin", &[voters], &servers).to_string(),
+            Ok(comes) => comes.tell_of_voters("admin", &[voters], &servers, self.domain.is_spread()).to_string(),
             Err(why) => format!("cannot tell: {why}\n"),
         }
     }

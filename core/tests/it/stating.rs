@@ -68,6 +68,7 @@ fn a_voter_alone_is_said_where_more_are_wanted() {
 /// A voter that is wanted, answers, and is in no way remarkable.
 fn voter() -> Standing {
     Standing {
+        unscheduled: false,
         votes: true,
         wanted: Some(Wanted { replicas: 3, this: true }),
         answers: true,
@@ -156,7 +157,7 @@ fn comes(replicas: u32, halves: &[&[u64]], learners: &[u64]) -> Vec<String> {
     let servers: BTreeMap<ServerId, RaftId> =
         logs.map(|log| (ServerId::new(format!("admin-{log}")), RaftId(log))).collect();
     let scaling = Scaling { stateful_set: "admin".to_owned(), first_ordinal: 0, replicas };
-    scaled(&scaling, &halves, &servers).iter().map(ToString::to_string).collect()
+    scaled(&scaling, &halves, &servers, false).iter().map(ToString::to_string).collect()
 }
 
 #[test]

@@ -19,6 +19,7 @@ pub fn of(config: &Config) -> BTreeMap<&'static str, String> {
         ("cluster", config.cluster.to_string()),
         ("databaseDeletion", deletion.to_owned()),
         ("domain", config.domain.clone()),
+        ("entrypoint", config.entrypoint.clone().unwrap_or_default().join(",")),
         ("loopbackMayWrite", config.loopback_may_write.to_string()),
         ("minFreeBytes", config.min_free.to_string()),
         ("purgeDelaySeconds", config.purge_delay.as_secs().to_string()),

@@ -84,7 +84,8 @@ fn electorate(shared: &Shared, membership: &Membership) -> Electorate {
     let servers = voters.filter_map(|log| membership.members.get(log)).map(|member| &member.server);
     let voters = servers.map(|server| (server.clone(), zone(server))).collect();
     drop(observed);
-    Electorate { voters, wanted: shared.admin_ordinals().map(|ordinals| ordinals.end - ordinals.start) }
+    let wanted = shared.admin_ordinals().filter(|_| !shared.is_spread());
+    Electorate { voters, wanted: wanted.map(|ordinals| ordinals.end - ordinals.start) }
 }
 
 /// Judges servers by what is known now.
@@ -100,8 +101,11 @@ impl Judge<'_> {
         let Self { shared, membership, status, led } = *self;
         let ordinals = shared.admin_ordinals();
         let place = ordinal_of(&server.id, &shared.config.stateful_set).zip(ordinals);
-        let wanted = place
+        let scheduled = place
             .map(|(ordinal, wanted)| Wanted { replicas: wanted.end - wanted.start, this: wanted.contains(&ordinal) });
+        let spread = shared.is_spread();
+        let servers = || shared.raft.read(|domain| domain.servers.len() as u32);
+        let wanted = if spread { Some(Wanted { replicas: servers(), this: true }) } else { scheduled };
         let local = server.id == shared.config.server;
         let heard = shared.peers.all().remove(&server.id);
         let answers = local || heard.as_ref().is_some_and(|heard| heard.connected);
@@ -118,6 +122,7 @@ impl Judge<'_> {
         Standing {
             votes: membership.halves.iter().any(|half| half.contains(&server.raft_id)),
             wanted,
+            unscheduled: spread && scheduled.is_some_and(|scheduled| !scheduled.this),
             answers,
             behind: behind.filter(|behind| *behind > CAUGHT_UP_ENTRIES),
             led,

@@ -126,7 +126,11 @@ async fn until_unneeded(shared: &Shared) -> Drained {
 /// What this server's end is, by a fresh read.
 async fn read(shared: &Shared) -> Result<Ending, String> {
     let wanted = quorum_override::wanted(&shared.kubernetes, &shared.config).await?;
-    let ending = ending(shared.config.ordinal, &wanted);
+    let ending = match ending(shared.config.ordinal, &wanted) {
+        // No scale-down removes a vote then.
+        Ending::ForGood if shared.is_spread() => Ending::Restart,
+        ending => ending,
+    };
     info!("this server drains: {ending}");
     Ok(ending)
 }

@@ -4,6 +4,7 @@ use super::{gate, quorum_override, retired};
 use crate::agent::{Over, Shared};
 use crate::config::{ANCHOR_PERIOD, BACKOFF, CALM_ANCHOR_PERIOD, OVERRIDE_AFTER, ordinal_of};
 use kaa_core::domain::ids::{RaftId, ServerId};
+use kaa_core::membership::clusters;
 use kaa_core::membership::quorum_override::{Outlook, Stranded, outlook};
 use kaa_core::membership::{Refusal, Seen};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +38,8 @@ pub async fn follow(shared: Arc<Shared>) {
             continue;
         }
         looked = Some(Instant::now());
-        match gate::look(&shared.config, &shared.kubernetes, shared.raft.local()).await {
+        let (config, kubernetes, links, raft) = (&shared.config, &shared.kubernetes, &shared.links, &shared.raft);
+        match gate::look(config, kubernetes, links, raft.local(), stranded || refused).await {
             Ok(Seen::Newer) => {
                 warn!(
                     "the anchor names a later epoch than this log: this server retires its log and joins with an empty one"
@@ -92,6 +94,9 @@ fn contradiction(why: &Refusal) -> String {
 
 /// Judges why there is no leader, by a fresh read of what is wanted and by what the others answer.
 async fn judge(shared: &Shared) -> Result<Outlook, String> {
+    if shared.config.entrypoint.is_some() {
+        return Err(clusters::ONLY_AT_THE_ENTRY_POINT.to_owned());
+    }
     let ordinals = quorum_override::wanted(&shared.kubernetes, &shared.config).await?;
     let status = shared.raft.status();
     let known: BTreeMap<ServerId, RaftId> =

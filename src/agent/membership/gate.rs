@@ -4,11 +4,12 @@ use super::{gone, quorum_override};
 use crate::agent::{Stay, Storage};
 use crate::config::{BACKOFF, Config};
 use crate::failpoints::{self, Point};
-use crate::kubernetes::anchor::{self, Creation};
+use crate::kubernetes::anchor::{self, Creation, Swap};
 use crate::kubernetes::{Kubernetes, lease};
 use crate::raft::{self, Host, Node, Volume};
 use kaa_core::domain::ids::{DomainId, MembershipEpoch, ServerId};
-use kaa_core::membership::{Anchor, Gate, Seen, Traces, gate, seen};
+use kaa_core::membership::clusters::{EntryPoint, follows, gate_elsewhere, latest};
+use kaa_core::membership::{Anchor, Gate, LocalLog, Seen, Traces, gate, seen};
 use std::time::Duration;
 use tracing::{info, warn};
 
@@ -97,9 +98,9 @@ pub async fn pass_gate(pass: &Pass<'_>, volume: &mut Volume, stay: Stay) -> anyh
                 continue;
             }
         };
-        match gate(read.as_ref(), &volume.local_log(), &traces) {
-            Gate::CreateAnchor => {
-                if let Err(why) = create_anchor(config, kubernetes, volume).await {
+        match decide(pass, volume, read.as_ref(), &traces).await {
+            writes @ (Gate::CreateAnchor | Gate::CopyAnchor(_) | Gate::FollowAnchor(_)) => {
+                if let Err(why) = write_anchor(config, kubernetes, volume, writes).await {
                     // Unclear: the gate reads again, and finds itself as the founder if it was made after all.
                     pass.say(&mut said, why);
                     pass.pause(volume, BACKOFF).await?;
@@ -141,6 +142,23 @@ pub async fn pass_gate(pass: &Pass<'_>, volume: &mut Volume, stay: Stay) -> anyh
             }
         }
     }
+}
+
+/// Decides by the anchor, and in another cluster than the entry point by what is said there.
+async fn decide(pass: &Pass<'_>, volume: &Volume, anchor: Option<&Anchor>, traces: &Traces) -> Gate {
+    let local = volume.local_log();
+    match &pass.config.entrypoint {
+        None => gate(anchor, &local, traces),
+        Some(addresses) => gate_elsewhere(anchor, &local, traces, entry_point(pass.links, addresses).await.as_ref()),
+    }
+}
+
+/// What the agents of the entry point say, if one answers that has a domain.
+async fn entry_point(links: &raft::Peers, addresses: &[String]) -> Option<EntryPoint> {
+    let asked = addresses.iter().map(|address| links.status(address));
+    let answered = futures::future::join_all(asked).await.into_iter().flatten();
+    let has_domain = answered.filter(|said| !said.domain.is_empty() && said.epoch > 0);
+    latest(has_domain.map(|said| EntryPoint { domain: said.domain.into(), epoch: MembershipEpoch(said.epoch) }))
 }
 
 /// Reads what the gate is passed by: the anchor, and where there is none what speaks for a domain that was here.
@@ -190,16 +208,37 @@ async fn traces(pass: &Pass<'_>) -> Result<Traces, String> {
     })
 }
 
-async fn create_anchor(config: &Config, kubernetes: &Kubernetes, volume: &Volume) -> Result<(), String> {
-    let founder = volume.local_log().raft_id;
-    let anchor = Anchor { domain: new_domain_id(), epoch: MembershipEpoch(1), founder, lossy: false };
-    match anchor::create(kubernetes, &config.anchor_name(), &anchor, &config.server).await {
+/// Creates or changes the anchor as the gate says.
+async fn write_anchor(config: &Config, kubernetes: &Kubernetes, volume: &Volume, gate: Gate) -> Result<(), String> {
+    match gate {
+        Gate::CopyAnchor(anchor) => create_anchor(config, kubernetes, &anchor).await,
+        Gate::FollowAnchor(anchor) => follow_entry_point(config, kubernetes, &anchor).await,
+        _ => {
+            let founder = volume.local_log().raft_id;
+            let anchor = Anchor { domain: new_domain_id(), epoch: MembershipEpoch(1), founder, lossy: false };
+            create_anchor(config, kubernetes, &anchor).await
+        }
+    }
+}
+
+async fn create_anchor(config: &Config, kubernetes: &Kubernetes, anchor: &Anchor) -> Result<(), String> {
+    match anchor::create(kubernetes, &config.anchor_name(), anchor, &config.server).await {
         Ok(Creation::Created(_)) => {
             failpoints::pass(Point::AnchorCreated);
-            info!("created anchor {} for the new domain {}", config.anchor_name(), anchor.domain);
+            let new = if config.entrypoint.is_none() { "the new domain" } else { "domain" };
+            info!("created anchor {} for {new} {}", config.anchor_name(), anchor.domain);
         }
         Ok(Creation::AlreadyThere) => {}
         Err(error) => return Err(format!("the anchor could not be created: {error}")),
+    }
+    Ok(())
+}
+
+/// Has the anchor of this cluster name the epoch that the entry point has founded.
+async fn follow_entry_point(config: &Config, kubernetes: &Kubernetes, next: &Anchor) -> Result<(), String> {
+    let followed = anchor::follow(kubernetes, &config.anchor_name(), next, &config.server).await;
+    if followed.map_err(|error| format!("the anchor could not be changed: {error}"))? == Swap::Swapped {
+        info!("the entry point has founded epoch {}: the anchor {} names it now", next.epoch, config.anchor_name());
     }
     Ok(())
 }
@@ -208,12 +247,22 @@ fn new_domain_id() -> DomainId {
     format!("{:016x}{:016x}", crate::clock::random_u64(), crate::clock::random_u64()).into()
 }
 
-/// Reads the anchor for an agent whose Raft runs.
+/// Reads the anchor for an agent whose Raft runs. `asks`: in another cluster than the entry point, whether the entry point has founded
+/// a later epoch; the anchor follows.
 pub async fn look(
     config: &Config,
     kubernetes: &Kubernetes,
-    local: &kaa_core::membership::LocalLog,
+    links: &raft::Peers,
+    local: &LocalLog,
+    asks: bool,
 ) -> Result<Seen, String> {
-    let read = anchor::read(kubernetes, &config.anchor_name()).await.map_err(|error| error.to_string())?;
-    Ok(seen(read.map(|(anchor, _)| anchor).as_ref(), local))
+    let read = async || anchor::read(kubernetes, &config.anchor_name()).await.map_err(|error| error.to_string());
+    let mut found = read().await?.map(|(anchor, _)| anchor);
+    if let (Some(known), Some(addresses), true) = (&found, &config.entrypoint, asks)
+        && let Some(next) = follows(known, entry_point(links, addresses).await.as_ref())
+    {
+        follow_entry_point(config, kubernetes, &next).await?;
+        found = read().await?.map(|(anchor, _)| anchor);
+    }
+    Ok(seen(found.as_ref(), local))
 }

@@ -12,9 +12,9 @@ use crate::raft::volume::Extent;
 use crate::raft::{Volume, sealing};
 use kaa_core::domain::evidence::Fact;
 use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
-use kaa_core::membership::Anchor;
 use kaa_core::membership::quorum_override::{Sealed, Verdict, may_found};
 use kaa_core::membership::recover::{self, Answer, Survey};
+use kaa_core::membership::{Anchor, clusters};
 use kaa_core::resync::plan::Need;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -39,6 +39,9 @@ pub async fn wanted(kubernetes: &Kubernetes, config: &Config) -> Result<Range<u3
 pub async fn round(pass: &Pass<'_>, volume: &Volume) -> Result<(), String> {
     let (local, extent) = (volume.local_log(), volume.extent());
     let Some(domain) = local.domain else { return Err("the log is sealed, but belongs to no domain".to_owned()) };
+    if pass.config.entrypoint.is_some() {
+        return Err(clusters::ONLY_AT_THE_ENTRY_POINT.to_owned());
+    }
     let wanted = wanted(pass.kubernetes, pass.config).await?;
     let me = Sealed {
         id: BTreeSet::from([local.raft_id]),
@@ -107,7 +110,10 @@ async fn gather(pass: &Pass<'_>, extent: &Extent, wanted: &Range<u32>, request: 
         let ordinal = ordinal_of(&ServerId::from(server), &pass.config.stateful_set);
         ordinal.is_some_and(|ordinal| wanted.contains(&ordinal))
     };
-    let mut addresses: BTreeSet<String> = extent.nodes.values().map(|node| node.address.clone()).collect();
+    // A server of another cluster cannot continue a sealed log, so it is not asked.
+    let is_ours = |server: &str| ordinal_of(&ServerId::from(server), &pass.config.stateful_set).is_some();
+    let ours = extent.nodes.values().filter(|node| is_ours(&node.server));
+    let mut addresses: BTreeSet<String> = ours.map(|node| node.address.clone()).collect();
     addresses.extend(wanted.clone().map(|ordinal| pass.config.peer_address(pass.kubernetes.namespace(), ordinal)));
     addresses.remove(&pass.node().address);
     let asked = addresses.iter().map(|address| pass.links.seal(address, request));

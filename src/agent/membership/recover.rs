@@ -15,7 +15,7 @@ use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
 use kaa_core::membership::quorum_override::Position;
 use kaa_core::membership::recover::{self, Answer, Judgement, Loss, Survey};
 use kaa_core::membership::retired::Place;
-use kaa_core::membership::{Anchor, LocalLog};
+use kaa_core::membership::{Anchor, LocalLog, clusters};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc};
@@ -163,6 +163,8 @@ async fn pass_on(
 pub(super) struct Known {
     local: LocalLog,
     pub(super) anchor: Anchor,
+    /// Whether the anchor says that several clusters share the domain.
+    shared: bool,
     pub(super) survey: Survey,
     /// By server: what it said of itself, or why it said nothing.
     pub(super) heard: BTreeMap<ServerId, Result<StatusReply, String>>,
@@ -182,6 +184,7 @@ impl Known {
         if Some(&anchor.domain) != local.domain.as_ref() {
             return Err(format!("the anchor names another domain, {}", anchor.domain));
         }
+        let shared = anchor::read_shared(kubernetes, &config.anchor_name()).await.map_err(|error| error.to_string())?;
         let ordinals = quorum_override::wanted(kubernetes, config).await?;
         let name = |ordinal| ServerId::from(format!("{}-{ordinal}", config.stateful_set));
         let extent = host.extent().ok_or("the volume is not open yet")?;
@@ -198,7 +201,7 @@ impl Known {
         let mut heard: BTreeMap<_, _> = futures::future::join_all(asked).await.into_iter().collect();
         heard.insert(config.server.clone(), Ok(host.status()));
         let survey = survey(&local, extent, &heard, ordinals.map(name).collect(), &config.stateful_set);
-        Ok(Self { local, anchor, survey, heard })
+        Ok(Self { local, anchor, shared, survey, heard })
     }
 
     /// The server that answers with a log, of whatever epoch.
@@ -209,10 +212,17 @@ impl Known {
 
     /// What the operator is told before anything is judged; refused if the epoch is behind.
     pub(super) fn facts(&self, surroundings: &Surroundings) -> RecoverAnswer {
-        let Self { local, anchor, survey, heard } = self;
+        let Self { local, anchor, shared: _, survey, heard } = self;
         let waits = surroundings.door.running().is_none().then(|| surroundings.door.why_not());
         let behind = (anchor.epoch != local.epoch)
             .then(|| format!("epoch {} has begun, but this server does not follow it yet", anchor.epoch));
+        let a_foreign_voter =
+            || clusters::voter_elsewhere(&survey.halves, &survey.holders, &surroundings.config.stateful_set);
+        let elsewhere = match &surroundings.config.entrypoint {
+            Some(_) => Some(clusters::ONLY_AT_THE_ENTRY_POINT.to_owned()),
+            None => a_foreign_voter().map(|server| clusters::cannot_give_up(&server)),
+        };
+        let elsewhere = elsewhere.or(self.shared.then(|| clusters::SHARED.to_owned()));
         RecoverAnswer {
             name: surroundings.config.domain.clone(),
             domain: local.domain.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -221,7 +231,7 @@ impl Known {
             server: surroundings.config.server.to_string(),
             servers: heard.iter().map(|(server, heard)| row(server, heard, survey)).collect(),
             waits,
-            refusal: behind,
+            refusal: elsewhere.or(behind),
             ..RecoverAnswer::default()
         }
     }

@@ -44,6 +44,7 @@ pub(super) fn join_request(agent: &Agent) -> JoinRequest {
         address: agent.address.clone(),
         cluster: "c1".to_owned(),
         version: crate::VERSION.to_owned(),
+        anchor: String::new(),
     }
 }
 

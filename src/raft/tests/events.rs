@@ -38,6 +38,8 @@ fn of_the_domain() -> Vec<DomainEvent> {
             without: BTreeSet::from([ArchiveId(3)]),
         }),
         DomainEvent::AnchorAdopted { anchor: "A2".into(), before: "A1".into(), why: why() },
+        DomainEvent::ClusterAnchored { cluster: "west".into(), anchor: "uid-west".into() },
+        DomainEvent::ClusterForgotten { cluster: "west".into(), why: why() },
         DomainEvent::LossAccepted { epoch, founder: "admin-0".into(), at: Millis(5), lost: "entries".to_owned() },
         DomainEvent::VotersChanged {
             epoch: Some(epoch),

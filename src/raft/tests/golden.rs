@@ -267,6 +267,7 @@ fn more_commands() -> Vec<Command> {
             known: "uid-lease".into(),
             anchor: "uid-other".into(),
             why: "restored".to_owned(),
+            cluster: None,
             evidence: Evidence::default(),
         }),
         Command::ReportHistory(change::ReportHistory { process, session, history: 1 << 40 }),
@@ -371,6 +372,7 @@ fn task_commands() -> Vec<Command> {
         Command::UpgradeDatabase(change::UpgradeDatabase {
             database: "demo".into(),
             to: Some(ProtocolId(1_441_792)),
+            cluster: None,
             evidence: workload_evidence(),
         }),
         Command::RestoreDomain(Box::new(restore)),
@@ -428,7 +430,39 @@ fn entry(index: u64, payload: EntryPayload<Proposal, u64, Node>) -> Entry {
     Entry { log_id: LogId::new(leader, index), payload }
 }
 
-/// Every kind of entry.
+/// Those of several clusters.
+fn cluster_commands() -> Vec<Command> {
+    let (cluster, epoch) = (|| "west".into(), ResyncEpoch(17));
+    vec![
+        Command::AnchorCluster(change::AnchorCluster {
+            cluster: cluster(),
+            anchor: "uid-west".into(),
+            founded_in: "east".into(),
+        }),
+        Command::JudgeDatabase(change::JudgeDatabase {
+            fence: Fence { cluster: cluster(), epoch },
+            database: "demo".into(),
+            wanted: false,
+            settled: true,
+            evidence: workload_evidence(),
+        }),
+        Command::ForgetCluster(change::ForgetCluster { cluster: cluster(), why: "burnt".to_owned() }),
+        Command::AdoptAnchor(change::AdoptAnchor {
+            known: "uid-west".into(),
+            anchor: "uid-other".into(),
+            why: "restored".to_owned(),
+            cluster: Some(cluster()),
+            evidence: Evidence::default(),
+        }),
+        Command::UpgradeDatabase(change::UpgradeDatabase {
+            database: "demo".into(),
+            to: None,
+            cluster: Some(cluster()),
+            evidence: workload_evidence(),
+        }),
+    ]
+}
+
 /// Those of load balancing.
 fn balancing_commands() -> Vec<Command> {
     let fence = || Fence { cluster: "c1".into(), epoch: ResyncEpoch(17) };
@@ -463,6 +497,7 @@ fn balancing_commands() -> Vec<Command> {
     ]
 }
 
+/// Every kind of entry.
 fn samples() -> Vec<(String, Entry)> {
     let roles = [Role::Agent, Role::ResyncLeader, Role::RaftLeader, Role::Operator];
     let mut samples: Vec<_> = commands()
@@ -472,6 +507,7 @@ fn samples() -> Vec<(String, Entry)> {
         .chain(balancing_commands())
         .chain(task_commands())
         .chain(by_hand_commands())
+        .chain(cluster_commands())
         .zip(roles.into_iter().cycle())
         .zip(1..)
         .map(|((command, role), index)| {

@@ -35,6 +35,7 @@ impl Change for AdmitServer {
         if known.is_none_or(|known| known.raft_id != server.raft_id) {
             version::may_join(domain, &server).map_err(Refusal::TooOld)?;
         }
+        domain.is_named_apart(&server)?;
         if known.is_none() {
             domain.may_add("servers", domain.servers.len(), domain.bounds.servers)?;
         }
@@ -50,5 +51,21 @@ impl Change for AdmitServer {
         domain.note(actor, [Subject::Server(server.id.clone())], event, None);
         domain.servers.insert(server.id.clone(), server);
         Ok(Outcome::Changed)
+    }
+}
+
+impl Domain {
+    /// Refuses a server whose StatefulSet has the name of another cluster's: their servers could not be told apart.
+    fn is_named_apart(&self, server: &Server) -> Result<(), Refusal> {
+        let stateful_set = server.stateful_set();
+        let same = |other: &&Server| other.cluster != server.cluster && other.stateful_set() == stateful_set;
+        match self.servers.values().find(same) {
+            Some(other) => Err(Refusal::ServerOfAnotherCluster {
+                server: server.id.clone(),
+                stateful_set: stateful_set.to_owned(),
+                cluster: other.cluster.clone(),
+            }),
+            None => Ok(()),
+        }
     }
 }

@@ -102,7 +102,7 @@ impl Planned for AdvanceTask {
             }
             StepKind::StopEngine => {
                 domain.fenced(fence)?;
-                domain.anchored(evidence)?;
+                domain.anchored(&fence.cluster, evidence)?;
                 if !evidence.upgrade_asked(&upgrade.database) {
                     let what = format!("a Deployment asks for the upgrade of database {}", upgrade.database);
                     return Err(Refusal::Unproven(what));

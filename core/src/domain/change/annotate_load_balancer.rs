@@ -68,7 +68,7 @@ impl Planned for AnnotateLoadBalancer {
             return Ok(Work::Done);
         }
         domain.may_balance(item, text)?;
-        domain.anchored(evidence)?;
+        domain.anchored(&fence.cluster, evidence)?;
         if !evidence.annotation_says(object, item, Some(text)) {
             return Err(Refusal::Unproven(format!("{object} sets load balancer {item} to {text}")));
         }

@@ -58,12 +58,18 @@ impl Change for BeginTask {
             return Ok(Outcome::Unchanged);
         }
         let Self { fence, kind, reason, evidence } = self;
+        let TaskKind::ProtocolUpgrade(upgrade) = &kind;
+        let name = upgrade.database.clone();
         let id = domain.last_task.next();
         domain.last_task = id;
         let begun = TaskEvent::Begun { task: id, kind: Box::new(kind.clone()), reason: reason.clone() };
         domain.note(actor, [Subject::Task(id), kind.scope()], begun, Some(evidence));
         let task = Task::new(id, kind, fence.cluster, actor.to_string(), reason, domain.time);
         domain.tasks.insert(id, task);
+        // The other clusters look again: what they said may be of long ago.
+        if let Some(database) = domain.databases.get_mut(&name) {
+            database.judged.clear();
+        }
         Ok(Outcome::Changed)
     }
 }
@@ -129,8 +135,8 @@ impl Domain {
     ) -> Result<(), Refusal> {
         let name = &upgrade.database;
         self.fits_plan(upgrade)?;
-        self.alone(&fence.cluster)?;
-        self.anchored(evidence)?;
+        self.settled_elsewhere(&fence.cluster, name)?;
+        self.anchored(&fence.cluster, evidence)?;
         if !evidence.facts.contains(&upgrade.asked()) {
             let what = format!("deployment {} asks for the upgrade of database {name} as it did", upgrade.deployment);
             return Err(Refusal::Unproven(what));
@@ -139,9 +145,12 @@ impl Domain {
         self.all_engines_known(evidence, name)
     }
 
-    /// Refuses what no agent can judge: engines may start in another cluster, whose workloads no agent of this one sees.
-    pub(super) fn alone(&self, cluster: &ClusterName) -> Result<(), Refusal> {
-        self.other_cluster(cluster).map_or(Ok(()), |other| Err(Refusal::AnotherCluster(other.clone())))
+    /// Refuses while another cluster's resync leader does not say that all engines there are known: no agent of this one sees them.
+    pub(super) fn settled_elsewhere(&self, cluster: &ClusterName, name: &DatabaseName) -> Result<(), Refusal> {
+        match self.cluster_against(cluster, name, |found| found.settled) {
+            Some(other) => Err(Refusal::Unsettled { cluster: other.clone(), database: name.clone() }),
+            None => Ok(()),
+        }
     }
 
     /// Refuses during a rollout, or if a pod of the database has no process that serves: its engine may be of any release.

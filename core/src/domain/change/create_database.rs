@@ -58,6 +58,7 @@ impl Change for CreateDatabase {
             protocol: None,
             options: BTreeMap::new(),
             by_hand: false,
+            judged: BTreeMap::new(),
         });
         // Node ids and incarnations of one that was deleted continue.
         database.state = DatabaseState::NotRunning;

@@ -71,10 +71,10 @@ impl Planned for DeleteDatabase {
         if let Some(process) = domain.processes.values().find(|process| process.database == *name) {
             return Err(Refusal::HasProcess { database: name.clone(), process: process.id });
         }
-        if let Some(other) = domain.other_cluster(&fence.cluster) {
+        if let Some(other) = domain.cluster_against(&fence.cluster, name, |found| !found.wanted) {
             return Err(Refusal::AnotherCluster(other.clone()));
         }
-        domain.anchored(evidence)?;
+        domain.anchored(&fence.cluster, evidence)?;
         if !evidence.database_unwanted(name) {
             return Err(Refusal::Unproven(format!("nothing wants database {name}")));
         }

@@ -89,7 +89,7 @@ impl DropDatabase {
         if let Some(process) = domain.processes.values().find(|process| process.database == *name) {
             return Err(Refusal::HasProcess { database: name.clone(), process: process.id });
         }
-        domain.anchored(evidence)?;
+        domain.anchored(&self.cluster, evidence)?;
         let of_it = domain.archives.values().filter(|archive| archive.database == *name);
         let gone = of_it.map(|archive| {
             let gone = self.goes_with(domain, archive);

@@ -45,7 +45,7 @@ impl Change for ForgetArchive {
         }
         if let Some(claim) = &archive.claim {
             Domain::read_in(cluster.as_ref(), &archive.cluster)?;
-            domain.anchored(&evidence)?;
+            domain.anchored(&archive.cluster, &evidence)?;
             if !domain.lost_its_claim(archive, &evidence) {
                 return Err(Refusal::Unproven(format!("claim {} of archive {id} is gone", claim.name)));
             }

@@ -3,10 +3,8 @@
 
 use super::Change;
 use super::guard::only_an_operator;
-use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::Actor;
-use crate::domain::event::ServerEvent;
 use crate::domain::evidence::Evidence;
 use crate::domain::ids::{ClusterName, RaftId, ServerId};
 use crate::domain::outcome::{Outcome, Refusal};
@@ -43,20 +41,19 @@ impl Change for ForgetServer {
         if raft_id.is_some_and(|raft_id| raft_id != server.raft_id) {
             return Err(Refusal::AnotherLog { server: id, raft_id: server.raft_id });
         }
-        // A quorum may still count on it.
-        if domain.voters.as_ref().is_none_or(|voters| voters.servers.contains(&id)) {
+        // A quorum may still count on it. Where several clusters share the domain no scale-down removes a vote, so it is removed
+        // from the voters after this: its claim is gone, and so is its log.
+        if domain.voters.as_ref().is_none_or(|voters| voters.servers.contains(&id)) && !domain.is_spread() {
             return Err(Refusal::StillVotes(id));
         }
         domain.unused_server(&id)?;
         Domain::read_in(cluster.as_ref(), &server.cluster)?;
-        domain.anchored(&evidence)?;
+        domain.anchored(&server.cluster, &evidence)?;
         let claim = raft_log_claim(&id);
         if !evidence.claim_is_gone(&claim) {
             return Err(Refusal::Unproven(format!("claim {claim} of server {id} is gone")));
         }
-        domain.servers.remove(&id);
-        let removed = ServerEvent::Removed { server: id.clone() };
-        domain.note(actor, [Subject::Server(id)], removed, Some(evidence));
+        domain.drop_server(actor, id, evidence);
         Ok(Outcome::Changed)
     }
 }

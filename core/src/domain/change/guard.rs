@@ -2,9 +2,10 @@
 
 use crate::domain::archive::{Archive, Claim};
 use crate::domain::command::{Actor, Fence, Role};
-use crate::domain::event::ArchiveEvent;
+use crate::domain::database::Judged;
+use crate::domain::event::{ArchiveEvent, ServerEvent};
 use crate::domain::evidence::{Evidence, Need};
-use crate::domain::ids::{ArchiveId, ClusterName, ResyncEpoch, ServerId, Uid};
+use crate::domain::ids::{ArchiveId, ClusterName, DatabaseName, ResyncEpoch, ServerId, Uid};
 use crate::domain::outcome::Refusal;
 use crate::domain::pause::Pause;
 use crate::domain::process::{Process, SessionState};
@@ -18,17 +19,46 @@ pub(super) fn only_an_operator(actor: &Actor) -> Result<(), Refusal> {
 impl Domain {
     /// Another cluster that takes part in the domain, where something may want what nothing wants here.
     pub fn other_cluster(&self, cluster: &ClusterName) -> Option<&ClusterName> {
+        self.clusters().find(|known| *known != cluster)
+    }
+
+    /// The clusters that take part in the domain; one of them more than once.
+    pub(super) fn clusters(&self) -> impl Iterator<Item = &ClusterName> {
         let servers = self.servers.values().map(|server| &server.cluster);
         let archives = self.archives.values().map(|archive| &archive.cluster);
         let processes = self.processes.values().map(|process| &process.cluster);
-        self.resync.keys().chain(servers).chain(archives).chain(processes).find(|known| *known != cluster)
+        servers.chain(archives).chain(processes)
+    }
+
+    /// Another cluster whose resync leader has not found what is asked for, and does not lead still.
+    pub fn cluster_against(
+        &self,
+        cluster: &ClusterName,
+        name: &DatabaseName,
+        asked: impl Fn(&Judged) -> bool,
+    ) -> Option<&ClusterName> {
+        let judged = self.databases.get(name).map(|database| &database.judged);
+        let agrees = |other: &ClusterName| {
+            let leads = self.resync.get(other).map(|leader| leader.epoch);
+            let found = judged.and_then(|judged| judged.get(other));
+            found.is_some_and(|found| Some(found.epoch) == leads && asked(found))
+        };
+        self.clusters().find(|other| *other != cluster && !agrees(other))
+    }
+
+    /// The key under which clients find the archive of a claim.
+    pub(super) fn claim_key(&self, cluster: &ClusterName, claim: &str) -> String {
+        match &self.founded_in {
+            Some(founded_in) if founded_in != cluster => format!("{CLAIMS_PREFIX}{cluster}/{claim}"),
+            _ => format!("{CLAIMS_PREFIX}{claim}"),
+        }
     }
 
     /// Drops all that the domain knows of an archive.
     pub(super) fn forget(&mut self, actor: &Actor, id: ArchiveId, event: ArchiveEvent, evidence: Evidence) {
         let Some(archive) = self.archives.remove(&id) else { return };
         if let Some(claim) = &archive.claim {
-            let key = format!("{CLAIMS_PREFIX}{}", claim.name);
+            let key = self.claim_key(&archive.cluster, &claim.name);
             if self.values.get(&key) == Some(&id.to_string()) {
                 self.values.remove(&key);
             }
@@ -70,7 +100,7 @@ impl Domain {
         if archive.removed.is_none() {
             return Err(Refusal::NotRemoved(id));
         }
-        self.anchored(evidence)?;
+        self.anchored(&fence.cluster, evidence)?;
         if self.lost_its_claim(archive, evidence) {
             return Ok(());
         }
@@ -106,12 +136,30 @@ impl Domain {
         Err(Refusal::StaleResync { cluster: fence.cluster.clone(), proposed: fence.epoch, current })
     }
 
-    /// Refuses evidence from a Kubernetes that is not the one this domain was founded in.
-    pub(super) fn anchored(&self, evidence: &Evidence) -> Result<(), Refusal> {
-        match &self.anchor {
+    /// The UID of the Lease that anchors the domain in a cluster: a read that shows it was made there.
+    pub fn anchor_in(&self, cluster: &ClusterName) -> Option<&Uid> {
+        match &self.founded_in {
+            Some(founded_in) if founded_in != cluster => self.anchors.get(cluster),
+            _ => self.anchor.as_ref(),
+        }
+    }
+
+    /// Refuses evidence that was not read in that cluster.
+    pub(super) fn anchored(&self, cluster: &ClusterName, evidence: &Evidence) -> Result<(), Refusal> {
+        match self.anchor_in(cluster) {
             Some(anchor) if evidence.anchored_by(anchor) => Ok(()),
+            _ if self.founded_in.is_some() => {
+                Err(Refusal::Unproven(format!("this is cluster {cluster} of the domain")))
+            }
             _ => Err(Refusal::Unproven("this is the Kubernetes that the domain was founded in".to_owned())),
         }
+    }
+
+    /// Whether servers of several clusters are in the domain: then no agent sees all that is wanted.
+    pub fn is_spread(&self) -> bool {
+        let mut clusters = self.servers.values().map(|server| &server.cluster);
+        let first = clusters.next();
+        clusters.any(|cluster| Some(cluster) != first)
     }
 
     /// The archive, if it is this cluster's, on that claim, and no process is on it.
@@ -135,6 +183,16 @@ impl Domain {
     pub fn speaks_with(&self, server: &ServerId) -> Option<&Process> {
         let mut processes = self.processes.values();
         processes.find(|process| process.session.server == *server && process.session.state == SessionState::Live)
+    }
+
+    /// Drops a server. A cluster of which nothing else is left takes part no more.
+    pub(super) fn drop_server(&mut self, actor: &Actor, id: ServerId, evidence: Evidence) {
+        let Some(server) = self.servers.remove(&id) else { return };
+        let removed = ServerEvent::Removed { server: id.clone() };
+        self.note(actor, [Subject::Server(id)], removed, Some(evidence));
+        if !self.clusters().any(|cluster| *cluster == server.cluster) {
+            self.anchors.remove(&server.cluster);
+        }
     }
 
     /// Refuses to remove a server that an engine has a session with.

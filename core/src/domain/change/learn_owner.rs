@@ -79,7 +79,7 @@ impl Planned for LearnOwner {
         if known.owner.as_ref() == Some(owner) {
             return Ok(Work::Done);
         }
-        domain.anchored(evidence)?;
+        domain.anchored(&fence.cluster, evidence)?;
         if *pod != owner.to_string() || !evidence.pod_is_owned_by(pod_uid, owner) {
             return Err(Refusal::Unproven(format!("statefulset {} owns pod {pod}", owner.stateful_set)));
         }

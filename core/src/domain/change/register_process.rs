@@ -81,6 +81,10 @@ impl Domain {
             self.bury(actor, before, reason, exit_code, asked.evidence.clone());
         }
         let node = self.next_node(actor, &asked);
+        if let Some(database) = self.databases.get_mut(&asked.database) {
+            // Its resync leader looks again.
+            database.judged.remove(&asked.cluster);
+        }
         let archive = found.map(|found| self.settle_archive(actor, found, &asked));
         let session = SessionNumber(1);
         let process = Process {
@@ -177,7 +181,12 @@ impl Domain {
         let is_it =
             |identity: &Identity| same_container(identity, &asked.identity) && identity.nonce == asked.identity.nonce;
         if let Some(process) = self.processes.values().find(|process| is_it(&process.identity)) {
-            return Ok(Some(process.id));
+            // What an agent of another cluster could read proves nothing of it.
+            return if process.cluster == asked.cluster {
+                Ok(Some(process.id))
+            } else {
+                Err(Refusal::AnotherCluster(process.cluster.clone()))
+            };
         }
         if let Some(exited) = self.tombstones.values().find(|exited| is_it(&exited.process.identity)) {
             let (process, at, reason) = (exited.process.id, exited.at, exited.reason.clone());
@@ -204,7 +213,7 @@ impl Domain {
     /// Whether the claim would have archives removed, or bound, that are on other claims of its name, and nothing proves that
     /// this is the domain's Kubernetes: in another one all claims are others.
     fn is_left_out(&self, asked: &Registration, claim: &Claim) -> bool {
-        let anchored = self.anchor.as_ref().zip(asked.evidence.as_ref());
+        let anchored = self.anchor_in(&asked.cluster).zip(asked.evidence.as_ref());
         anchored.is_none_or(|(anchor, evidence)| !evidence.anchored_by(anchor))
             && !self.replaced_by(&asked.cluster, claim).is_empty()
     }
@@ -419,6 +428,7 @@ impl Domain {
             protocol: None,
             options: BTreeMap::new(),
             by_hand: false,
+            judged: BTreeMap::new(),
         });
         database.by_hand = false;
         let node = database.next_node;

@@ -79,7 +79,7 @@ impl Planned for RemoveArchive {
             RemovalReason::ClaimDeleted => domain.lost_its_claim(archive, evidence),
             RemovalReason::GivenUp => false,
         };
-        domain.anchored(evidence)?;
+        domain.anchored(&fence.cluster, evidence)?;
         if !proven {
             return Err(Refusal::Unproven(format!("{reason}, which would remove archive {id}")));
         }

@@ -91,7 +91,7 @@ impl Planned for RemoveLoadBalancer {
                 if annotated.cluster != fence.cluster {
                     return Err(Refusal::AnotherCluster(annotated.cluster.clone()));
                 }
-                domain.anchored(evidence)?;
+                domain.anchored(&fence.cluster, evidence)?;
                 if annotated.object != *object || !evidence.annotation_says(object, item, None) {
                     return Err(Refusal::Unproven(format!("{} does not set load balancer {item}", annotated.object)));
                 }
@@ -100,7 +100,7 @@ impl Planned for RemoveLoadBalancer {
                 if entry.is_none_or(|entry| entry.manual.is_none()) {
                     return Ok(Work::Done);
                 }
-                domain.anchored(evidence)?;
+                domain.anchored(&fence.cluster, evidence)?;
                 if !evidence.syncs_fully(stateful_set) {
                     return Err(Refusal::Unproven(format!("statefulset {stateful_set} asks for a full sync")));
                 }

@@ -71,7 +71,7 @@ impl Planned for RemoveProcess {
         if process.session.state == SessionState::Live {
             return Err(Refusal::SessionLive(*id));
         }
-        domain.anchored(evidence)?;
+        domain.anchored(&fence.cluster, evidence)?;
         let (pod, identity) = (&process.identity.pod_uid, &process.identity);
         // It was taken for the container before it, whose start was close to its own.
         let mistaken = process

@@ -2,10 +2,8 @@
 
 use super::{Change, Command, Planned, Work};
 use crate::domain::archive::Ordinal;
-use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::{Actor, Fence};
-use crate::domain::event::ServerEvent;
 use crate::domain::evidence::{Evidence, Need};
 use crate::domain::ids::{RaftId, ServerId};
 use crate::domain::outcome::{Outcome, Refusal};
@@ -44,9 +42,7 @@ impl Change for RemoveServer {
             return Ok(Outcome::Unchanged);
         }
         let Self { fence: _, server: id, raft_id: _, owner: _, evidence } = self;
-        domain.servers.remove(&id);
-        let removed = ServerEvent::Removed { server: id.clone() };
-        domain.note(actor, [Subject::Server(id)], removed, Some(evidence));
+        domain.drop_server(actor, id, evidence);
         Ok(Outcome::Changed)
     }
 }
@@ -72,7 +68,7 @@ impl Planned for RemoveServer {
             return Err(Refusal::AnotherLog { server: id.clone(), raft_id: server.raft_id });
         }
         domain.unused_server(id)?;
-        domain.anchored(evidence)?;
+        domain.anchored(&fence.cluster, evidence)?;
         let claim = raft_log_claim(id);
         let is_its_place = format!("{}-{}", owner.stateful_set, owner.ordinal) == id.as_str();
         let gone = evidence.ordinal_unwanted(owner) && evidence.no_pod(id.as_str()) && evidence.claim_is_gone(&claim);

@@ -8,7 +8,7 @@ use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::Actor;
 use crate::domain::event::DatabaseEvent;
 use crate::domain::evidence::Evidence;
-use crate::domain::ids::{DatabaseName, ProtocolId};
+use crate::domain::ids::{ClusterName, DatabaseName, ProtocolId};
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::{Applied, Domain};
 use serde::{Deserialize, Serialize};
@@ -21,19 +21,22 @@ pub struct UpgradeDatabase {
     pub database: DatabaseName,
     /// The version; `None` for the greatest available one.
     pub to: Option<ProtocolId>,
+    /// The cluster in which that was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterName>,
     /// The proof that no workload of the database is being rolled out, and which pods it has.
     pub evidence: Evidence,
 }
 
 impl Change for UpgradeDatabase {
     fn fit(&mut self, bounds: &Bounds) -> Fits {
-        let Self { database, to: _, evidence } = self;
+        let Self { database, to: _, cluster: _, evidence } = self;
         bounds.name("a database", database)?;
         bounds.evidence(evidence)
     }
 
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
-        let Self { database: name, to, evidence } = self;
+        let Self { database: name, to, cluster, evidence } = self;
         only_an_operator(actor)?;
         let versions = domain.versions(&name).ok_or_else(|| Refusal::NoDatabase(name.clone()))?;
         let effective = versions.effective.as_ref();
@@ -49,10 +52,10 @@ impl Change for UpgradeDatabase {
         let wanted = to.unwrap_or(now.max.id);
         let to = available.find(|version| version.id == wanted);
         let to = to.ok_or_else(|| Refusal::NoSuchVersion { database: name.clone(), version: wanted })?;
-        if let Some(process) = domain.processes_of(&name).next() {
-            domain.alone(&process.cluster)?;
-        }
-        domain.anchored(&evidence)?;
+        let of_a_process = || domain.processes_of(&name).next().map(|process| process.cluster.clone());
+        let cluster = cluster.or_else(of_a_process).unwrap_or_default();
+        domain.settled_elsewhere(&cluster, &name)?;
+        domain.anchored(&cluster, &evidence)?;
         domain.all_engines_known(&evidence, &name)?;
         domain.raise_protocol(&name, &to);
         domain.note(actor, [subject], DatabaseEvent::ProtocolRaised { from: now.from, to }, Some(evidence));

@@ -27,6 +27,20 @@ pub enum DomainEvent {
         /// Why.
         why: String,
     },
+    /// Another cluster takes part in the domain.
+    ClusterAnchored {
+        /// The cluster.
+        cluster: ClusterName,
+        /// The UID of its anchor.
+        anchor: Uid,
+    },
+    /// An operator said that a cluster is lost.
+    ClusterForgotten {
+        /// The cluster.
+        cluster: ClusterName,
+        /// Why.
+        why: String,
+    },
     /// An operator gave up what only lost servers may have held.
     LossAccepted {
         /// The epoch that began with it.
@@ -105,6 +119,8 @@ impl DomainEvent {
                 name.len() + domain.as_str().len() + checksum.len() + 16 * without.len()
             }
             Self::AnchorAdopted { anchor, before, why } => anchor.as_str().len() + before.as_str().len() + why.len(),
+            Self::ClusterAnchored { cluster, anchor } => cluster.as_str().len() + anchor.as_str().len(),
+            Self::ClusterForgotten { cluster, why } => cluster.as_str().len() + why.len(),
             Self::LossAccepted { epoch: _, founder, at: _, lost } => founder.as_str().len() + lost.len(),
             Self::VotersChanged { epoch: _, left, came, voters, wanted: _ } => {
                 [left, came, voters].into_iter().flatten().map(|server| 32 + server.as_str().len()).sum()
@@ -123,6 +139,12 @@ impl fmt::Display for DomainEvent {
             Self::Restored(from) => from.fmt(f),
             Self::AnchorAdopted { anchor, before, why } => {
                 write!(f, "anchored to the cluster whose anchor lease has uid {anchor}, before: {before}: {why}")
+            }
+            Self::ClusterAnchored { cluster, anchor } => {
+                write!(f, "cluster {cluster} takes part; its anchor lease has uid {anchor}")
+            }
+            Self::ClusterForgotten { cluster, why } => {
+                write!(f, "cluster {cluster} is lost, and all that the domain knows of it is removed: {why}")
             }
             Self::LossAccepted { epoch, founder, at, lost } => {
                 write!(f, "epoch {epoch} begins with the log of {founder}; given up at {at}: {lost}")

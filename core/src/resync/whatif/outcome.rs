@@ -157,17 +157,19 @@ pub enum Note {
 
 impl WhatIf {
     /// Tells what comes of it for the voters where `own`, the StatefulSet of this domain's admin servers, is scaled.
-    /// `halves` are the voter sets of the last membership, `servers` each server's log of today.
+    /// `halves` are the voter sets of the last membership, `servers` each server's log of today; `spread`: whether several clusters
+    /// share the domain.
     #[must_use]
     pub fn tell_of_voters(
         mut self,
         own: &str,
         halves: &[BTreeSet<RaftId>],
         servers: &BTreeMap<ServerId, RaftId>,
+        spread: bool,
     ) -> Self {
         let told = |note: Note| match note {
             Note::AdminServers(scaling) if scaling.stateful_set == own => {
-                scaled(&scaling, halves, servers).into_iter().map(Note::Voters).collect()
+                scaled(&scaling, halves, servers, spread).into_iter().map(Note::Voters).collect()
             }
             other => vec![other],
         };

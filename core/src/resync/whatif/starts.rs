@@ -65,8 +65,8 @@ impl Hypothesis<'_> {
         let archives: Vec<ArchiveId> = self.domain.archives.keys().copied().collect();
         let mut registration = registration(self.policy, &pod, place, database, (claim, claim_uid));
         // What is supposed is supposed of the domain's own Kubernetes.
-        let anchor = self.domain.anchor.iter().map(|uid| Fact::AnchorIs { uid: uid.clone() });
-        registration.evidence = Some(Evidence { read_at: self.domain.time, facts: anchor.collect() });
+        let anchor = self.domain.anchor_in(&self.policy.cluster).map(|uid| Fact::AnchorIs { uid: uid.clone() });
+        registration.evidence = Some(Evidence { read_at: self.domain.time, facts: anchor.into_iter().collect() });
         self.after.observed.pods.apply(pod);
         if let Outcome::Refused(why) = self.apply(Role::Agent, Command::RegisterProcess(Box::new(registration))) {
             return Gets::Refused(why);

@@ -351,7 +351,13 @@ impl Run {
         let evidence = Evidence { read_at: self.now(), facts: vec![Fact::AnchorIs { uid: anchor.clone() }] };
         self.propose(
             Role::Operator,
-            Command::AdoptAnchor(change::AdoptAnchor { known, anchor, why: "restored".to_owned(), evidence }),
+            Command::AdoptAnchor(change::AdoptAnchor {
+                known,
+                anchor,
+                cluster: None,
+                why: "restored".to_owned(),
+                evidence,
+            }),
         );
     }
 

@@ -38,7 +38,7 @@ impl World {
                 let needs = [self.domain.workloads_of(&"demo".into()), Need::Anchor];
                 let facts = needs.iter().filter_map(|need| self.read(need).ok()).flatten().collect();
                 let evidence = Evidence { read_at: Millis(5), facts };
-                let upgrade = change::UpgradeDatabase { database: "demo".into(), to, evidence };
+                let upgrade = change::UpgradeDatabase { database: "demo".into(), to, cluster: None, evidence };
                 self.propose(operator(line), Command::UpgradeDatabase(upgrade))
             }
             // `advance TASK STEP raise|stop|await [epoch=] FACT...`: a step that no plan made, with just the facts named:

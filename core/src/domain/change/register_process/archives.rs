@@ -6,7 +6,7 @@ use crate::domain::command::Actor;
 use crate::domain::event::{ArchiveEvent, ClaimName};
 use crate::domain::ids::ArchiveId;
 use crate::domain::process::Registration;
-use crate::domain::{CLAIMS_PREFIX, Domain, Subject};
+use crate::domain::{Domain, Subject};
 
 impl Domain {
     pub(super) fn settle_archive(&mut self, actor: &Actor, found: Found, asked: &Registration) -> ArchiveId {
@@ -25,7 +25,7 @@ impl Domain {
             Found::New { superseded } => self.create_archive(actor, &superseded, asked),
         };
         if let Some(claim) = &asked.claim {
-            self.values.insert(format!("{CLAIMS_PREFIX}{}", claim.name), id.to_string());
+            self.values.insert(self.claim_key(&asked.cluster, &claim.name), id.to_string());
         }
         id
     }
@@ -56,6 +56,7 @@ impl Domain {
             // Its volume was empty when it was made, only that its claim could not be read then.
             self.supersede(actor, &self.replaced_by(&asked.cluster, claim), id);
         }
+        let key_of = self.archives.get(&id).map(|archive| archive.cluster.clone()).unwrap_or_default();
         let Some(archive) = self.archives.get_mut(&id) else { return };
         // The wrapper that registers holds the lock of the archive's directory, so no other engine writes to it.
         archive.written_to.get_or_insert(self.index);
@@ -77,7 +78,7 @@ impl Domain {
                 owned = Some(ArchiveEvent::Owned { archive: id, owner: claim.owner.clone() });
             }
             let left = archive.claim.replace(claim.clone()).filter(|left| left.name != claim.name);
-            let key = left.map(|left| format!("{CLAIMS_PREFIX}{}", left.name));
+            let key = left.map(|left| self.claim_key(&key_of, &left.name));
             if let Some(key) = key.filter(|key| self.values.get(key) == Some(&id.to_string())) {
                 self.values.remove(&key);
             }
