@@ -12,6 +12,7 @@
 //! needs a cluster of `tests/cluster`.
 
 mod cases;
+mod clusters;
 mod elsewhere;
 mod members;
 mod nodes;
@@ -117,6 +118,12 @@ mod ci {
     #[ignore = "with .ci/run"]
     fn stories_raft_leader_deleted() {
         run_with("stories", Disturb::RaftLeader, 3, cases::all);
+    }
+
+    #[test]
+    #[ignore = "with .ci/run"]
+    fn two_clusters() {
+        clusters::two_clusters();
     }
 
     cases! {

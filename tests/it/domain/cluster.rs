@@ -36,6 +36,37 @@ pub enum Disturb {
     RaftLeader,
 }
 
+/// A Kubernetes cluster of several that share a domain.
+pub struct Site {
+    /// Its name.
+    pub name: &'static str,
+    /// The StatefulSet of its admin servers, and their Service.
+    pub set: &'static str,
+    /// The certificates of its agents.
+    pub made: certificates::Made,
+    /// What else its agents are told.
+    pub env: Vec<(&'static str, String)>,
+}
+
+impl Site {
+    /// Our manifests with its names.
+    fn name(&self, objects: &[Value]) -> Vec<Value> {
+        let text = Value::from(objects.to_vec()).to_string();
+        let text = text.replace("kaa-admin", self.set).replace("kaa-default-", &format!("kaa-{}-", self.name));
+        // Neither the Secret of the certificates nor the image has the name of the StatefulSet.
+        let text = text.replace(&format!("{}-tls", self.set), "kaa-admin-tls");
+        let text = text.replace(&format!("/{}/", self.set), "/kaa-admin/");
+        let mut objects: Vec<Value> = serde_json::from_str(&text).expect("the manifests");
+        change(&mut objects, "StatefulSet", self.set, |workload| {
+            for (name, value) in &self.env {
+                let env = &mut workload["spec"]["template"]["spec"]["containers"][0]["env"];
+                push(env, json!({"name": name, "value": value}));
+            }
+        });
+        objects
+    }
+}
+
 pub struct Cluster {
     /// The test that it is for, as its runner names it.
     test: String,
@@ -50,6 +81,8 @@ pub struct Cluster {
     /// The Kubernetes of this case alone, unless it is played on a cluster.
     stage: Option<Stage>,
     files: PathBuf,
+    /// Set if several clusters share its domain.
+    site: Option<Site>,
     /// Whether its agents can be told to end at their fail points.
     mortal: bool,
     passed: bool,
@@ -100,7 +133,7 @@ impl Cluster {
     /// The same with so many admin servers.
     pub fn up_with(case: &str, disturb: Disturb, servers: u32) -> Self {
         let began = Instant::now();
-        let cluster = Self::empty(case, disturb, false);
+        let cluster = Self::empty(case, disturb, false, None);
         cluster.admins(servers);
         cluster.example(1, 0);
         cluster.wait("the first storage manager", |c| c.running() == 1);
@@ -115,19 +148,40 @@ impl Cluster {
     /// Nobody yet, on a Kubernetes that starts what has ended again at once. `admins` brings the first agents, without a
     /// database; they can be told to end at their fail points, by the files in `scripts`.
     pub fn mortal(case: &str) -> Self {
-        Self::empty(case, Disturb::Nothing, true)
+        Self::empty(case, Disturb::Nothing, true, None)
     }
 
     /// So many admin servers, and no database.
     pub fn without_database(case: &str, servers: u32) -> Self {
-        let cluster = Self::empty(case, Disturb::Nothing, false);
+        let cluster = Self::empty(case, Disturb::Nothing, false, None);
         cluster.admins(servers);
         cluster
     }
 
+    /// One of several clusters of a domain, with no admin server yet.
+    pub fn of_several(case: &str, site: Site) -> Self {
+        Self::empty(case, Disturb::Nothing, false, Some(site))
+    }
+
+    /// The namespace of a case.
+    pub fn namespace_of(case: &str, disturb: Disturb) -> String {
+        let short: String = case.split('_').filter_map(|word| word.chars().next()).collect();
+        format!("kaa-e2e-{short}-{disturb:?}").to_lowercase()
+    }
+
+    /// So many admin servers, whether they have a domain or not.
+    pub fn start_admins(&self, servers: u32) {
+        self.apply(Part::Base, &[("StatefulSet", "kaa-admin", servers)]);
+    }
+
+    /// The StatefulSet of its admin servers.
+    fn admin_set(&self) -> &str {
+        self.site.as_ref().map_or("kaa-admin", |site| site.set)
+    }
+
     /// So many admin servers, and nobody else.
     pub fn admins(&self, servers: u32) {
-        self.apply(Part::Base, &[("StatefulSet", "kaa-admin", servers)]);
+        self.start_admins(servers);
         self.wait("the admin servers to be ready", |c| c.addresses().len() == servers as usize);
         self.wait("all servers", |c| c.connected() == servers as usize);
     }
@@ -137,12 +191,11 @@ impl Cluster {
         self.files.join("failpoints")
     }
 
-    fn empty(case: &str, disturb: Disturb, mortal: bool) -> Self {
+    fn empty(case: &str, disturb: Disturb, mortal: bool, site: Option<Site>) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         report::remember_panics();
         let runtime = Runtime::new().unwrap();
-        let short: String = case.split('_').filter_map(|word| word.chars().next()).collect();
-        let namespace = format!("kaa-e2e-{short}-{:?}", disturb).to_lowercase();
+        let namespace = Self::namespace_of(case, disturb);
         let is_new = NAMESPACES.lock().unwrap_or_else(PoisonError::into_inner).insert(namespace.clone());
         assert!(is_new, "{namespace} is another case's that runs: its name has the same initials");
         std::fs::create_dir_all(root().join("target/e2e")).unwrap();
@@ -171,8 +224,21 @@ impl Cluster {
             }
         };
         let (test, story, passed) = (report::test_name(), String::new(), false);
-        let cluster =
-            Self { test, story, disturb, namespace, runtime, client, image, stage, files, mortal, passed, _lock: lock };
+        let cluster = Self {
+            test,
+            story,
+            disturb,
+            namespace,
+            runtime,
+            client,
+            image,
+            stage,
+            files,
+            site,
+            mortal,
+            passed,
+            _lock: lock,
+        };
         cluster.prepare();
         cluster
     }
@@ -195,9 +261,11 @@ impl Cluster {
         let mut objects = vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})];
         // Also for a second set of agents.
         let other = ["kaa-other".to_owned(), format!("*.kaa-other.{name}.svc")];
-        let made = certificates::make(&[install::names(&name), other.into()].concat(), 30).unwrap();
+        let shared = || certificates::make(&[install::names(&name), other.into()].concat(), 30).unwrap();
+        let own = shared();
+        let made = self.site.as_ref().map_or(&own, |site| &site.made);
         std::fs::write(self.files.join("ca.crt"), &made.ca_certificate).unwrap();
-        objects.extend(install::certificates(&name, &made));
+        objects.extend(install::certificates(&name, made));
         let line = format!("{}:{}", OPERATOR.0, OPERATOR.1);
         objects.push(json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "people", "namespace": name},
@@ -237,6 +305,9 @@ impl Cluster {
                     push(&mut pod["containers"][0]["env"], json!({"name": "KAA_LOG", "value": filter}));
                 }
             });
+        }
+        if let Some(site) = &self.site {
+            objects = site.name(&objects);
         }
         self.run(install::apply(&self.client, &objects)).unwrap_or_else(|error| panic!("{error:?}"));
     }
@@ -343,7 +414,8 @@ impl Cluster {
         for command in ["plan", "show domain", "show archives --removed"] {
             state.push_str(&self.try_kaa(command).unwrap_or_else(|why| why));
         }
-        let named = |pod: Pod| pod.metadata.name.filter(|name| name.starts_with("kaa-admin-"));
+        let prefix = format!("{}-", self.admin_set());
+        let named = |pod: Pod| pod.metadata.name.filter(|name| name.starts_with(&prefix));
         let log = |server: String| {
             let tail = LogParams { tail_lines: Some(200), ..LogParams::default() };
             let log = self.run(self.api::<Pod>().logs(&server, &tail));
@@ -366,10 +438,11 @@ impl Cluster {
     pub async fn admin_addresses(&self) -> Vec<(String, String)> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
         let pods = pods.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+        let prefix = format!("{}-", self.admin_set());
         let ready = |pod: Pod| {
             let status = pod.status?;
             let ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
-            let name = pod.metadata.name.filter(|name| name.starts_with("kaa-admin-"))?;
+            let name = pod.metadata.name.filter(|name| name.starts_with(&prefix))?;
             let here = ready && pod.metadata.deletion_timestamp.is_none();
             here.then_some((name, format!("http://{}:8888", status.pod_ip?)))
         };

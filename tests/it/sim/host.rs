@@ -141,6 +141,8 @@ impl Host {
             pod_uid: self.pod_uid.clone(),
             domain: "kaa".to_owned(),
             cluster: "default".to_owned(),
+            entrypoint_cluster: None,
+            entrypoint: Vec::new(),
             namespace: Some("default".to_owned()),
             service: None,
             address_suffix: None,

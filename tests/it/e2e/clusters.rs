@@ -1,0 +1,259 @@
+//! Two Kubernetes clusters share a domain: the use cases in each, the loss of the API server of one, a database that is deleted once
+//! neither wants it, and the loss of a cluster. On embedded Kubernetes, where agents of one reach those of the other.
+
+use crate::domain::cluster::{Cluster, Disturb, Site};
+use embedded_kubernetes::server::Faults;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kaa::certificates::{Authority, Made, Pair};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use testkit::eventually;
+
+/// Two clusters, and the names of both as DNS would have them.
+struct Two {
+    east: Cluster,
+    west: Cluster,
+    _names: Names,
+}
+
+/// Has a hosts(5) file follow those of both clusters until it is dropped.
+struct Names(Arc<AtomicBool>);
+
+impl Names {
+    fn follow(files: [PathBuf; 2], both: PathBuf) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let told = over.clone();
+        std::thread::spawn(move || {
+            while !told.load(Ordering::Relaxed) {
+                let text: String = files.iter().filter_map(|file| std::fs::read_to_string(file).ok()).collect();
+                let next = both.with_extension("next");
+                if std::fs::write(&next, text).is_ok() {
+                    // The directory may be gone already.
+                    let _ = std::fs::rename(&next, &both);
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        Self(over)
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The certificates of a cluster's agents: only the authority and the URI are common to both.
+fn certificates(authority: &Authority, set: &str, namespace: &str) -> Made {
+    let names = [set.to_owned(), format!("*.{set}.{namespace}.svc")];
+    let Pair { certificate, key } = authority.agents(&names, Some("kaa"), 30).expect("certificates");
+    Made { ca_certificate: authority.certificate.clone(), ca_key: authority.key.clone(), certificate, key }
+}
+
+impl Two {
+    fn new() -> Self {
+        let authority = Authority::new(30).expect("an authority");
+        let spaces = ["clusters_east", "clusters_west"].map(|case| Cluster::namespace_of(case, Disturb::Nothing));
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/e2e");
+        let both = root.join(format!("{}.hosts", spaces[0]));
+        let hosts = |space: &String| root.join(space).join("kubernetes/hosts").join(space);
+        let names = Names::follow([hosts(&spaces[0]), hosts(&spaces[1])], both.clone());
+        let env =
+            |cluster: &str| vec![("KAA_CLUSTER", cluster.to_owned()), ("KAA_HOSTS_FILE", both.display().to_string())];
+        let east = Site {
+            name: "east",
+            set: "kaa-admin",
+            made: certificates(&authority, "kaa-admin", &spaces[0]),
+            env: env("east"),
+        };
+        let entrypoint: Vec<String> =
+            (0..2).map(|ordinal| format!("kaa-admin-{ordinal}.kaa-admin.{}.svc:48005", spaces[0])).collect();
+        let west = Site {
+            name: "west",
+            set: "kaa-west",
+            made: certificates(&authority, "kaa-west", &spaces[1]),
+            env: [
+                env("west"),
+                vec![("KAA_ENTRYPOINT_CLUSTER", "east".to_owned()), ("KAA_ENTRYPOINT", entrypoint.join(","))],
+            ]
+            .concat(),
+        };
+        Self {
+            east: Cluster::of_several("clusters_east", east),
+            west: Cluster::of_several("clusters_west", west),
+            _names: names,
+        }
+    }
+
+    fn each(&self) -> [(&'static str, &Cluster); 2] {
+        [("east", &self.east), ("west", &self.west)]
+    }
+}
+
+fn api<K>(cluster: &Cluster) -> Api<K>
+where
+    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+{
+    Api::namespaced(cluster.client(), cluster.namespace())
+}
+
+fn servers(cluster: &Cluster, membership: &str) -> usize {
+    cluster.rows("peers").iter().filter(|peer| peer["membership"] == membership).count()
+}
+
+fn archives(cluster: &Cluster, of: &str) -> Vec<Value> {
+    cluster.rows("archives").into_iter().filter(|archive| archive["cluster"] == of).collect()
+}
+
+fn database(cluster: &Cluster) -> Value {
+    cluster.rest("databases/demo").unwrap_or_default()["state"].clone()
+}
+
+pub fn two_clusters() {
+    let mut two = Two::new();
+    joined(&two);
+    for (name, cluster) in two.each() {
+        scaled(name, cluster);
+        engine_lost(cluster);
+    }
+    configured_by_the_entry_point(&two);
+    without_an_api_server(&two);
+    no_scale_down_removes_a_vote(&two);
+    deleted_when_neither_wants_it(&two);
+    lost(&two);
+    two.east.passed();
+    two.west.passed();
+}
+
+/// The second cluster waits for the first, joins, and its engines serve the same database.
+fn joined(two: &Two) {
+    let Two { east, west, .. } = two;
+    west.start_admins(1);
+    eventually("what the agent of the second cluster waits for", || {
+        let pods: Api<Pod> = api(west);
+        let log = west.run(pods.logs("kaa-west-0", &kube::api::LogParams::default())).map_err(|why| why.to_string())?;
+        if log.contains("no agent of the entry point answers and has a domain") { Ok(()) } else { Err(log) }
+    });
+    east.start_admins(2);
+    east.example(1, 1);
+    for (name, cluster) in two.each() {
+        cluster.wait(&format!("three voters, as {name} sees it"), |c| servers(c, "VOTER") == 3);
+    }
+    east.wait("the engines of the first", |c| c.running() == 2);
+    west.example(1, 1);
+    for (name, cluster) in two.each() {
+        cluster.wait(&format!("four engines, as {name} sees it"), |c| c.running() == 4);
+        assert_eq!(archives(cluster, name).len(), 1);
+    }
+    assert_eq!(east.rows("archives").len(), 2, "of two clusters");
+    for name in ["east", "west"] {
+        east.says(&format!("explain resync/{name}"), &format!("leads the resync of cluster {name}"));
+    }
+    east.says("explain domain", "cluster west takes part");
+}
+
+/// Archives follow the StatefulSet and the claims of their own cluster.
+fn scaled(name: &str, cluster: &Cluster) {
+    let claims: Api<PersistentVolumeClaim> = api(cluster);
+    cluster.scale("statefulsets", "sm-demo", 2);
+    cluster.wait("another archive", |c| archives(c, name).len() == 2 && c.running() == 5);
+    cluster.scale("statefulsets", "sm-demo", 1);
+    cluster.wait("its removal", |c| archives(c, name).len() == 1);
+    cluster.says("show archives --removed", "REMOVED(NOT_RUNNING)");
+    cluster.run(claims.delete("archive-volume-sm-demo-1", &DeleteParams::default())).expect("deleted");
+    cluster.wait("its purge", |c| !c.kaa("show archives --removed").contains("REMOVED"));
+    cluster.wait("the other engines", |c| c.running() == 4);
+}
+
+/// A process whose pod is gone is removed by its own cluster, and another takes its place.
+fn engine_lost(cluster: &Cluster) {
+    let pods: Api<Pod> = api(cluster);
+    let engines = cluster.run(pods.list(&ListParams::default().labels("component=te"))).expect("pods").items;
+    let pod = engines[0].metadata.name.clone().expect("a name");
+    let of_pod = |c: &Cluster| c.rows("processes").iter().any(|process| process["labels"]["pod-name"] == pod.as_str());
+    assert!(of_pod(cluster));
+    cluster.lose_pod(&pod);
+    cluster.wait("the process to be removed", |c| !of_pod(c));
+    cluster.wait("another engine", |c| c.running() == 4);
+}
+
+/// The annotations of the entry point count, those of another cluster do not.
+fn configured_by_the_entry_point(two: &Two) {
+    let annotate = |cluster: &Cluster, set: &str, query: &str| {
+        let sets: Api<StatefulSet> = api(cluster);
+        let patch = json!({"metadata": {"annotations": {"nuodb.com/load-balancer-default": query}}});
+        cluster.run(sets.patch(set, &PatchParams::default(), &Patch::Merge(patch))).expect("annotated");
+    };
+    annotate(&two.west, "kaa-west", "random(label(cluster west))");
+    annotate(&two.east, "kaa-admin", "round_robin(any)");
+    two.west.says("explain load-balancer/global/default", "round_robin(any)");
+    let history = two.west.kaa("explain load-balancer/global/default");
+    assert!(!history.contains("cluster west"), "{history}");
+}
+
+/// The loss of one API server stops nothing in the other cluster, and loses nothing in its own.
+fn without_an_api_server(two: &Two) {
+    let pairs = [(("east", &two.east), ("west", &two.west)), (("west", &two.west), ("east", &two.east))];
+    for ((_, without), (name, with)) in pairs {
+        without.stage().injector().set(Faults { down: true, ..Faults::default() });
+        scaled(name, with);
+        engine_lost(with);
+        assert_eq!(with.running(), 4, "the engines of the other cluster run");
+        without.stage().injector().set(Faults::default());
+    }
+}
+
+/// Fewer admin servers keep their votes, and say so.
+fn no_scale_down_removes_a_vote(two: &Two) {
+    let Two { east, west, .. } = two;
+    east.scale("statefulsets", "kaa-admin", 1);
+    east.pod_gone("kaa-admin-1");
+    east.says("plan", "no scale-down removes one while several clusters share the domain");
+    assert_eq!(servers(west, "VOTER"), 3);
+    west.says("recover --dry-run", "this cluster is not the domain's entry point");
+    east.says("recover --dry-run", "of another cluster votes");
+    east.scale("statefulsets", "kaa-admin", 2);
+    east.wait("the server to be back", |c| c.connected() == 3);
+}
+
+fn delete_database(cluster: &Cluster) {
+    let (sets, deployments): (Api<StatefulSet>, Api<Deployment>) = (api(cluster), api(cluster));
+    let claims: Api<PersistentVolumeClaim> = api(cluster);
+    cluster.run(sets.delete("sm-demo", &DeleteParams::default())).expect("deleted");
+    cluster.run(deployments.delete("te-demo", &DeleteParams::default())).expect("deleted");
+    cluster.run(claims.delete("archive-volume-sm-demo-0", &DeleteParams::default())).expect("deleted");
+}
+
+/// A database is deleted once no cluster has an archive of it, and none wants it.
+fn deleted_when_neither_wants_it(two: &Two) {
+    let Two { east, west, .. } = two;
+    delete_database(west);
+    west.wait("the archive of the second cluster to be purged", |c| archives(c, "west").is_empty() && c.running() == 2);
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(database(west), "RUNNING", "the first cluster has an archive of it");
+    delete_database(east);
+    east.wait("the database to be deleted", |c| database(c) == "TOMBSTONE");
+}
+
+/// A cluster that is lost for good leaves by an operator's word.
+fn lost(two: &Two) {
+    let Two { east, west, .. } = two;
+    west.scale("statefulsets", "kaa-west", 0);
+    west.pod_gone("kaa-west-0");
+    let pod = format!("kaa-admin-{}", 0);
+    let address = east.run(east.admin_addresses()).into_iter().find(|(name, _)| *name == pod).expect("it is ready").1;
+    let host = address.trim_start_matches("http://").trim_end_matches(":8888").to_owned();
+    let said = east.kaa_within(&pod, &host, "cluster remove east --reason burnt").expect_err("it is the first");
+    assert!(said.contains("the domain was founded in cluster east"), "{said}");
+    let said = east.kaa_within(&pod, &host, "cluster remove west --reason burnt").unwrap_or_else(|why| panic!("{why}"));
+    assert!(said.contains("Cluster west is removed."), "{said}");
+    east.wait("two servers, which vote", |c| c.rows("peers").len() == 2 && servers(c, "VOTER") == 2);
+    east.says("explain domain", "cluster west is lost");
+}
