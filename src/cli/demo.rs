@@ -1,5 +1,6 @@
 //! `kaa demo`: a whole domain on this machine, to play with or to watch.
 
+mod configured;
 mod domain;
 mod door;
 mod members;

@@ -54,6 +54,8 @@ impl<'a> Walkthrough<'a> {
             self.delete_a_claim().await?;
             self.lose_engines().await?;
             if round == 0 {
+                self.balance_the_load().await?;
+                self.upgrade_the_protocol().await?;
                 self.with_the_admin_servers().await?;
                 // The one that left may have led the resync.
                 self.domain.led().await?;
@@ -246,6 +248,13 @@ impl Walkthrough<'_> {
     async fn transaction_engine(&self) -> Result<Engine, Error> {
         let engines = self.domain.processes("TE").await?;
         engines.first().map(engine).ok_or_else(|| Error::Unexpected("a transaction engine".to_owned()))
+    }
+
+    /// Waits until all engines that are wanted run.
+    pub(super) async fn all_running(&self) -> Result<(), Error> {
+        self.domain.running("SM", self.managers as usize).await?;
+        let engines = self.stage_engines().await?;
+        self.domain.running("TE", engines).await
     }
 
     /// How many transaction engines the Deployment wants.
