@@ -41,6 +41,9 @@ storageClassName: {{ ternary "" . (eq . "-") | quote }}
 - {{ $service }}-api
 - {{ $service }}-api.{{ $suffix }}
 - "*.{{ $service }}.{{ $suffix }}"
+{{- with .Values.cloud.cluster.domain }}
+- "*.{{ $service }}.{{ $suffix }}.{{ . }}"
+{{- end }}
 {{- range .Values.tls.dnsNames }}
 - {{ . | quote }}
 {{- end }}
@@ -74,6 +77,12 @@ imagePullSecrets:
 {{- if and .entrypointName (ne .entrypointName .name) }}
 - name: KAA_ENTRYPOINT_CLUSTER
   value: {{ .entrypointName | quote }}
+- name: KAA_ENTRYPOINT
+  value: {{ join "," .entrypoint | quote }}
+{{- end }}
+{{- if .domain }}
+- name: KAA_ADDRESS_SUFFIX
+  value: .{{ $.Release.Namespace }}.svc.{{ .domain }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -92,6 +101,9 @@ imagePullSecrets:
 {{- end }}
 {{- if and .Values.database.enabled (not .Values.database.primaryRelease) (not .Values.database.fullnameOverride) }}
 {{- fail "database.primaryRelease=false needs database.fullnameOverride: the names of the workloads would be those of the primary release" }}
+{{- end }}
+{{- if and .Values.admin.enabled (not (include "kaa.isEntrypoint" .)) (not .Values.cloud.cluster.entrypoint) }}
+{{- fail (printf "cloud.cluster.entrypoint is empty: it has to name agents of the cluster %s (cloud.cluster.entrypointName), HOST:PORT" .Values.cloud.cluster.entrypointName) }}
 {{- end }}
 {{- $release := dict "name" .Release.Name "namespace" .Release.Namespace }}
 {{- if .Values.admin.enabled }}
