@@ -1,0 +1,149 @@
+{{/* Labels of every object. Those of pods do not change with the chart's version: that would restart them. */}}
+{{- define "kaa.labels" -}}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* The labels of the admin pods, as in manifests/base. A namespace has one set of admin servers, so they do not name the release. */}}
+{{- define "kaa.admin.selector" -}}
+app.kubernetes.io/name: kaa
+app.kubernetes.io/component: admin
+{{- end }}
+
+{{- define "kaa.admin.labels" -}}
+{{ include "kaa.admin.selector" . }}
+{{ include "kaa.labels" . }}
+{{- end }}
+
+{{- define "kaa.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* "-" stands for no class, as in other charts. */}}
+{{- define "kaa.storageClass" -}}
+{{- with . }}
+storageClassName: {{ ternary "" . (eq . "-") | quote }}
+{{- end }}
+{{- end }}
+
+{{- define "kaa.tls.secret" -}}
+{{ .Values.tls.secretName | default (printf "%s-tls" .Values.admin.name) }}
+{{- end }}
+
+{{/* Where the agents are reached: one by one, and through the Services. The engines use the first name. */}}
+{{- define "kaa.tls.names" -}}
+{{- $service := .Values.admin.name }}
+{{- $suffix := printf "%s.svc" .Release.Namespace }}
+- {{ $service }}
+- {{ $service }}.{{ $suffix }}
+- {{ $service }}-api
+- {{ $service }}-api.{{ $suffix }}
+- "*.{{ $service }}.{{ $suffix }}"
+{{- with .Values.cloud.cluster.domain }}
+- "*.{{ $service }}.{{ $suffix }}.{{ . }}"
+{{- end }}
+{{- range .Values.tls.dnsNames }}
+- {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{- define "kaa.pullSecrets" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Where pods may run, as an admin or engine pod has it in its values. */}}
+{{- define "kaa.scheduling" -}}
+{{- range $field := list "nodeSelector" "tolerations" "affinity" "priorityClassName" }}
+{{- with index $ $field }}
+{{ $field }}: {{- if kindIs "string" . }} {{ . }}{{ else }}{{ toYaml . | nindent 2 }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The agents' settings for a domain of several clusters: the only place that names them. */}}
+{{- define "kaa.cluster.env" -}}
+{{- with .Values.cloud.cluster }}
+{{- if ne .name "default" }}
+- name: KAA_CLUSTER
+  value: {{ .name | quote }}
+{{- end }}
+{{- if and .entrypointName (ne .entrypointName .name) }}
+- name: KAA_ENTRYPOINT_CLUSTER
+  value: {{ .entrypointName | quote }}
+- name: KAA_ENTRYPOINT
+  value: {{ join "," .entrypoint | quote }}
+{{- end }}
+{{- if .domain }}
+- name: KAA_ADDRESS_SUFFIX
+  value: .{{ $.Release.Namespace }}.svc.{{ .domain }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Not empty in the cluster whose annotations count for the domain. */}}
+{{- define "kaa.isEntrypoint" -}}
+{{- with .Values.cloud.cluster }}
+{{- if or (not .entrypointName) (eq .entrypointName .name) }}true{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* Refuses what would fail later, and with a worse message. */}}
+{{- define "kaa.check" -}}
+{{- if not (or .Values.admin.enabled .Values.database.enabled) }}
+{{- fail "nothing to install: both admin.enabled and database.enabled are false" }}
+{{- end }}
+{{- if and .Values.database.enabled (not .Values.database.primaryRelease) (not .Values.database.fullnameOverride) }}
+{{- fail "database.primaryRelease=false needs database.fullnameOverride: the names of the workloads would be those of the primary release" }}
+{{- end }}
+{{- if and .Values.admin.enabled (not (include "kaa.isEntrypoint" .)) (not .Values.cloud.cluster.entrypoint) }}
+{{- fail (printf "cloud.cluster.entrypoint is empty: it has to name agents of the cluster %s (cloud.cluster.entrypointName), HOST:PORT" .Values.cloud.cluster.entrypointName) }}
+{{- end }}
+{{- $release := dict "name" .Release.Name "namespace" .Release.Namespace }}
+{{- if .Values.admin.enabled }}
+{{- $owner := include "kaa.owner" (merge (dict "kind" "StatefulSet" "api" "apps/v1" "object" .Values.admin.name) $release) }}
+{{- if $owner }}
+{{- fail (printf "the namespace %s has admin servers already: StatefulSet %s, %s. For a further database: --set admin.enabled=false. For further admin servers: another namespace" .Release.Namespace .Values.admin.name $owner) }}
+{{- end }}
+{{- end }}
+{{- if and .Values.admin.enabled (eq .Values.tls.source "chart") }}
+{{- $secret := include "kaa.tls.secret" . }}
+{{- $owner := include "kaa.owner" (merge (dict "kind" "Secret" "api" "v1" "object" $secret) $release) }}
+{{- if $owner }}
+{{- fail (printf "the Secret %s exists: %s. To use it: --set tls.source=secret. To have the chart create another one: --set tls.secretName=NAME" $secret $owner) }}
+{{- end }}
+{{- end }}
+{{- if and .Values.admin.enabled (eq .Values.tls.source "secret") }}
+{{- $secret := include "kaa.tls.secret" . }}
+{{- $found := lookup "v1" "Secret" .Release.Namespace $secret }}
+{{- if eq .Release.Name (dig "metadata" "annotations" "meta.helm.sh/release-name" "" $found) }}
+{{- fail (printf "tls.source=secret: helm would delete the Secret %s, which this release has created. Create yours under another name, and --set tls.secretName=NAME" $secret) }}
+{{- end }}
+{{- end }}
+{{- if .Values.database.enabled }}
+{{- $name := printf "sm-%s" (include "kaa.database.fullname" .) }}
+{{- $owner := include "kaa.owner" (merge (dict "kind" "StatefulSet" "api" "apps/v1" "object" $name) $release) }}
+{{- if $owner }}
+{{- fail (printf "StatefulSet %s exists: %s. For another database: --set database.name=NAME. For the admin servers alone: --set database.enabled=false" $name $owner) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Whose an object is, if it exists and is not of this release. */}}
+{{- define "kaa.owner" -}}
+{{- $found := lookup .api .kind .namespace .object }}
+{{- if $found }}
+{{- $owner := dig "annotations" "meta.helm.sh/release-name" "" $found.metadata }}
+{{- if not $owner }}of no helm release{{ else if ne $owner .name }}of the release {{ $owner }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- define "kaa.database.fullname" -}}
+{{ .Values.database.fullnameOverride | default .Values.database.name }}
+{{- end }}
