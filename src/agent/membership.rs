@@ -19,7 +19,7 @@ pub use gate::{Pass, open, pass_gate};
 pub use recover::answer;
 
 use super::{Shared, note};
-use crate::config::{BACKOFF, MEMBERSHIP_PERIOD, OWNER_SILENCE, ordinal_of};
+use crate::config::{BACKOFF, MEMBERSHIP_PERIOD, OVERRIDE_AFTER, OWNER_SILENCE, ordinal_of};
 use crate::kubernetes::anchor;
 use crate::proto::raft::{JoinRequest, StatusReply};
 use crate::raft::Role as RaftRole;
@@ -45,7 +45,10 @@ pub async fn join(shared: Arc<Shared>) {
         let status = shared.raft.status();
         let member = status.voters.contains_key(&status.raft_id) || status.learners.contains_key(&status.raft_id);
         // A leader says itself what it is; the others by joining once more, after an upgrade for instance.
-        let known = member && (status.role == RaftRole::Leader || is_known(&shared));
+        // A server that was removed with its cluster is told nothing any more, and its own log still names it.
+        let dropped = shared.config.entrypoint.is_some()
+            && shared.without_quorum_for().is_some_and(|lacking| lacking >= OVERRIDE_AFTER);
+        let known = member && !dropped && (status.role == RaftRole::Leader || is_known(&shared));
         let asked = if known { Ok(()) } else { ask_to_join(&shared).await };
         if member && let Err(why) = &asked {
             debug!("this server's version and address are not recorded in the domain yet: {why}");
@@ -102,6 +105,8 @@ pub async fn lead(shared: Arc<Shared>) {
             }
         } else {
             led_since = None;
+            // Another leader may write it meanwhile.
+            several::forget(&shared.anchor_shared);
         }
         tokio::select! {
             () = tokio::time::sleep(MEMBERSHIP_PERIOD) => {}
@@ -145,7 +150,19 @@ async fn step(shared: &Shared, led_since: Instant) -> Result<(), String> {
         _ => BTreeSet::new(),
     };
     let spread = shared.is_spread();
-    several::mark(&shared.config, &shared.kubernetes, &shared.raft, &shared.anchor_shared, spread, next).await?;
+    let marked =
+        several::mark(&shared.config, &shared.kubernetes, &shared.raft, &shared.anchor_shared, spread, next).await;
+    let decided = match marked {
+        Ok(()) => decided,
+        // Only a change of the voters has to wait for it.
+        Err(why) => {
+            debug!("the anchor does not say yet whether several clusters share the domain: {why}");
+            match decided {
+                Change::Step(Step::Voters(..)) => return Err(why),
+                other => other,
+            }
+        }
+    };
     match decided {
         Change::Step(Step::Wait(why)) => debug!("membership: {why}"),
         Change::Step(Step::Voters(voters, why)) => {

@@ -128,7 +128,9 @@ pub(super) async fn adopt(
     }
     let anchor: Uid = read.uid;
     let body = AdoptAnswer { before: known.to_string(), anchor: anchor.to_string() };
-    let (cluster, evidence) = (Some(cluster), read.evidence);
+    // Only where there are several: an older server does not know the field.
+    let several = face.source.read(|domain| domain.founded_in.is_some());
+    let (cluster, evidence) = (Some(cluster).filter(|_| several), read.evidence);
     let adopt = change::AdoptAnchor { known, anchor, why, cluster, evidence };
     let written = face.source.write(actor, Command::AdoptAnchor(adopt)).await?;
     let index = written.index;

@@ -121,12 +121,10 @@ pub(super) async fn upgrade(
     linearize(&face).await?;
     let to = wanted(&parameters(asked)?, &answer(&face, &database)?.body)?;
     let evidence = face.source.read_workloads(&database).await;
-    let command = Command::UpgradeDatabase(UpgradeDatabase {
-        database: database.clone(),
-        to,
-        cluster: Some(face.source.cluster()),
-        evidence,
-    });
+    // Only where there are several: an older server does not know the field.
+    let several = face.source.read(|domain| domain.founded_in.is_some());
+    let cluster = Some(face.source.cluster()).filter(|_| several);
+    let command = Command::UpgradeDatabase(UpgradeDatabase { database: database.clone(), to, cluster, evidence });
     match face.source.write(actor, command).await?.outcome {
         Outcome::Refused(refusal @ Refusal::NoDatabase(_)) => Err(Error::NotFound(refusal.to_string())),
         Outcome::Refused(refusal) => Err(Error::Conflict(refusal.to_string())),

@@ -42,6 +42,8 @@ pub struct Agents {
 pub(super) struct Speaker<'a> {
     agents: Option<&'a Agents>,
     caller: Option<&'a Caller>,
+    /// What follows the first dot in our own address.
+    place: Option<String>,
 }
 
 impl Admission {
@@ -54,8 +56,8 @@ impl Admission {
         known: impl FnOnce() -> Vec<String>,
     ) -> Result<Speaker<'a>, Status> {
         let caller = extensions.get::<Caller>();
-        let Self::Agents(agents) = self else { return Ok(Speaker { agents: None, caller }) };
-        let speaker = Speaker { agents: Some(agents), caller };
+        let Self::Agents(agents) = self else { return Ok(Speaker { agents: None, caller, place: None }) };
+        let speaker = Speaker { agents: Some(agents), caller, place: place(own) };
         let Some(shown) = speaker.shown() else {
             return Err(speaker.refuse("no_certificate", "the connection has no client certificate"));
         };
@@ -95,7 +97,10 @@ impl Speaker<'_> {
     /// Whether it may claim to be this server and to be reached there: the address has to be the server's own as well.
     pub(super) fn claims(&self, server: &str, address: &str) -> Result<(), Status> {
         self.at(server, address)?;
-        if self.agents.is_none() || host(address).split('.').next() == Some(server) {
+        let Some(agents) = self.agents else { return Ok(()) };
+        // The pods of our own StatefulSet are where we are; those of another cluster's have other names.
+        let is_there = !is_ordinal(server, &agents.stateful_set) || place(address) == self.place;
+        if is_there && host(address).split('.').next() == Some(server) {
             return Ok(());
         }
         Err(self.refuse("identity", &format!("{address} is not an address of server {server}")))
@@ -121,6 +126,16 @@ fn host(address: &str) -> &str {
     address.rsplit_once(':').map_or(address, |(host, _)| host)
 }
 
+/// What follows the first dot in an address.
+fn place(address: &str) -> Option<String> {
+    host(address).split_once('.').map(|(_, rest)| rest.to_ascii_lowercase())
+}
+
+/// Whether this is the name of a pod of the StatefulSet.
+fn is_ordinal(label: &str, set: &str) -> bool {
+    label.strip_prefix(set).and_then(|rest| rest.strip_prefix('-')).is_some_and(|n| n.parse::<u32>().is_ok())
+}
+
 fn is_agent(names: &Names, domain: &str, set: &str, own: &str, known: impl FnOnce() -> Vec<String>) -> bool {
     let agents = format!("kaa://{domain}/agent");
     let ours = |uri: &String| uri.starts_with("kaa:");
@@ -130,13 +145,10 @@ fn is_agent(names: &Names, domain: &str, set: &str, own: &str, known: impl FnOnc
     if names.uris.iter().any(ours) {
         return false;
     }
-    let place = host(own).split_once('.').map(|(_, rest)| rest.to_ascii_lowercase());
-    let is_ordinal = |label: &str| {
-        label.strip_prefix(set).and_then(|rest| rest.strip_prefix('-')).is_some_and(|n| n.parse::<u32>().is_ok())
-    };
+    let place = place(own);
     let by_place = |name: &String| {
         let split = name.split_once('.');
-        split.is_some_and(|(label, rest)| Some(rest) == place.as_deref() && (label == "*" || is_ordinal(label)))
+        split.is_some_and(|(label, rest)| Some(rest) == place.as_deref() && (label == "*" || is_ordinal(label, set)))
     };
     names.dns.iter().any(by_place) || known().iter().any(|address| names.bears(host(address)))
 }

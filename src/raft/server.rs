@@ -19,7 +19,7 @@ use crate::proto::raft::{
 use kaa_core::domain::Domain;
 use kaa_core::domain::change::{self, Command};
 use kaa_core::domain::command::{Actor, Outcome, Request as Propose, Role as ActorRole};
-use kaa_core::domain::ids::{ClusterName, Millis, RaftId, ServerId};
+use kaa_core::domain::ids::{ClusterName, Millis, RaftId, ServerId, Uid};
 use kaa_core::domain::server::Server;
 use kaa_core::membership::LocalLog;
 use openraft::EntryPayload;
@@ -357,20 +357,28 @@ impl Service {
     }
 }
 
+/// Has the domain know the anchor of another cluster before it knows a server there: what the agents there read proves nothing
+/// before. The leader that does it first is where the domain was founded.
+async fn anchored(handle: &Handle, request: &JoinRequest, cluster: &ClusterName) -> Result<(), String> {
+    let (server, raft_id) = (ServerId::from(request.server.as_str()), RaftId(request.raft_id));
+    // What would be refused is not proposed: the agent asks again every second.
+    handle.read(|domain| domain.is_named_apart(&server, cluster)).map_err(|why| why.to_string())?;
+    let (anchor, founded_in): (Uid, _) = (request.anchor.as_str().into(), handle.cluster().clone());
+    if handle.read(|domain| domain.anchors.get(cluster) == Some(&anchor)) {
+        return Ok(());
+    }
+    let known = Command::AnchorCluster(change::AnchorCluster { cluster: cluster.clone(), anchor, founded_in });
+    let refused = noted(handle, known).await;
+    // A member whose anchor was created again still says where it is. Its cluster waits for `kaa adopt`.
+    let is_member = |domain: &Domain| domain.servers.get(&server).is_some_and(|known| known.raft_id == raft_id);
+    if handle.read(is_member) { Ok(()) } else { refused }
+}
+
 /// Has the domain note which log the server holds now.
 async fn make_known(handle: &Handle, request: &JoinRequest) -> Result<(), String> {
     let cluster = ClusterName::from(request.cluster.as_str());
     if !request.anchor.is_empty() {
-        // First: what the agents there read proves nothing before. The leader that does it first is where the domain was founded.
-        let (anchor, founded_in) = (request.anchor.as_str().into(), handle.cluster().clone());
-        let anchored =
-            noted(handle, Command::AnchorCluster(change::AnchorCluster { cluster, anchor, founded_in })).await;
-        let is_known = |server: &Server| server.raft_id == RaftId(request.raft_id);
-        // A member whose anchor was created again still says where it is. Its cluster waits for `kaa adopt`.
-        let server = ServerId::from(request.server.as_str());
-        if !handle.read(|domain| domain.servers.get(&server).is_some_and(is_known)) {
-            anchored?;
-        }
+        anchored(handle, request, &cluster).await?;
     } else if handle.read(|domain| domain.anchors.contains_key(&cluster)) {
         return Err(format!(
             "cluster {cluster} is not the entry point of this domain: --entrypoint-cluster has to name it"

@@ -30,9 +30,7 @@ pub struct Server {
     pub joined: Millis,
 }
 
-impl Server {
-    /// The StatefulSet that its pod's name is of.
-    pub fn stateful_set(&self) -> &str {
-        self.id.as_str().rsplit_once('-').map_or(self.id.as_str(), |(stateful_set, _)| stateful_set)
-    }
+/// The StatefulSet that a server's name, which is its pod's, is of.
+pub fn stateful_set(server: &ServerId) -> &str {
+    server.as_str().rsplit_once('-').map_or(server.as_str(), |(stateful_set, _)| stateful_set)
 }

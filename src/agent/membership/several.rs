@@ -4,13 +4,18 @@ use crate::config::Config;
 use crate::kubernetes::Kubernetes;
 use crate::kubernetes::anchor::{self, Swap};
 use crate::raft::Handle;
-use kaa_core::domain::ids::RaftId;
+use kaa_core::domain::ids::{RaftId, Uid};
 use kaa_core::membership::clusters::voter_elsewhere;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-/// What the anchor says, as far as this agent has written it.
-pub type Marked = Mutex<Option<bool>>;
+/// What the anchor with this UID says, as far as this agent has written it while it led.
+pub type Marked = Mutex<Option<(Uid, bool)>>;
+
+/// Has the anchor be read again.
+pub fn forget(marked: &Marked) {
+    *marked.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
 
 /// The UID of the anchor of this cluster, if it is not the entry point: the domain has to know it. Else an empty text.
 pub(super) async fn anchor_elsewhere(config: &Config, kubernetes: &Kubernetes) -> Result<String, String> {
@@ -32,15 +37,19 @@ pub(super) async fn mark(
     spread: bool,
     next: BTreeSet<RaftId>,
 ) -> Result<(), String> {
-    if config.entrypoint.is_some() || raft.read(|domain| domain.founded_in.is_none()) {
+    let Some(anchor) = raft.read(|domain| domain.anchor.clone().filter(|_| domain.founded_in.is_some())) else {
+        return Ok(());
+    };
+    if config.entrypoint.is_some() {
         return Ok(());
     }
+    let says = |several| Some((anchor.clone(), several));
     let membership = raft.membership();
     let halves: Vec<BTreeSet<RaftId>> = membership.halves.iter().cloned().chain([next]).collect();
     let holders = membership.members.iter().map(|(log, member)| (*log, member.server.clone())).collect();
     let several = spread || voter_elsewhere(&halves, &holders, &config.stateful_set).is_some();
-    let known = *marked.lock().unwrap_or_else(PoisonError::into_inner);
-    if known == Some(several) || (!several && !membership.settled) {
+    let known = marked.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if known == says(several) || (!several && !membership.settled) {
         return Ok(());
     }
     let name = config.anchor_name();
@@ -48,6 +57,6 @@ pub(super) async fn mark(
     if written.map_err(|error| error.to_string())? == Swap::Moved {
         return Err(format!("the lease {name} changed: it has to say whether several clusters share the domain"));
     }
-    *marked.lock().unwrap_or_else(PoisonError::into_inner) = Some(several);
+    *marked.lock().unwrap_or_else(PoisonError::into_inner) = says(several);
     Ok(())
 }

@@ -256,4 +256,8 @@ fn lost(two: &Two) {
     assert!(said.contains("Cluster west is removed."), "{said}");
     east.wait("two servers, which vote", |c| c.rows("peers").len() == 2 && servers(c, "VOTER") == 2);
     east.says("explain domain", "cluster west is lost");
+    // It was not, and joins again with the log that it has.
+    west.scale("statefulsets", "kaa-west", 1);
+    east.wait("three servers, which vote", |c| servers(c, "VOTER") == 3);
+    west.wait("the server that is back to be connected", |c| c.connected() == 3);
 }

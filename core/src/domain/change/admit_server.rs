@@ -5,8 +5,9 @@ use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::Actor;
 use crate::domain::event::ServerEvent;
+use crate::domain::ids::{ClusterName, ServerId};
 use crate::domain::outcome::{Outcome, Refusal};
-use crate::domain::server::Server;
+use crate::domain::server::{Server, stateful_set};
 use crate::domain::version::Version;
 use crate::domain::{Applied, Domain, version};
 use serde::{Deserialize, Serialize};
@@ -35,7 +36,10 @@ impl Change for AdmitServer {
         if known.is_none_or(|known| known.raft_id != server.raft_id) {
             version::may_join(domain, &server).map_err(Refusal::TooOld)?;
         }
-        domain.is_named_apart(&server)?;
+        // A domain of one cluster may have been given another name for it.
+        if domain.founded_in.is_some() {
+            domain.is_named_apart(&server.id, &server.cluster)?;
+        }
         if known.is_none() {
             domain.may_add("servers", domain.servers.len(), domain.bounds.servers)?;
         }
@@ -56,13 +60,13 @@ impl Change for AdmitServer {
 
 impl Domain {
     /// Refuses a server whose StatefulSet has the name of another cluster's: their servers could not be told apart.
-    fn is_named_apart(&self, server: &Server) -> Result<(), Refusal> {
-        let stateful_set = server.stateful_set();
-        let same = |other: &&Server| other.cluster != server.cluster && other.stateful_set() == stateful_set;
+    pub fn is_named_apart(&self, id: &ServerId, cluster: &ClusterName) -> Result<(), Refusal> {
+        let set = stateful_set(id);
+        let same = |other: &&Server| other.cluster != *cluster && stateful_set(&other.id) == set;
         match self.servers.values().find(same) {
             Some(other) => Err(Refusal::ServerOfAnotherCluster {
-                server: server.id.clone(),
-                stateful_set: stateful_set.to_owned(),
+                server: id.clone(),
+                stateful_set: set.to_owned(),
                 cluster: other.cluster.clone(),
             }),
             None => Ok(()),

@@ -34,11 +34,12 @@ impl Change for ForgetCluster {
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
         let Self { cluster, why } = self;
         only_an_operator(actor)?;
-        if !domain.anchors.contains_key(&cluster) {
-            return Err(match domain.founded_in.as_ref() == Some(&cluster) {
-                true => Refusal::FoundingCluster(cluster),
-                false => Refusal::UnknownCluster(cluster),
-            });
+        if domain.founded_in.as_ref() == Some(&cluster) {
+            return Err(Refusal::FoundingCluster(cluster));
+        }
+        let has_part = domain.anchors.contains_key(&cluster) || domain.clusters().any(|known| *known == cluster);
+        if domain.founded_in.is_none() || !has_part {
+            return Err(Refusal::UnknownCluster(cluster));
         }
         let of_it = || domain.processes.values().filter(|process| process.cluster == cluster);
         if let Some(process) = of_it().find(|process| process.session.state == SessionState::Live) {

@@ -59,6 +59,10 @@ impl Domain {
         if asked.kind == EngineKind::Te && !self.databases.get(&asked.database).is_some_and(there) {
             return Err(Refusal::NoDatabase(asked.database));
         }
+        if self.anchor_in(&asked.cluster).is_none() && self.founded_in.is_some() {
+            // An operator has removed the cluster; it has to join again first.
+            return Err(Refusal::UnknownCluster(asked.cluster));
+        }
         if mounts_nothing {
             return Err(Refusal::NoClaim(asked.identity.pod));
         }
@@ -182,7 +186,7 @@ impl Domain {
             |identity: &Identity| same_container(identity, &asked.identity) && identity.nonce == asked.identity.nonce;
         if let Some(process) = self.processes.values().find(|process| is_it(&process.identity)) {
             // What an agent of another cluster could read proves nothing of it.
-            return if process.cluster == asked.cluster {
+            return if process.cluster == asked.cluster || self.founded_in.is_none() {
                 Ok(Some(process.id))
             } else {
                 Err(Refusal::AnotherCluster(process.cluster.clone()))
