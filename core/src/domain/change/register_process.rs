@@ -59,10 +59,7 @@ impl Domain {
         if asked.kind == EngineKind::Te && !self.databases.get(&asked.database).is_some_and(there) {
             return Err(Refusal::NoDatabase(asked.database));
         }
-        if self.anchor_in(&asked.cluster).is_none() && self.founded_in.is_some() {
-            // An operator has removed the cluster; it has to join again first.
-            return Err(Refusal::UnknownCluster(asked.cluster));
-        }
+        self.takes_part(&asked.cluster)?;
         if mounts_nothing {
             return Err(Refusal::NoClaim(asked.identity.pod));
         }
@@ -120,6 +117,14 @@ impl Domain {
         self.note_registered(actor, &process);
         self.processes.insert(id, process);
         Ok(Outcome::Registered(self.registered(id, node, archive, session)))
+    }
+
+    /// Refuses an engine of a cluster that an operator has removed: it has to join again first.
+    fn takes_part(&self, cluster: &ClusterName) -> Result<(), Refusal> {
+        match self.founded_in.is_none() || self.anchor_in(cluster).is_some() {
+            true => Ok(()),
+            false => Err(Refusal::UnknownCluster(cluster.clone())),
+        }
     }
 
     /// The living process that asks, if it asks again. Leaves of the claim that was read what may be relied on.
