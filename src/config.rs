@@ -4,6 +4,7 @@ use crate::net::places::Limits;
 use crate::raft::backend::Engine;
 use clap::{ArgAction, Args, ValueEnum};
 use kaa_core::domain::ids::{ClusterName, ServerId, Uid};
+use kaa_core::observed::objects;
 use kaa_core::observed::objects::ANNOTATION_PREFIX;
 use kaa_core::resync::{DatabaseDeletion, Policy};
 use std::net::SocketAddr;
@@ -346,7 +347,7 @@ fn bytes(text: &str) -> Result<u64, String> {
 
 /// The ordinal in a server's id, if it is one of this StatefulSet's.
 pub fn ordinal_of(server: &ServerId, stateful_set: &str) -> Option<u32> {
-    server.as_str().strip_prefix(stateful_set)?.strip_prefix('-')?.parse().ok()
+    objects::ordinal_of(server.as_str(), stateful_set)
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ use task::Task;
 use version::Version;
 use voters::Voters;
 
-/// The key prefix under which clients can find the archive of each claim.
+/// The key prefix under which clients can find the archive of each claim:
 /// by `NAME`, or `CLUSTER/NAME` in another cluster than the one that the domain was founded in.
 pub const CLAIMS_PREFIX: &str = "archiveVolumeClaims/";
 

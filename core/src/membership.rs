@@ -80,7 +80,7 @@ pub enum Gate {
 pub enum Waiting {
     /// There is no domain yet, and the first server founds it.
     ForTheFirst,
-    /// This cluster is not the entry point, and no agent of the entry point has a domain and answers.
+    /// This cluster is not the entry point, whose agents do not answer with one domain and a quorum.
     EntryPoint,
     /// This server held a log of a domain whose anchor is gone.
     AnchorMissing(DomainId, MembershipEpoch),
@@ -125,7 +125,8 @@ impl fmt::Display for Waiting {
         match self {
             Self::ForTheFirst => f.write_str("there is no domain yet: the server with the first ordinal founds it"),
             Self::EntryPoint => f.write_str(
-                "this cluster is not the domain's entry point, and no agent of the entry point answers and has a domain (--entrypoint)",
+                "this cluster is not the domain's entry point, and its agents do not answer, have no quorum, or name different \
+                 domains (--entrypoint)",
             ),
             Self::AnchorMissing(domain, epoch) => {
                 write!(f, "this volume holds a log of epoch {epoch} of domain {domain}, whose anchor is gone")

@@ -2,7 +2,8 @@
 //! be; one that leaves stays until it does not vote any more.
 //!
 //! `gate`: before Raft starts. `follow`: what ends it. `drain`: leaving. `quorum_override`: continuing without a majority.
-//! `several`: where several clusters share the domain. `recover`: the same as an override by an operator's command; `retired`: from a retired log; `gone`: what such a founder waits for.
+//! `recover`: the same by an operator's command; `retired`: from a retired log; `gone`: what such a founder waits for. `several`:
+//! where several clusters share the domain.
 
 mod drain;
 mod follow;
@@ -145,24 +146,8 @@ async fn step(shared: &Shared, led_since: Instant) -> Result<(), String> {
     let decided = decide(shared, &membership).await;
     note(&shared.eviction_held, decided.as_ref().err().cloned(), "who votes");
     let decided = decided?;
-    let next = match &decided {
-        Change::Step(Step::Voters(voters, _)) => voters.clone(),
-        _ => BTreeSet::new(),
-    };
-    let spread = shared.is_spread();
-    let marked =
-        several::mark(&shared.config, &shared.kubernetes, &shared.raft, &shared.anchor_shared, spread, next).await;
-    let decided = match marked {
-        Ok(()) => decided,
-        // Only a change of the voters has to wait for it.
-        Err(why) => {
-            debug!("the anchor does not say yet whether several clusters share the domain: {why}");
-            match decided {
-                Change::Step(Step::Voters(..)) => return Err(why),
-                other => other,
-            }
-        }
-    };
+    let Shared { config, kubernetes, raft, anchor_shared, .. } = shared;
+    several::mark(config, kubernetes, raft, anchor_shared, shared.is_spread(), &decided).await?;
     match decided {
         Change::Step(Step::Wait(why)) => debug!("membership: {why}"),
         Change::Step(Step::Voters(voters, why)) => {

@@ -3,8 +3,9 @@
 //! A certificate of the authority is not enough, since that may vouch for much else in the cluster. One name in it has to
 //! be the address of an agent: of a server that the domain knows, or `STATEFULSET-ORDINAL` (or `*`) before what follows
 //! the first dot in our own address. If it bears a `kaa:` URI, one of them has to name this domain's agents:
-//! `kaa://DOMAIN/agent`; then any address will do, since agents of other clusters have other addresses. A message that says whom it is from (Raft's by the raft id, a request to join, a proposal in an
-//! agent's own name) has to come with a certificate that bears that server's address.
+//! `kaa://DOMAIN/agent`; then any address is accepted, since agents of other clusters have other addresses. A message that says
+//! whom it is from (Raft's by the raft id, a request to join, a proposal in an agent's own name) has to come with a certificate
+//! that bears that server's address.
 //!
 //! So a certificate for one agent speaks for one agent. One with a `*`, shared by all, speaks for any of them, and its owner
 //! can impersonate any: that is what sharing it means.
@@ -12,6 +13,7 @@
 use crate::net::refusals::{Port, Refusals};
 use crate::net::shown::{Names, Shown};
 use crate::net::{Caller, Tls};
+use kaa_core::observed::objects::ordinal_of;
 use std::sync::Arc;
 use tonic::{Extensions, Status};
 
@@ -98,9 +100,7 @@ impl Speaker<'_> {
     pub(super) fn claims(&self, server: &str, address: &str) -> Result<(), Status> {
         self.at(server, address)?;
         let Some(agents) = self.agents else { return Ok(()) };
-        // The pods of our own StatefulSet are where we are; those of another cluster's have other names.
-        let is_there = !is_ordinal(server, &agents.stateful_set) || place(address) == self.place;
-        if is_there && host(address).split('.').next() == Some(server) {
+        if is_its_address(server, address, &agents.stateful_set, self.place.as_deref()) {
             return Ok(());
         }
         Err(self.refuse("identity", &format!("{address} is not an address of server {server}")))
@@ -131,9 +131,11 @@ fn place(address: &str) -> Option<String> {
     host(address).split_once('.').map(|(_, rest)| rest.to_ascii_lowercase())
 }
 
-/// Whether this is the name of a pod of the StatefulSet.
-fn is_ordinal(label: &str, set: &str) -> bool {
-    label.strip_prefix(set).and_then(|rest| rest.strip_prefix('-')).is_some_and(|n| n.parse::<u32>().is_ok())
+/// Whether an address can be that of a server: the pods of our own StatefulSet are where we are, and those of another cluster's have
+/// other names.
+fn is_its_address(server: &str, address: &str, set: &str, own_place: Option<&str>) -> bool {
+    let is_there = ordinal_of(server, set).is_none() || place(address).as_deref() == own_place;
+    is_there && host(address).split('.').next() == Some(server)
 }
 
 fn is_agent(names: &Names, domain: &str, set: &str, own: &str, known: impl FnOnce() -> Vec<String>) -> bool {
@@ -148,7 +150,9 @@ fn is_agent(names: &Names, domain: &str, set: &str, own: &str, known: impl FnOnc
     let place = place(own);
     let by_place = |name: &String| {
         let split = name.split_once('.');
-        split.is_some_and(|(label, rest)| Some(rest) == place.as_deref() && (label == "*" || is_ordinal(label, set)))
+        split.is_some_and(|(label, rest)| {
+            Some(rest) == place.as_deref() && (label == "*" || ordinal_of(label, set).is_some())
+        })
     };
     names.dns.iter().any(by_place) || known().iter().any(|address| names.bears(host(address)))
 }
@@ -187,5 +191,15 @@ mod tests {
         assert!(!judged(&["*.kaa-admin.ns.svc"], &["kaa://other/agent"], &[]), "another domain's");
         assert!(!judged(&["*.kaa-admin.ns.svc"], &["kaa://kaa/operator/ann"], &[]), "an operator's");
         assert!(!judged(&[], &["kaa://kaa/agent"], &[]), "no address at all");
+    }
+
+    #[test]
+    fn a_pod_of_our_own_statefulset_is_where_we_are() {
+        let can_be =
+            |server: &str, address: &str| is_its_address(server, address, "kaa-admin", Some("kaa-admin.ns.svc"));
+        assert!(can_be("kaa-admin-2", "kaa-admin-2.kaa-admin.ns.svc:48005"));
+        assert!(can_be("kaa-west-0", "kaa-west-0.kaa-west.ns.west.example:48005"), "of another cluster");
+        assert!(!can_be("kaa-admin-2", "kaa-admin-2.evil.example:48005"));
+        assert!(!can_be("kaa-west-0", "kaa-west-1.kaa-west.ns.west.example:48005"), "another server's");
     }
 }

@@ -8,6 +8,7 @@
 
 use super::{Anchor, Gate, LocalLog, Traces, Waiting, gate};
 use crate::domain::ids::{DomainId, MembershipEpoch, RaftId, ServerId};
+use crate::observed::objects::ordinal_of;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What an agent of the entry point says of its log.
@@ -26,9 +27,11 @@ impl EntryPoint {
     }
 }
 
-/// What several agents of the entry point say: that of the latest epoch.
+/// What several agents of the entry point say: the latest epoch of their domain. Nothing, if they name several domains.
 pub fn latest(said: impl IntoIterator<Item = EntryPoint>) -> Option<EntryPoint> {
-    said.into_iter().max_by_key(|said| said.epoch)
+    let said: Vec<EntryPoint> = said.into_iter().collect();
+    let latest = said.iter().max_by_key(|said| said.epoch)?;
+    said.iter().all(|said| said.domain == latest.domain).then(|| latest.clone())
 }
 
 /// Decides at the gate of an agent of another cluster than the entry point. `anchor` is that of its own cluster, as a fresh read
@@ -60,11 +63,20 @@ pub fn voter_elsewhere(
     holders: &BTreeMap<RaftId, ServerId>,
     stateful_set: &str,
 ) -> Option<ServerId> {
-    let is_ours = |server: &&ServerId| {
-        let ordinal = server.as_str().strip_prefix(stateful_set).and_then(|rest| rest.strip_prefix('-'));
-        ordinal.is_some_and(|ordinal| ordinal.parse::<u32>().is_ok())
-    };
+    let is_ours = |server: &&ServerId| ordinal_of(server.as_str(), stateful_set).is_some();
     halves.iter().flatten().filter_map(|log| holders.get(log)).find(|server| !is_ours(server)).cloned()
+}
+
+/// Whether a change of the voters gives the first server of another cluster a vote. The anchor of the entry point has to say before
+/// that several clusters share the domain.
+pub fn is_first_elsewhere(
+    halves: &[BTreeSet<RaftId>],
+    next: &BTreeSet<RaftId>,
+    holders: &BTreeMap<RaftId, ServerId>,
+    stateful_set: &str,
+) -> bool {
+    let votes = |halves: &[BTreeSet<RaftId>]| voter_elsewhere(halves, holders, stateful_set).is_some();
+    votes(std::slice::from_ref(next)) && !votes(halves)
 }
 
 /// Why an agent of another cluster founds no epoch.
@@ -127,6 +139,7 @@ mod tests {
         let refused = gate_elsewhere(Some(&anchor("d", 3)), &log(Some("x"), 3), &Traces::default(), None);
         assert!(matches!(refused, Gate::Refuse(Refusal::AnotherDomain { .. })), "{refused:?}");
         assert_eq!(latest([entry("d", 2), entry("d", 4), entry("d", 3)]), Some(entry("d", 4)));
+        assert_eq!(latest([entry("d", 2), entry("x", 4)]), None, "which one it is an operator has to find out");
     }
 
     #[test]
@@ -155,5 +168,12 @@ mod tests {
         assert_eq!(votes(&[&[1, 2]]), None);
         assert_eq!(votes(&[&[1, 3]]).as_deref(), Some("kaa-west-0"));
         assert_eq!(votes(&[&[1], &[1, 4]]).as_deref(), Some("west-0"), "in either half");
+        let first = |halves: &[&[u64]], next: &[u64]| {
+            let logs = |logs: &[u64]| logs.iter().copied().map(RaftId).collect::<BTreeSet<_>>();
+            let halves: Vec<_> = halves.iter().map(|half| logs(half)).collect();
+            is_first_elsewhere(&halves, &logs(next), &holders, "kaa")
+        };
+        assert!(first(&[&[1, 2]], &[1, 2, 3]));
+        assert!(!first(&[&[1]], &[1, 2]) && !first(&[&[1, 3]], &[1, 3, 4]) && !first(&[&[1, 3]], &[1]));
     }
 }

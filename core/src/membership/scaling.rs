@@ -4,6 +4,7 @@
 use super::quorum_override::{Call, called_for};
 use super::warnings::{Electorate, Warning, warnings};
 use crate::domain::ids::{RaftId, ServerId};
+use crate::observed::objects::ordinal_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -57,10 +58,7 @@ pub fn scaled(
     // In the order of their ordinals.
     let wanted: Vec<ServerId> = ordinals.map(|ordinal| format!("{}-{ordinal}", scaling.stateful_set).into()).collect();
     let votes = |log: &RaftId| halves.iter().any(|half| half.contains(log));
-    let is_ours = |server: &ServerId| {
-        let ordinal = server.as_str().strip_prefix(&scaling.stateful_set).and_then(|rest| rest.strip_prefix('-'));
-        ordinal.is_some_and(|ordinal| ordinal.parse::<u32>().is_ok())
-    };
+    let is_ours = |server: &ServerId| ordinal_of(server.as_str(), &scaling.stateful_set).is_some();
     let stays = |server: &ServerId| wanted.contains(server) || spread && !is_ours(server);
     let leave = servers.iter().filter(|(server, log)| votes(log) && !stays(server)).map(|(server, _)| server.clone());
     let mut comes: Vec<Comes> = leave.map(if spread { Comes::KeepsVote } else { Comes::Evicted }).collect();

@@ -23,6 +23,9 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
         let Some((wanted, settled)) = found(view, name).filter(|_| state != DatabaseState::Tombstone) else {
             continue;
         };
+        // What allows something elsewhere is taken back first, since that needs no proof that may be missing.
+        let is_taken_back = known.is_some_and(|known| wanted && !known.wanted || !settled && known.settled);
+        let (wanted, settled) = if is_taken_back { (true, false) } else { (wanted, settled) };
         if known.is_none_or(|known| (known.wanted, known.settled, known.epoch) != (wanted, settled, leader.epoch)) {
             let (fence, evidence) = (Fence::default(), Evidence::default());
             let command = JudgeDatabase { fence, database: name.clone(), wanted, settled, evidence };

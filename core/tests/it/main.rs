@@ -48,6 +48,7 @@ cases! {
     clocks
     clusters_delete
     clusters_entry_point
+    clusters_judged
     clusters_lost
     clusters_scaled
     clusters_upgrade

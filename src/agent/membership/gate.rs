@@ -157,7 +157,8 @@ async fn decide(pass: &Pass<'_>, volume: &Volume, anchor: Option<&Anchor>, trace
 async fn entry_point(links: &raft::Peers, addresses: &[String]) -> Option<EntryPoint> {
     let asked = addresses.iter().map(|address| links.status(address));
     let answered = futures::future::join_all(asked).await.into_iter().flatten();
-    let has_domain = answered.filter(|said| !said.domain.is_empty() && said.epoch > 0);
+    // One without a quorum may hold a log that was left behind.
+    let has_domain = answered.filter(|said| !said.domain.is_empty() && said.epoch > 0 && said.quorum);
     latest(has_domain.map(|said| EntryPoint { domain: said.domain.into(), epoch: MembershipEpoch(said.epoch) }))
 }
 

@@ -139,7 +139,7 @@ fn joined(two: &Two) {
     eventually("what the agent of the second cluster waits for", || {
         let pods: Api<Pod> = api(west);
         let log = west.run(pods.logs("kaa-west-0", &kube::api::LogParams::default())).map_err(|why| why.to_string())?;
-        if log.contains("no agent of the entry point answers and has a domain") { Ok(()) } else { Err(log) }
+        if log.contains("its agents do not answer, have no quorum") { Ok(()) } else { Err(log) }
     });
     east.start_admins(2);
     east.example(1, 1);

@@ -31,8 +31,9 @@ pub struct AdoptAnchor {
 
 impl Change for AdoptAnchor {
     fn fit(&mut self, bounds: &Bounds) -> Fits {
-        let Self { known: _, anchor, why, cluster: _, evidence } = self;
+        let Self { known: _, anchor, why, cluster, evidence } = self;
         bounds.name("the anchor's UID", anchor)?;
+        cluster.as_ref().map_or(Ok(()), |cluster| bounds.name("the cluster", cluster))?;
         fits("why", why, bounds.text)?;
         bounds.evidence(evidence)
     }
