@@ -126,6 +126,12 @@ mod ci {
         clusters::two_clusters();
     }
 
+    #[test]
+    #[ignore = "with .ci/run"]
+    fn half_in_another_cluster() {
+        clusters::half_in_another_cluster();
+    }
+
     cases! {
         #[ignore = "with .ci/run"]
         missing_fresh_reads from 3: permissions::fresh_reads_withdrawn;

@@ -87,12 +87,25 @@ pub const ONLY_AT_THE_ENTRY_POINT: &str = "this cluster is not the domain's entr
 pub const SHARED: &str = "several clusters share the domain by its anchor, and no agent can prove that the servers of another one are \
                           gone: bring voters back, or restore a snapshot into a new domain";
 
-/// The same, where the log names a voter of another cluster.
-pub fn cannot_give_up(server: &ServerId) -> String {
-    format!(
-        "{server} of another cluster votes, and no agent here can prove that it is gone: bring voters back, or restore a snapshot \
-         into a new domain"
-    )
+/// Why an operator cannot give up what other servers may hold: at an agent of the entry point or of another cluster, by what its anchor
+/// says (`shared`) and by its log, which may be older. Nothing, if no other cluster is known of.
+pub fn cannot_give_up(
+    at_entry_point: bool,
+    shared: bool,
+    halves: &[BTreeSet<RaftId>],
+    holders: &BTreeMap<RaftId, ServerId>,
+    stateful_set: &str,
+) -> Option<String> {
+    if !at_entry_point {
+        return Some(ONLY_AT_THE_ENTRY_POINT.to_owned());
+    }
+    let votes = voter_elsewhere(halves, holders, stateful_set).map(|server| {
+        format!(
+            "{server} of another cluster votes, and no agent here can prove that it is gone: bring voters back, or restore a \
+             snapshot into a new domain"
+        )
+    });
+    votes.or_else(|| shared.then(|| SHARED.to_owned()))
 }
 
 #[cfg(test)]
@@ -173,6 +186,14 @@ mod tests {
             let halves: Vec<_> = halves.iter().map(|half| logs(half)).collect();
             is_first_elsewhere(&halves, &logs(next), &holders, "kaa")
         };
+        let given_up = |at_entry_point, shared, half: &[u64]| {
+            let halves = [half.iter().copied().map(RaftId).collect()];
+            cannot_give_up(at_entry_point, shared, &halves, &holders, "kaa")
+        };
+        assert_eq!(given_up(true, false, &[1, 2]), None);
+        assert_eq!(given_up(true, true, &[1, 2]).as_deref(), Some(SHARED), "a log that is older than the first vote");
+        assert!(given_up(true, true, &[1, 3]).unwrap().starts_with("kaa-west-0 of another cluster votes"));
+        assert_eq!(given_up(false, false, &[3]).as_deref(), Some(ONLY_AT_THE_ENTRY_POINT));
         assert!(first(&[&[1, 2]], &[1, 2, 3]));
         assert!(!first(&[&[1]], &[1, 2]) && !first(&[&[1, 3]], &[1, 3, 4]) && !first(&[&[1, 3]], &[1]));
     }

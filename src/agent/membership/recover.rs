@@ -216,13 +216,9 @@ impl Known {
         let waits = surroundings.door.running().is_none().then(|| surroundings.door.why_not());
         let behind = (anchor.epoch != local.epoch)
             .then(|| format!("epoch {} has begun, but this server does not follow it yet", anchor.epoch));
-        let a_foreign_voter =
-            || clusters::voter_elsewhere(&survey.halves, &survey.holders, &surroundings.config.stateful_set);
-        let elsewhere = match &surroundings.config.entrypoint {
-            Some(_) => Some(clusters::ONLY_AT_THE_ENTRY_POINT.to_owned()),
-            None => a_foreign_voter().map(|server| clusters::cannot_give_up(&server)),
-        };
-        let elsewhere = elsewhere.or(self.shared.then(|| clusters::SHARED.to_owned()));
+        let (halves, config) = (&survey.halves, &surroundings.config);
+        let (own, set) = (config.entrypoint.is_none(), &config.stateful_set);
+        let elsewhere = clusters::cannot_give_up(own, self.shared, halves, &survey.holders, set);
         RecoverAnswer {
             name: surroundings.config.domain.clone(),
             domain: local.domain.as_ref().map(ToString::to_string).unwrap_or_default(),

@@ -58,9 +58,10 @@ fn certificates(authority: &Authority, set: &str, namespace: &str) -> Made {
 }
 
 impl Two {
-    fn new() -> Self {
+    /// Clusters of these cases.
+    fn new(cases: [&str; 2]) -> Self {
         let authority = Authority::new(30).expect("an authority");
-        let spaces = ["clusters_east", "clusters_west"].map(|case| Cluster::namespace_of(case, Disturb::Nothing));
+        let spaces = cases.map(|case| Cluster::namespace_of(case, Disturb::Nothing));
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/e2e");
         let both = root.join(format!("{}.hosts", spaces[0]));
         let hosts = |space: &String| root.join(space).join("kubernetes/hosts").join(space);
@@ -85,11 +86,7 @@ impl Two {
             ]
             .concat(),
         };
-        Self {
-            east: Cluster::of_several("clusters_east", east),
-            west: Cluster::of_several("clusters_west", west),
-            _names: names,
-        }
+        Self { east: Cluster::of_several(cases[0], east), west: Cluster::of_several(cases[1], west), _names: names }
     }
 
     fn each(&self) -> [(&'static str, &Cluster); 2] {
@@ -117,7 +114,7 @@ fn database(cluster: &Cluster) -> Value {
 }
 
 pub fn two_clusters() {
-    let mut two = Two::new();
+    let mut two = Two::new(["clusters_east", "clusters_west"]);
     joined(&two);
     for (name, cluster) in two.each() {
         scaled(name, cluster);
@@ -260,4 +257,28 @@ fn lost(two: &Two) {
     west.scale("statefulsets", "kaa-west", 1);
     east.wait("three servers, which vote", |c| servers(c, "VOTER") == 3);
     west.wait("the server that is back to be connected", |c| c.connected() == 3);
+}
+
+/// Half of the voters are in each cluster, and those of the second do not answer: the entry point continues by itself, in a new
+/// epoch, which the others follow when they are back.
+pub fn half_in_another_cluster() {
+    let mut two = Two::new(["half_east", "half_west"]);
+    let Two { east, west, .. } = &two;
+    east.start_admins(1);
+    east.wait("the first server to vote", |c| c.connected() == 1 && servers(c, "VOTER") == 1);
+    west.start_admins(1);
+    east.wait("a voter in each cluster", |c| servers(c, "VOTER") == 2);
+    east.says("show domain", "epoch=1");
+    let agent = west.agent_of("kaa-west-0");
+    west.agent_of("kaa-west-0").signal("STOP");
+    east.says("show domain", "epoch=2");
+    east.says("explain domain", "membership epoch 2 began");
+    east.wait("the first server to vote alone", |c| servers(c, "VOTER") == 1);
+    agent.signal("CONT");
+    for (name, cluster) in two.each() {
+        cluster.wait(&format!("a voter in each cluster again, as {name} sees it"), |c| servers(c, "VOTER") == 2);
+        cluster.says("show domain", "epoch=2");
+    }
+    two.east.passed();
+    two.west.passed();
 }
