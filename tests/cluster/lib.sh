@@ -60,6 +60,12 @@ lock() {
 owner() { cat "/sys/class/net/$BRIDGE/ifalias" 2>/dev/null; }
 is_owner() { [ "$(owner)" = "$dir" ]; }
 
+# taken PORT: does anything listen where the control plane does? Other loopback addresses are no matter.
+taken() { ss -Hltn "sport = :$1" | grep -qE " (\*|0\.0\.0\.0|\[::\]|127\.0\.0\.1|$HOST_IP):$1 "; }
+
+# ended: does nothing live of the cluster that is up on this machine? Each node is a port of the bridge, also while it is cut off.
+ended() { [ -z "$(ls "/sys/class/net/$BRIDGE/brif")" ] && ! taken 2379 && ! taken 6443; }
+
 kubectl() { "$kube" kubectl --kubeconfig "$conf/admin.conf" "$@"; }
 
 kube_version() { sed -n 's,^\tk8s.io/kubernetes ,,p' "$here/kubernetes/go.mod"; }
