@@ -106,6 +106,8 @@ pub(super) struct Session {
     registered: Option<Registered>,
     /// When the present or last stream was accepted.
     accepted: Option<Instant>,
+    /// The addresses that were found last.
+    known: Vec<Target>,
     /// What was last logged about each agent that failed, so that it is logged once.
     complaints: BTreeMap<String, String>,
 }
@@ -113,7 +115,16 @@ pub(super) struct Session {
 impl Session {
     /// Prepares a session; `register` carries what is the same for every stream.
     pub fn new(dial: Dial, register: Register, report: watch::Receiver<Report>, told: mpsc::Sender<Told>) -> Self {
-        Self { dial, register, report, told, registered: None, accepted: None, complaints: BTreeMap::new() }
+        Self {
+            dial,
+            register,
+            report,
+            told,
+            registered: None,
+            accepted: None,
+            known: Vec::new(),
+            complaints: BTreeMap::new(),
+        }
     }
 
     /// Runs until the receiver of its messages is dropped.
@@ -133,7 +144,8 @@ impl Session {
 
     /// Tries every agent once, until one was good for a while: then the next round follows at once.
     async fn round(&mut self, lost: &mut Option<SocketAddr>) -> bool {
-        let (targets, failed) = self.dial.find(*lost).await;
+        let (found, failed) = self.dial.find(*lost).await;
+        let targets = or_known(found, &mut self.known, *lost);
         for (agent, error) in failed {
             self.complain(agent.to_string(), error.to_string());
         }
@@ -309,6 +321,16 @@ impl Session {
     }
 }
 
+/// What was found, or what was found last where nothing is found now: agents can be there while DNS is not, and each proves
+/// by its certificate that it is one. The one that was lost last comes last.
+fn or_known(found: Vec<Target>, known: &mut Vec<Target>, lost: Option<SocketAddr>) -> Vec<Target> {
+    if !found.is_empty() {
+        *known = found;
+    }
+    known.sort_by_key(|target| Some(target.address) == lost);
+    known.clone()
+}
+
 /// What an agent that was told `said` has yet to hear; the end always follows the last state.
 fn news(said: Option<&Report>, now: &Report) -> Vec<from_engine::Message> {
     let mut new = Vec::new();
@@ -368,5 +390,22 @@ mod tests {
         // However fast it went, the state comes before the end.
         assert_eq!("SHUTTING_DOWN, exit Some(0)", kinds(Some(&running), &ended));
         assert_eq!("SHUTTING_DOWN, exit Some(0)", kinds(None, &ended));
+    }
+
+    #[test]
+    fn the_agents_found_last_are_tried_while_none_is_found() {
+        let target = |port| Target { address: SocketAddr::from(([127, 0, 0, 1], port)), host: "agent".to_owned() };
+        let (first, second) = (target(1), target(2));
+        let mut known = Vec::new();
+        assert_eq!(or_known(Vec::new(), &mut known, None), []);
+        let both = vec![first.clone(), second.clone()];
+        assert_eq!(or_known(both.clone(), &mut known, None), both);
+        assert_eq!(or_known(Vec::new(), &mut known, Some(first.address)), [second.clone(), first]);
+        assert_eq!(or_known(vec![second.clone()], &mut known, None), [second.clone()]);
+        assert_eq!(
+            or_known(Vec::new(), &mut known, None),
+            [second],
+            "what is found now replaces what was found before"
+        );
     }
 }
