@@ -2,9 +2,12 @@
 //! then `tests/e2e/bench DIR`.
 //!
 //! Engines are played by this program: pods that are never scheduled, with tokens of their own, so that what is measured
-//! is the agents and the API server. A time begins when the API server has answered the request that changes something, for a claim when a
-//! watch of our own shows that it is gone (in brackets: when the request was sent), and ends when the lease holder's own REST API shows the committed change. That is polled every 2 ms, so a
-//! millisecond or so is the poll's.
+//! is the agents and the API server. A time begins when the API server has answered the request that changes something,
+//! for a claim when a watch of this program shows that it is gone (in brackets: when the request was sent), and ends when
+//! the REST API of the lease holder shows the committed change. That is polled every 2 ms, so a millisecond or so is the
+//! poll's.
+//!
+//! `KAA_PODS=10000` creates that many other pods of the database first, each of the size of a real one.
 
 #![allow(clippy::unwrap_used, reason = "a failed step ends the run")]
 
@@ -39,11 +42,15 @@ const CHANGES: usize = 60;
 const COMMITS: usize = 10_000;
 /// How many clients make them.
 const WRITERS: usize = 8;
+/// How many requests at a time create the other pods.
+const CREATORS: usize = 32;
 
 fn main() {
     let cluster = Cluster::up("bench_latency", Disturb::Nothing);
     cluster.run(async {
         let bench = Bench::new(&cluster).await;
+        let pods = std::env::var("KAA_PODS").map_or(0, |n| n.parse().expect("KAA_PODS is a number"));
+        bench.crowd(pods).await;
         bench.memory("idle").await;
         report("claim gone", bench.claims_gone().await);
         report("pod gone after its wrapper was killed", bench.pods_gone().await);
@@ -186,6 +193,54 @@ impl Bench {
             "spec": {"schedulingGates": [{"name": "kaa.dev/played"}], "volumes": volumes,
                      "containers": [{"name": "engine", "image": "none"}]}
         })
+    }
+
+    /// Creates pods of transaction engines that no engine runs in, as large as a Deployment's pods after their start.
+    async fn crowd(&self, pods: usize) {
+        let began = Instant::now();
+        let made = futures::stream::iter(0..pods).for_each_concurrent(CREATORS, async |n| {
+            let name = format!("other-{n}");
+            self.make::<Pod>(Self::large_pod(&name)).await;
+            let (since, image) = ("2026-01-01T00:00:00Z", "registry.example.com/databases/engine:7.1.2");
+            let conditions = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"]
+                .map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": since}));
+            let status = json!({"status": {
+                "phase": "Running", "hostIP": "10.0.0.1", "podIP": "10.0.1.1", "podIPs": [{"ip": "10.0.1.1"}],
+                "startTime": since, "conditions": conditions, "qosClass": "Burstable",
+                "containerStatuses": [{
+                    "name": "engine", "ready": true, "started": true, "restartCount": 0, "image": image,
+                    "imageID": format!("registry.example.com/databases/engine@sha256:{n:064x}"),
+                    "containerID": format!("containerd://{n:064x}"), "state": {"running": {"startedAt": since}}
+                }]
+            }});
+            let running = Patch::Strategic(status);
+            self.api::<Pod>().patch_status(&name, &PatchParams::default(), &running).await.expect("a status");
+        });
+        made.await;
+        if pods > 0 {
+            println!("{pods} other pods in {:.0} s", began.elapsed().as_secs_f64());
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+    }
+
+    /// As [`Self::pod`], with what templates of real databases have.
+    fn large_pod(name: &str) -> Value {
+        let labels = ["app", "group", "release", "chart", "zone", "team", "pod-template-hash"];
+        let labels: serde_json::Map<_, _> =
+            labels.iter().map(|label| ((*label).to_owned(), json!("te-demo"))).collect();
+        let env: Vec<_> = (0..30).map(|n| json!({"name": format!("SETTING_{n}"), "value": "v".repeat(40)})).collect();
+        let probe = json!({"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 5, "failureThreshold": 3});
+        let mut pod = Self::pod(name, None);
+        pod["metadata"]["labels"].as_object_mut().expect("labels").extend(labels);
+        pod["metadata"]["labels"]["component"] = json!("te");
+        pod["metadata"]["annotations"] = json!({"example.com/settings": "v".repeat(1024)});
+        let engine = &mut pod["spec"]["containers"][0];
+        engine["image"] = json!("registry.example.com/databases/engine:7.1.2");
+        engine["env"] = json!(env);
+        engine["readinessProbe"] = probe.clone();
+        engine["livenessProbe"] = probe;
+        engine["resources"] = json!({"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"memory": "4Gi"}});
+        pod
     }
 
     /// Waits until the lease holder shows `what` in the history of a subject.
