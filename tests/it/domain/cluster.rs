@@ -463,6 +463,11 @@ impl Cluster {
         self.client.clone()
     }
 
+    /// Whether each case has a Kubernetes to itself, in one process.
+    pub fn are_embedded() -> bool {
+        std::env::var_os("KAA_IMAGE").is_none()
+    }
+
     /// The Kubernetes of this case alone.
     pub fn stage(&self) -> &Stage {
         self.stage.as_ref().expect("faults are made on the embedded Kubernetes only: unset KAA_IMAGE")
