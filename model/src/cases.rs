@@ -1,4 +1,4 @@
-//! Where it begins, and how much may happen from there.
+//! The initial states of the model, and how much may happen from there.
 
 use crate::log::{Entry, Ids, Log};
 use crate::model::Protocol;
@@ -8,11 +8,11 @@ use crate::state::{Anchor, Budget, Node, Observer, State};
 /// The first term of the first epoch.
 const FIRST_TERM: u8 = 16;
 
-/// A beginning, with its bounds.
+/// An initial state, with the bounds of the exploration.
 pub struct Case {
-    /// One word, and what it is.
+    /// One word, a colon, and a description.
     pub name: &'static str,
-    /// Whether it is too much for every change of the project: minutes, and gigabytes.
+    /// Whether it takes too long to run for every change of the project: minutes, and gigabytes.
     pub large: bool,
     init: State,
     scales: &'static [u8],
@@ -22,19 +22,19 @@ pub struct Case {
 }
 
 impl Case {
-    /// What is explored under these rules.
+    /// The protocol to explore: this case under these rules.
     pub fn protocol(&self, rules: Rules, liveness: bool) -> Protocol {
         let Self { scales, max_term, max_epoch, max_log, .. } = *self;
         Protocol { rules, init: self.init.clone(), scales, max_term, max_epoch, max_log, liveness }
     }
 
-    /// The name's first word.
+    /// The first word of the name.
     pub fn word(&self) -> &'static str {
         self.name.split(':').next().unwrap_or(self.name)
     }
 }
 
-/// Every case, in the order in which they are explored.
+/// Every case, in the order of exploration.
 pub fn all() -> Vec<Case> {
     vec![new(), two(), pair(), three(), trio(), grow(), joint(), four(), stranded(), loss(), lost(), five()]
 }
@@ -111,7 +111,7 @@ pub fn five() -> Case {
     Case { name, large: true, init, scales: &[5], max_term: 2, max_epoch: 2, max_log: 4 }
 }
 
-/// Servers of which the first `voters` are a domain with one committed entry, and the others are empty.
+/// The first `voters` servers are a domain with one committed entry; the others are empty.
 fn domain(servers: u8, voters: u8, budget: Budget) -> State {
     let all: Ids = (1..=voters).collect();
     let mut log = Log::default();
@@ -138,7 +138,7 @@ fn member(id: u8, log: Log) -> Node {
     Node { id, domain: 1, epoch: 1, term: FIRST_TERM, log, commit: log.len(), up: true, ..Node::default() }
 }
 
-/// Three servers half way from one voter to three: the joint membership is committed everywhere.
+/// Three servers in the middle of a change from one voter to three: the joint membership is committed everywhere.
 fn half_way(budget: Budget) -> State {
     let mut s = domain(3, 1, budget);
     let mut log = s.node(0).log;
@@ -149,7 +149,8 @@ fn half_way(budget: Budget) -> State {
     s
 }
 
-/// Five voters, and `replicas` is 2 already; the first server lacks the last committed entry, the others may still run.
+/// Five voters, and `replicas` is 2 already. The first and the last server lack the last committed entry; the servers
+/// that are no longer wanted may still run.
 fn after_the_fall(budget: Budget) -> State {
     let mut s = domain(5, 5, budget);
     let mut log = s.node(0).log;

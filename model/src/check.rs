@@ -1,4 +1,4 @@
-//! The rows: what was explored, and whether it came out as expected.
+//! The rows of the output: what was explored, and whether the result was the expected one.
 
 use crate::cases::{self, Case};
 use crate::model::{Action, Protocol};
@@ -8,28 +8,28 @@ use crate::trace;
 use stateright::{Checker, HasDiscoveries, Model};
 use std::time::{Duration, Instant};
 
-/// What is not explored by then is not as expected: a slow machine must not mean a smaller check.
+/// An exploration that does not end within this time is unexpected: a slow machine must not mean a smaller check.
 const LIMIT: Duration = Duration::from_secs(3600);
-/// For looking whether a run that goes wrong is the shortest.
+/// The limit of the search for a shorter failing run.
 const SHORTER_LIMIT: Duration = Duration::from_secs(60);
 
-/// How all of it came out.
+/// The result of all explorations.
 pub enum Outcome {
     AsExpected,
-    /// So many rows did not.
+    /// This number of rows had an unexpected result.
     Unexpected(usize),
-    /// Nothing was explored.
+    /// No row matched.
     NoRow,
 }
 
-/// What was found in one exploration.
+/// The result of one exploration.
 struct Found {
     states: usize,
     depth: usize,
     took: Duration,
-    /// Whether every state was visited, as far as nothing went wrong.
+    /// Whether the exploration ended within the limit. If nothing fails, it then visited every state.
     complete: bool,
-    /// The property that does not hold, and the steps to where it does not.
+    /// The property that fails, and the steps to the state in which it fails.
     wrong: Option<(&'static str, Vec<Action>)>,
 }
 
@@ -66,7 +66,7 @@ pub fn run(all: bool, only: &str) -> Outcome {
     }
 }
 
-/// Whether nothing goes wrong by the protocol; prints the row, and the run if something does.
+/// Whether all properties hold under the protocol. Prints the row, and the failing run if there is one.
 fn holds(case: &Case) -> bool {
     let protocol = case.protocol(CORRECTED, true);
     let found = explore(&protocol, threads(), LIMIT, None);
@@ -83,14 +83,14 @@ fn holds(case: &Case) -> bool {
     found.wrong.is_none() && found.complete
 }
 
-/// Standstill is not looked for where something unsafe is expected: it takes longer to tell.
+/// If an unsafe state is expected, the search does not look for a standstill, because that takes longer to detect.
 fn mutate(mutation: &Mutation, shortest: bool) -> Found {
     let protocol = (mutation.case)().protocol(mutation.rules, mutation.expected != Expected::Unsafe);
     let found = explore(&protocol, threads(), LIMIT, None);
     if shortest && mutation.expected != Expected::Nothing { shortened(&protocol, found) } else { found }
 }
 
-/// Prints the row; whether it came out as expected.
+/// Prints the row. Returns whether the result was the expected one.
 fn print_mutation(mutation: &Mutation, found: &Found) -> bool {
     let result = match &found.wrong {
         Some((property, steps)) => format!("{property}: fails after {} steps", steps.len()),
@@ -133,7 +133,7 @@ fn explore(protocol: &Protocol, threads: usize, limit: Duration, depth: Option<u
     }
 }
 
-/// Of what goes wrong at about one depth the checker reports any: looks below until nothing is found.
+/// The checker reports any of the failures at about the same depth: searches below that depth until it finds none.
 fn shortened(protocol: &Protocol, mut found: Found) -> Found {
     while let Some((_, steps)) = &found.wrong {
         let below = explore(protocol, 1, SHORTER_LIMIT, Some(steps.len()));

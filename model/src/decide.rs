@@ -1,5 +1,5 @@
-//! What the agents decide. Under the corrected rules every answer here is one of kaa-core's own functions; a mutation asks
-//! it with something changed, or puts another answer in its place.
+//! The decisions of the agents. Under the corrected rules, a function of kaa-core makes every decision here. A mutation
+//! calls it with changed arguments, or replaces its answer.
 
 use crate::log::{Entry, Ids};
 use crate::model::Protocol;
@@ -13,16 +13,16 @@ use kaa_core::membership::{self, Gate, Seen, Traces};
 /// Which logs a leader takes to be caught up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Heard {
-    /// Those that acknowledged what is committed; what an agent knows if no server is away.
+    /// The logs that acknowledged everything committed. An agent knows these if no server is away.
     Acknowledged,
-    /// These, and wanted voters from which nothing was heard. An agent waits for a majority of those that would vote
-    /// ([`change::Reason::Silent`]); but its word that they answer may be old, and they may be gone the moment after. So
-    /// where it is asked what may go wrong, no leader waits for this.
+    /// Also the wanted voters from which the leader heard nothing. An agent waits for a majority of the new voters
+    /// ([`change::Reason::Silent`]). But its information that they answer may be old, and they may be gone a moment
+    /// later. So the search for failures assumes that no leader waits for this.
     Hoped,
 }
 
 impl Protocol {
-    /// What an agent does at the gate that read this anchor.
+    /// The decision of an agent at the gate, after it read this anchor.
     pub fn at_the_gate(&self, server: u8, node: &Node, anchor: Anchor) -> Gate {
         let traces = Traces { first: server == 0, ..Traces::default() };
         match membership::gate(anchor.as_read().as_ref(), &node.local(), &traces) {
@@ -31,12 +31,12 @@ impl Protocol {
         }
     }
 
-    /// Whether a running agent stops Raft when it sees this anchor, and passes the gate again.
+    /// Whether a running agent that sees this anchor stops Raft and passes the gate again.
     pub fn is_behind(&self, node: &Node, anchor: Anchor) -> bool {
         membership::seen(anchor.as_read().as_ref(), &node.local()) == Seen::Newer
     }
 
-    /// What a leader that sees `replicas` does next about who votes.
+    /// The next change of the voters by a leader that sees `replicas`.
     pub fn next_change(&self, s: &State, leader: u8, replicas: u8, heard: Heard) -> Option<Step<Ids>> {
         let node = s.node(leader);
         let (at, last) = node.log.membership()?;
@@ -49,14 +49,14 @@ impl Protocol {
         Some(change::step(&View {
             halves: last.halves().to_vec(),
             settled: node.commit >= at && (own_term || !self.rules.own_term),
-            // A leader with all ids finds itself in every goal, and so never hands over.
+            // A leader with all ids is part of every goal, and so never transfers the leadership.
             me: if self.rules.stay { Ids::of(node.id) } else { Ids::ALL },
             wanted: Some(wanted),
             caught_up,
         }))
     }
 
-    /// The logs that are known to have what is committed, and answer.
+    /// The logs that are known to have everything committed, and whose servers answer.
     fn caught_up(&self, s: &State, leader: &Node) -> Ids {
         let caught_up = |node: &&Node| {
             self.can_talk(leader, node) && !node.sealed && leader.acked[node.id as usize - 1] >= leader.commit.max(1)
@@ -64,8 +64,8 @@ impl Protocol {
         s.nodes.iter().filter(caught_up).map(|node| node.id).collect()
     }
 
-    /// Whether an override is called for, as a server that sees `replicas` judges: the wanted servers can commit nothing, and
-    /// no others can without them.
+    /// Whether a server that sees `replicas` judges that an override is necessary: the wanted servers can commit
+    /// nothing, and the others can commit nothing without them.
     pub fn called_for(&self, s: &State, node: &Node, replicas: u8) -> bool {
         let Some((_, last)) = node.log.membership() else { return false };
         let wanted = s.wanted(replicas);
@@ -79,7 +79,7 @@ impl Protocol {
             && self.to_block(last, node.id).iter().any(|halves| logs::block(halves, &counted))
     }
 
-    /// The voter sets of which all have to be blocked; several, if it is enough to do so with one of them.
+    /// Lists of voter sets. It is enough to block all voter sets of one list.
     fn to_block(&self, last: Entry, me: u8) -> Vec<Vec<Ids>> {
         let halves = last.halves();
         match self.rules.block {
@@ -87,20 +87,20 @@ impl Protocol {
             Block::JointQuorum => halves.iter().map(|half| vec![*half]).collect(),
             Block::OldHalf => halves.first().map(|half| vec![*half]).into_iter().collect(),
             Block::NewHalf => halves.last().map(|half| vec![*half]).into_iter().collect(),
-            // The server that asks is among the sealed ones.
+            // The server itself is one of the sealed ones.
             Block::Off => vec![vec![Ids::of(me)]],
         }
     }
 
-    /// Whether a sealed server that sees `replicas` may swap the anchor, by the answers of some of those that are sealed
-    /// too: any of them may be out of reach.
+    /// Whether a sealed server that sees `replicas` may swap the anchor, with the answers of any subset of the other
+    /// sealed servers: each of them may be unreachable.
     pub fn may_found(&self, s: &State, server: u8, replicas: u8) -> bool {
         let node = s.node(server);
         let Some((_, last)) = node.log.membership() else { return false };
         let others = self.sealed_others(s, server, replicas);
         self.to_block(last, node.id).into_iter().any(|halves| {
             let me = Sealed { id: Ids::of(node.id), last: node.log.last(), halves, wanted: server < replicas };
-            // All of them first, which mostly settles it.
+            // The full subset first, which usually decides it.
             (0u32..1 << others.len()).rev().any(|answered| {
                 let within = others.iter().enumerate().filter(|(at, _)| answered >> at & 1 == 1);
                 let answers: Vec<Sealed<Ids>> = within.map(|(_, sealed)| sealed.clone()).collect();
@@ -127,14 +127,14 @@ impl Protocol {
         s.servers().filter_map(answer).collect()
     }
 
-    /// Whether messages between the two are served.
+    /// Whether `to` serves messages from `from`.
     pub fn can_talk(&self, from: &Node, to: &Node) -> bool {
         let epochs_agree =
             !self.rules.message_epoch || from.epoch == to.epoch || (!self.rules.retired && from.epoch > to.epoch);
         from.up && to.up && from.domain == to.domain && from.domain != 0 && epochs_agree
     }
 
-    /// The index up to which a leader can commit more than it has, if it can.
+    /// The highest index up to which a leader can commit more than before, if there is one.
     pub fn committable(&self, leader: &Node) -> Option<u8> {
         let (_, last) = leader.log.membership()?;
         (leader.commit + 1..=leader.log.len()).rev().find(|index| {

@@ -5,20 +5,20 @@ use kaa_core::membership::quorum_override::Position;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// The longest log: entries.
+/// The maximum number of entries of a log.
 pub const MOST_ENTRIES: usize = 18;
-/// The most raft ids in one run. They are 1, 2 and so on.
+/// The maximum number of log ids in one run. The ids are 1, 2 and so on.
 pub const MOST_IDS: usize = 12;
 
-/// A set of logs, by their raft ids: bit `id - 1`.
+/// A set of logs, by their log ids: bit `id - 1`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Ids(u16);
 
 impl Ids {
-    /// Every log there may be.
+    /// Every possible log.
     pub const ALL: Self = Self((1 << MOST_IDS) - 1);
 
-    /// The log with this id, alone.
+    /// Only the log with this id.
     pub fn of(id: u8) -> Self {
         Self(1 << (id - 1))
     }
@@ -59,7 +59,7 @@ impl fmt::Display for Ids {
     }
 }
 
-/// An entry: a blank or a client's (no half), a membership (one half), or a joint one (two).
+/// An entry: a blank or a client's (no voter set), a membership (one), or a joint membership (two).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Entry {
     /// With the epoch in the high four bits.
@@ -80,13 +80,13 @@ impl Entry {
         Self { term, halves: [from, to] }
     }
 
-    /// The voter sets: none, one, or two while a change is under way.
+    /// The voter sets: none, one, or two during a membership change.
     pub fn halves(&self) -> &[Ids] {
         let count = self.halves.iter().filter(|half| !half.is_empty()).count();
         &self.halves[..count]
     }
 
-    /// Every server that votes in any half.
+    /// Every log that votes in any voter set.
     pub fn all_voters(&self) -> Ids {
         self.halves[0].union(&self.halves[1])
     }
@@ -112,7 +112,7 @@ pub struct Log {
 }
 
 impl Hash for Log {
-    /// Only what is in it: hashing takes much of the time.
+    /// Hashes only the entries of the log: hashing takes much of the time.
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.all().hash(state);
     }
@@ -142,7 +142,7 @@ impl Log {
         self.len == 0
     }
 
-    /// Whether so many more entries can be appended.
+    /// Whether this number of entries can be appended.
     pub fn has_room_for(&self, more: u8) -> bool {
         usize::from(self.len + more) <= MOST_ENTRIES
     }
@@ -157,18 +157,18 @@ impl Log {
         self.len = self.len.min(len);
     }
 
-    /// How far it goes: what Raft compares before it votes.
+    /// The position of the last entry, which Raft compares before it votes.
     pub fn last(&self) -> Position {
         let term = self.all().last().map_or(0, |entry| entry.term.into());
         Position { term, index: self.len.into() }
     }
 
-    /// How many entries it begins with that the other begins with too.
+    /// How many entries at the beginning are equal in both logs.
     pub fn shared(&self, other: &Log) -> u8 {
         self.all().iter().zip(other.all()).take_while(|(mine, theirs)| mine == theirs).count() as u8
     }
 
-    /// Its last membership and the index of that; in effect as soon as it is appended.
+    /// The last membership and its index. It takes effect when it is appended.
     pub fn membership(&self) -> Option<(u8, Entry)> {
         let at = self.all().iter().rposition(|entry| !entry.halves().is_empty())?;
         Some((at as u8 + 1, self.entries[at]))

@@ -1,7 +1,7 @@
-//! Explores all that can happen to the membership of an admin StatefulSet, with the decisions of kaa-core: first by the
-//! protocol as it is, then with one safeguard after the other taken out, where something has to go wrong.
+//! Explores everything that can happen to the membership of an admin StatefulSet, with the decisions of kaa-core: first
+//! under the protocol as it is, then with one safeguard removed at a time, where some property must fail.
 //!
-//! `model.rs` says which rule is where, `check.rs` what is printed.
+//! `model.rs` says where each rule is, `check.rs` prints the results.
 
 mod cases;
 mod check;

@@ -1,8 +1,8 @@
-//! The protocol of docs/membership.md as a machine whose every state can be visited. Where its rules are:
+//! The protocol of docs/membership.md as a state machine that can be explored completely. Where its rules are:
 //!
 //! | rule | what decides, in kaa-core's `membership` | what is then done |
 //! | --- | --- | --- |
-//! | raft ids name logs | | `step::start_empty` |
+//! | log ids name logs | | `step::start_empty` |
 //! | the anchor is created if absent, and swapped | [`gate`] | [`Action::Found`] |
 //! | gate; an agent that sees a newer anchor | [`gate`], [`seen`] | [`Action::Boot`], [`Action::Behind`] |
 //! | messages carry domain, epoch, id | | `decide::can_talk` |
@@ -11,9 +11,9 @@
 //! | override: seal, ask, swap | [`called_for`], [`may_found`] | [`Action::Seal`], [`Action::Found`] |
 //! | `kaa recover` | | [`Action::Recover`], [`Action::Adopt`] |
 //!
-//! An action is what can be interrupted: what one writes is durable together. A request and its answer are one action; the
-//! network fails by an action not being taken. There is no time: elections, seals and overrides happen at any moment.
-//! That a removed server's log is forgotten has no part here, nor have snapshots.
+//! An action is the smallest unit that can be interrupted: all writes of one action are durable together. A request and
+//! its answer are one action; a network fault is an action that is not taken. There is no time: elections, seals and
+//! overrides happen at any moment. The model has no removal of servers from the domain and no snapshots.
 //!
 //! [`gate`]: kaa_core::membership::gate
 //! [`seen`]: kaa_core::membership::seen
@@ -25,28 +25,29 @@ use crate::rules::Rules;
 use crate::state::{Broken, State};
 use stateright::{Model, Property};
 
-/// What is explored: rules, where it begins, and how far it goes.
+/// The rules, the initial state, and the bounds of an exploration.
 #[derive(Clone)]
 pub struct Protocol {
     pub rules: Rules,
     pub init: State,
     /// The values that `replicas` may take.
     pub scales: &'static [u8],
-    /// Elections in one epoch.
+    /// The maximum number of elections in one epoch.
     pub max_term: u8,
     pub max_epoch: u8,
-    /// Entries in one log.
+    /// The maximum number of entries in one log.
     pub max_log: u8,
     /// Whether to search for states too from which the domain cannot make progress.
     pub liveness: bool,
 }
 
-/// What can happen. Servers are named by their ordinals.
+/// Everything that can happen. Ordinals identify servers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
     /// `kubectl scale`.
     Scale(u8),
-    /// The kubelet stops a pod whose ordinal is not wanted any more. Never taken: force-deleted, and it runs on.
+    /// The kubelet stops a pod whose ordinal is no longer wanted. If this is never taken, the pod was force-deleted and
+    /// still runs.
     Kill(u8),
     /// A pod ends for another reason; another pod takes its volume.
     Crash(u8),
@@ -54,18 +55,18 @@ pub enum Action {
     Restart(u8),
     /// The claim of a pod that is down is deleted, and with it the volume.
     Wipe(u8),
-    /// A pod starts. The flag: its read of the anchor showed what was.
+    /// A pod starts. With the flag, its read of the anchor is stale.
     Boot(u8, bool),
     /// A pod starts while the API is away (with `quorum_boot` only).
     BootBlind(u8),
     /// A running agent sees that the anchor is newer than its log.
     Behind(u8),
-    /// A server is elected by these, bits by ordinal.
+    /// These servers, bits by ordinal, elect a server.
     Elect(u8, u16),
-    /// The first brings the second up to date.
+    /// The first server replicates its log to the second.
     Push(u8, u8),
     Commit(u8),
-    /// A client's entry.
+    /// The leader appends a client's entry.
     Propose(u8),
     /// The leader that sees these `replicas` begins a change of the voters.
     Change(u8, u8),
@@ -74,11 +75,11 @@ pub enum Action {
     Seal(u8),
     /// A server creates the anchor, or swaps it to the next epoch, as the founder.
     Found(u8),
-    /// An operator says `kaa recover --accept-data-loss` there.
+    /// An operator runs `kaa recover --accept-data-loss` there.
     Recover(u8),
-    /// The founder writes the epoch, and the membership of itself alone.
+    /// The founder writes the epoch, and a membership with only itself.
     Adopt(u8),
-    /// The latter, where they are two writes (without `one_write`).
+    /// The write of the membership, if it is separate (without `one_write`).
     Inject(u8),
 }
 

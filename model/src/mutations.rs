@@ -1,45 +1,45 @@
-//! One safeguard taken out at a time, and whether anything goes wrong then.
+//! Removes one safeguard at a time: the rules, and which property is expected to fail.
 
 use crate::cases::{self, Case};
 use crate::rules::{Block, CORRECTED, Rules};
 
-/// Other rules, where their difference can be seen.
+/// Changed rules, and a case in which the change has an effect.
 pub struct Mutation {
     pub name: &'static str,
     pub case: fn() -> Case,
     pub expected: Expected,
     pub rules: Rules,
-    /// Whether it is too much for every change of the project.
+    /// Whether it takes too long to run for every change of the project.
     pub large: bool,
 }
 
-/// What comes of it.
+/// The expected result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Something unsafe happens: S1 to S5.
+    /// A safety property fails: S1 to S5.
     Unsafe,
-    /// All is safe, but the domain cannot continue: L.
+    /// The safety properties hold, but the domain cannot continue: L.
     Standstill,
-    /// Nothing: the rule is a second line, or is there for another case.
+    /// No property fails: another rule covers this one, or it matters only in another case.
     Nothing,
 }
 
-/// Is unsafe in this case.
+/// A safety property fails in this case.
 fn breaks(name: &'static str, case: fn() -> Case, rules: Rules) -> Mutation {
     Mutation { name, case, expected: Expected::Unsafe, rules, large: false }
 }
 
-/// Comes to a standstill in this case.
+/// The domain comes to a standstill in this case.
 fn stalls(name: &'static str, case: fn() -> Case, rules: Rules) -> Mutation {
     Mutation { name, case, expected: Expected::Standstill, rules, large: false }
 }
 
-/// Goes well in this case.
+/// All properties hold in this case.
 fn holds(name: &'static str, case: fn() -> Case, rules: Rules) -> Mutation {
     Mutation { name, case, expected: Expected::Nothing, rules, large: false }
 }
 
-/// One that goes well and takes long to be sure of: by hand.
+/// A mutation under which all properties hold and which takes long to explore: only with `--all`.
 fn large(mutation: Mutation) -> Mutation {
     Mutation { large: true, ..mutation }
 }
@@ -129,7 +129,8 @@ fn of_recover() -> Vec<Mutation> {
     ]
 }
 
-/// A shorter protocol, and what it gives up: continuing where two of four are left, and in a change from three to two.
+/// A simpler protocol, and what it loses: it cannot continue with two of four servers, nor during a change from three
+/// to two.
 fn reductions() -> Vec<Mutation> {
     let alone = Rules { alone: true, ..CORRECTED };
     vec![

@@ -1,4 +1,4 @@
-//! What can happen in a state.
+//! The actions that are possible in a state.
 
 use crate::decide::Heard;
 use crate::log::{Log, MOST_IDS};
@@ -8,7 +8,7 @@ use kaa_core::membership::Gate;
 use kaa_core::membership::change::Step;
 
 impl Protocol {
-    /// Every action that can be taken; some of them change nothing.
+    /// Every possible action; some of them change nothing.
     pub fn possible(&self, s: &State) -> Vec<Action> {
         let mut actions = Vec::new();
         if s.budget.scale > 0 {
@@ -57,7 +57,7 @@ impl Protocol {
             actions.push(Action::Inject(server));
         }
         if node.log.is_empty() {
-            // Without create-if-absent, any server that did not see it creates it.
+            // Without create-if-absent, any server that did not see the anchor creates it.
             let anchor = if self.rules.swap { s.anchor } else { Anchor::default() };
             if self.at_the_gate(server, node, anchor) == Gate::CreateAnchor {
                 actions.push(Action::Found(server));
@@ -75,7 +75,7 @@ impl Protocol {
         }
     }
 
-    /// The founder crashed between two writes of which the second can be made up for.
+    /// Whether the founder crashed between its two writes and can repeat the second one.
     fn is_half_founded(&self, node: &Node, anchor: Anchor) -> bool {
         let began = |log: &Log| log.all().iter().any(|entry| entry.term >> 4 == node.epoch);
         let founder = node.epoch > 0 && anchor.epoch == node.epoch && anchor.founder == node.id;
@@ -95,7 +95,7 @@ impl Protocol {
             }
             return;
         }
-        // Here `replicas` may come out of a cache: Raft keeps it safe.
+        // Here `replicas` may come from a cache: Raft keeps the change safe.
         for replicas in Self::views(s, true) {
             if matches!(self.next_change(s, server, replicas, Heard::Hoped), Some(Step::Voters(..))) {
                 actions.push(Action::Change(server, replicas));
@@ -123,13 +123,13 @@ impl Protocol {
         }
     }
 
-    /// What reads of `replicas` may show.
+    /// The values of `replicas` that a read may show.
     fn views(s: &State, may_be_stale: bool) -> impl Iterator<Item = u8> {
         let stale = (may_be_stale && s.stale_replicas != s.replicas).then_some(s.stale_replicas);
         std::iter::once(s.replicas).chain(stale)
     }
 
-    /// Whether there is a raft id left to take.
+    /// Whether there is an unused log id.
     pub fn has_ids(s: &State) -> bool {
         usize::from(s.next_id) <= MOST_IDS
     }

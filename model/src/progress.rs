@@ -1,5 +1,6 @@
-//! L: from here, with every wanted pod up and connected and the API in reach, the protocol alone leads to a leader that
-//! commits, and whose voters are the wanted servers. Shown by walking there, not by assuming that what can happen does.
+//! L: from this state, if every wanted pod is up and connected and the API is reachable, the protocol's own steps lead
+//! to a leader that commits and whose voters are the wanted servers. The check takes these steps; it does not assume
+//! that a possible action happens.
 
 use crate::decide::Heard;
 use crate::log::Ids;
@@ -10,14 +11,14 @@ use kaa_core::membership::change::Step;
 use kaa_core::membership::logs;
 use std::collections::{BTreeSet, VecDeque};
 
-/// The longest walk: steps.
+/// The maximum number of steps of a walk.
 const LONGEST_WALK: usize = 60;
-/// How many states are explored when the straight way fails.
+/// How many states are explored if the direct walk fails.
 const MOST_STATES: usize = 50_000;
 
 impl Protocol {
-    /// Whether all that is owed can be had. Nothing is where the wanted servers can neither commit nor block: then a scale
-    /// up to all of them has to lead on, and so has `kaa recover`.
+    /// Whether L holds. L requires nothing if the wanted servers can neither commit nor block: then a scale-up to all
+    /// servers must lead to progress, and so must `kaa recover`.
     pub fn can_continue(&self, s: &State) -> bool {
         if s.replicas == 0 {
             return true;
@@ -32,15 +33,15 @@ impl Protocol {
     fn owes(s: &State) -> bool {
         let wanted = s.wanted(s.replicas);
         if s.anchor.epoch == 0 {
-            return true; // Nothing is founded yet, and the first server has to be able to.
+            return true; // There is no epoch yet, and the first server must be able to found one.
         }
         let founder = s.nodes.iter().find(|node| node.id == s.anchor.founder);
         if let Some(founder) = founder.filter(|founder| founder.epoch < s.anchor.epoch) {
-            return wanted.contains(founder); // It has not begun: all hangs on it.
+            return wanted.contains(founder); // The founder has not begun the epoch: everything depends on it.
         }
         let newest = s.nodes.iter().filter(|node| !node.log.is_empty()).map(|node| node.epoch).max();
         if s.anchor.epoch > newest.unwrap_or(0) {
-            return !s.observer.dead.contains(s.anchor.founder); // Its volume was deleted before it began.
+            return !s.observer.dead.contains(s.anchor.founder); // Its volume was deleted before the epoch began.
         }
         let ids: Ids = survivors(s).map(|node| node.id).collect();
         let best = survivors(s).max_by_key(|node| node.log.last()).and_then(|node| node.log.membership());
@@ -52,12 +53,12 @@ impl Protocol {
         s.budget = Budget { recover: recover.into(), ..Budget::default() };
         s.stale_replicas = s.replicas;
         for node in s.nodes.iter_mut().skip(s.replicas.into()) {
-            (node.up, node.leader) = (false, false); // Whatever lingered is gone at last.
+            (node.up, node.leader) = (false, false); // A pod that was still running is gone in the end.
         }
         self.walks(s.clone()) || self.finds_a_way(s)
     }
 
-    /// Takes the first useful step each time.
+    /// Takes the first useful step each time, up to a limit.
     fn walks(&self, mut s: State) -> bool {
         let mut elections = 0;
         for _ in 0..LONGEST_WALK {
@@ -77,7 +78,7 @@ impl Protocol {
         false
     }
 
-    /// Tries every useful step.
+    /// Tries all useful steps.
     fn finds_a_way(&self, from: State) -> bool {
         let longest = from.nodes.iter().map(|node| node.log.len()).max().unwrap_or(0) + 8;
         let mut seen = BTreeSet::from([from.clone()]);
@@ -105,7 +106,7 @@ impl Protocol {
                 Action::Adopt(_) | Action::Inject(_) => 1,
                 Action::Behind(_) => 2,
                 Action::Found(_) => 3,
-                Action::Seal(_) if sealed => 4, // An override that was begun is finished.
+                Action::Seal(_) if sealed => 4, // An override that was started is completed.
                 Action::Commit(_) => 5,
                 Action::Push(..) => 6,
                 Action::Finish(_, true) => 7,
@@ -122,7 +123,7 @@ impl Protocol {
         ranked.into_iter().map(|(_, action)| action).collect()
     }
 
-    /// Whether a leader makes this change that waits for whom it does not hear: what may be done is not what will be done.
+    /// Whether a leader that counts only acknowledged logs makes this change: a possible change need not happen.
     fn would_change(&self, s: &State, leader: u8, replicas: u8) -> bool {
         replicas == s.replicas
             && matches!(self.next_change(s, leader, replicas, Heard::Acknowledged), Some(Step::Voters(..)))

@@ -1,11 +1,11 @@
 //! The safeguards of the protocol, each of which can be taken out.
 
-/// Which half of the last membership the sealed logs have to block.
+/// Which voter sets of the last membership the sealed logs must block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Block {
-    /// Each, by itself.
+    /// Each voter set on its own.
     EachHalf,
-    /// Any: then no leader commits under both together.
+    /// Any voter set: then no leader commits with a majority of both.
     JointQuorum,
     OldHalf,
     NewHalf,
@@ -13,16 +13,16 @@ pub enum Block {
     Off,
 }
 
-/// The safeguards. As in [`CORRECTED`], every decision is kaa-core's.
+/// The safeguards. With the values of [`CORRECTED`], kaa-core makes every decision.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Rules {
     /// A new pod reads the anchor before Raft starts.
     pub gate: bool,
-    /// It does so by a fresh read, and overrides likewise read `replicas`.
+    /// The read is fresh; overrides also read `replicas` fresh.
     pub fresh: bool,
     /// Survivors stop for good in the old epoch before the anchor is swapped.
     pub seal: bool,
-    /// What the survivors block.
+    /// Which voter sets the survivors must block.
     pub block: Block,
     /// Messages carry the epoch.
     pub message_epoch: bool,
@@ -30,9 +30,9 @@ pub struct Rules {
     pub term_epoch: bool,
     /// The anchor is created if absent, and changed by compare-and-swap.
     pub swap: bool,
-    /// Every empty log gets a new raft id.
+    /// Every empty log gets a new log id.
     pub fresh_id: bool,
-    /// Only the best of the sealed logs may found.
+    /// Only the most advanced of the sealed logs may found.
     pub best: bool,
     /// A new epoch starts with one voter; off: with all survivors.
     pub one_founder: bool,
@@ -40,29 +40,29 @@ pub struct Rules {
     pub resume: bool,
     /// Epoch and membership are one transaction.
     pub one_write: bool,
-    /// If they are two, the second is made up for after a restart.
+    /// If they are two writes, the founder repeats the second one after a restart.
     pub reinject: bool,
-    /// The raft id is durable before the anchor is created.
+    /// The log id is durable before the anchor is created.
     pub id_first: bool,
-    /// Once sealed, an override is finished, whatever `replicas` says then.
+    /// After the logs are sealed, an override is completed, even if `replicas` changes.
     pub drive_on: bool,
     /// A joint membership is always finished forward.
     pub forward: bool,
     /// A leader commits an entry of its own term before it changes the membership.
     pub own_term: bool,
-    /// A leader never removes itself: it hands over first.
+    /// A leader never removes itself: it transfers the leadership first.
     pub stay: bool,
-    /// A voter of the last *committed* membership may stand (as in openraft 0.10.0-alpha.37).
+    /// A voter of the last *committed* membership may be a candidate (as in openraft 0.10.0-alpha.37).
     pub stand: bool,
-    /// A wanted server counts by its raft id of today; off: by its ordinal, whatever its volume.
+    /// A wanted server counts by its present log id; off: by its ordinal, whatever its volume.
     pub by_id: bool,
-    /// Only a server that blocks alone overrides, and it asks no other.
+    /// Only a server that blocks alone overrides; it asks no other server.
     pub alone: bool,
     /// A server of an earlier epoch retires its log; off: it adopts the epoch and keeps the log.
     pub retired: bool,
     /// `kaa recover` looks after the swap whether the old pods are gone; off: before.
     pub gone_after: bool,
-    /// It looks at all, and what it sees is true: nothing was force-deleted.
+    /// It makes this check, and the check sees the truth: no pod was force-deleted.
     pub gone: bool,
     /// Boot without the anchor if a majority agrees.
     pub quorum_boot: bool,

@@ -1,4 +1,4 @@
-//! What there is: servers with their volumes, the anchor, `replicas`, and an observer who misses nothing.
+//! The state of the model: servers with their volumes, the anchor, `replicas`, and an observer that sees everything.
 
 use crate::log::{Ids, Log, MOST_IDS};
 use kaa_core::domain::ids::{DomainId, MembershipEpoch, RaftId};
@@ -8,7 +8,7 @@ use kaa_core::membership::{self, LocalLog};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Node {
     // On its volume.
-    /// The raft id of its log.
+    /// The log id.
     pub id: u8,
     /// 0: none.
     pub domain: u8,
@@ -24,22 +24,22 @@ pub struct Node {
     // In the memory of its process.
     pub up: bool,
     pub leader: bool,
-    /// By id, how much of this leader's log is known to be in theirs.
+    /// By log id, how much of this leader's log the other log is known to have.
     pub acked: [u8; MOST_IDS],
 
-    // Of use to mutations only; as by default under the corrected rules.
+    // Only for mutations; always the default under the corrected rules.
     /// The epoch is written, its membership not yet (without `one_write`).
     pub inject: bool,
-    /// It remembers that it swapped the anchor (without `resume`).
+    /// The process remembers that it swapped the anchor (without `resume`).
     pub won: bool,
     /// `kaa recover` has seen the old pods gone (without `gone_after`).
     pub checked: bool,
-    /// The earlier raft ids of this server (without `by_id`).
+    /// The earlier log ids of this server (without `by_id`).
     pub former: Ids,
 }
 
 impl Node {
-    /// What its volume says.
+    /// The contents of the volume, as kaa-core reads them.
     pub fn local(&self) -> LocalLog {
         LocalLog {
             domain: (self.domain != 0).then(|| domain_id(self.domain)),
@@ -49,7 +49,7 @@ impl Node {
         }
     }
 
-    /// Raft stops leading; what it knew of the others is forgotten.
+    /// Raft stops leading; the leader forgets what the others have.
     pub fn step_down(&mut self) {
         (self.leader, self.acked) = (false, [0; MOST_IDS]);
     }
@@ -71,19 +71,19 @@ impl Node {
     }
 }
 
-/// The annotated Lease. Epoch 0: there is none.
+/// The annotated Lease. With epoch 0 it does not exist.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Anchor {
     pub domain: u8,
     pub epoch: u8,
     pub founder: u8,
-    /// Of use without `one_founder` only.
+    /// Only used without `one_founder`.
     pub voters: Ids,
     pub lossy: bool,
 }
 
 impl Anchor {
-    /// What a read of it shows.
+    /// The result of a read of the anchor.
     pub fn as_read(&self) -> Option<membership::Anchor> {
         (self.epoch > 0).then(|| membership::Anchor {
             domain: domain_id(self.domain),
@@ -98,7 +98,7 @@ fn domain_id(number: u8) -> DomainId {
     DomainId::new(char::from(b'a' + number))
 }
 
-/// How often something may still happen that is not the protocol's own doing.
+/// How often each event may still happen that the protocol does not cause.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Budget {
     pub scale: u8,
@@ -108,22 +108,22 @@ pub struct Budget {
     pub propose: u8,
 }
 
-/// What an observer writes down who misses nothing.
+/// The records of an observer that sees everything.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Observer {
     /// Every entry acknowledged so far, less what an operator gave up.
     pub committed: Log,
-    /// The highest term, epoch and the only domain that committed.
+    /// The highest epoch and term that committed, and the only domain that did.
     pub term: u8,
     pub epoch: u8,
     pub domain: u8,
     /// Logs whose volume was deleted.
     pub dead: Ids,
-    /// Which properties were seen broken, as bits: see [`Broken`].
+    /// The properties that the observer saw fail, as bits: see [`Broken`].
     broken: u8,
 }
 
-/// A safety property.
+/// The safety properties S1 to S5.
 #[derive(Clone, Copy)]
 pub enum Broken {
     OnePosition,
@@ -134,7 +134,7 @@ pub enum Broken {
 }
 
 impl Observer {
-    /// Of a domain in its first epoch that has acknowledged this log.
+    /// The observer of a domain in its first epoch that has acknowledged this log.
     pub fn of_a_domain(domain: u8, committed: Log, term: u8) -> Self {
         Self { committed, term, epoch: 1, domain, ..Self::default() }
     }
@@ -180,16 +180,16 @@ impl Observer {
     }
 }
 
-/// A state of everything.
+/// A state of the model.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct State {
     pub nodes: Vec<Node>,
     pub replicas: u8,
-    /// What a cache may still show.
+    /// The value that a cache may still have.
     pub stale_replicas: u8,
     pub anchor: Anchor,
     pub stale_anchor: Anchor,
-    /// The next unused raft id.
+    /// The next unused log id.
     pub next_id: u8,
     pub budget: Budget,
     pub observer: Observer,

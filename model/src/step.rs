@@ -1,4 +1,4 @@
-//! What each action does. `None`: it cannot be taken, or it changes nothing.
+//! The effect of each action. `None`: it is not possible, or it changes nothing.
 
 use crate::decide::Heard;
 use crate::log::{Entry, Ids, Log};
@@ -9,7 +9,7 @@ use kaa_core::membership::change::Step;
 use kaa_core::membership::logs::{self, Logs};
 
 impl Protocol {
-    /// The state that follows.
+    /// The next state.
     pub fn step(&self, old: &State, action: Action) -> Option<State> {
         let mut s = old.clone();
         match action {
@@ -75,7 +75,8 @@ impl Protocol {
         Some(())
     }
 
-    /// The log is retired (kept, never used again), or gone with its volume: an empty one, with another id.
+    /// The log is retired (kept, never used again), or lost with its volume: the server gets an empty one, with another
+    /// id.
     fn start_empty(&self, s: &mut State, server: u8, wiped: bool) -> Option<()> {
         let old = *s.node(server);
         if wiped {
@@ -103,7 +104,7 @@ impl Protocol {
 
     fn pass_the_gate(&self, s: &mut State, server: u8, read: Anchor) -> Option<()> {
         match self.at_the_gate(server, s.node(server), read) {
-            // What follows is an action of its own: creating the anchor, founding, or continuing with the override.
+            // The next step is a separate action: creating the anchor, founding, or continuing with the override.
             Gate::CreateAnchor | Gate::Found(_) | Gate::Start | Gate::Override => Some(()),
             Gate::Join(_) => {
                 self.start_empty(s, server, false)?;
@@ -118,7 +119,7 @@ impl Protocol {
         }
     }
 
-    /// A majority of the voters that this log knows answers, all of its epoch and none sealed.
+    /// Starts a server if a majority of the voters that its log names answer, all of its epoch and none sealed.
     fn boot_blind(s: &mut State, server: u8) -> Option<()> {
         let node = *s.node(server);
         let (_, last) = node.log.membership()?;
@@ -180,7 +181,7 @@ impl Protocol {
             return None;
         }
         if node.term > leader.term {
-            let term = node.term; // Refused: another was elected since.
+            let term = node.term; // Refused: another leader was elected meanwhile.
             let leader = s.node_mut(from);
             (leader.term, leader.vote) = (term, 0);
             leader.step_down();
@@ -196,7 +197,7 @@ impl Protocol {
         let id = node.id;
         s.node_mut(from).acked[id as usize - 1] = leader.log.len();
         if overwrites {
-            s.observer.saw(Broken::OnePosition); // What was applied there.
+            s.observer.saw(Broken::OnePosition); // It had applied the overwritten entries.
         }
         Some(())
     }
@@ -209,7 +210,7 @@ impl Protocol {
         let node = s.node_mut(server);
         node.commit = up_to;
         if !last.is_joint() && at <= up_to && !last.all_voters().contains(node.id) {
-            node.step_down(); // It removed itself.
+            node.step_down(); // The leader removed itself.
         }
         Some(())
     }
@@ -221,7 +222,7 @@ impl Protocol {
         }
     }
 
-    /// The half that the change came from, under the conditions under which kaa-core goes forward.
+    /// The voter set before the change, under the conditions under which kaa-core completes a change forward.
     fn back(&self, s: &State, server: u8) -> Option<Ids> {
         let step = self.next_change(s, server, s.replicas, Heard::Hoped)?;
         let node = s.node(server);
@@ -240,7 +241,7 @@ impl Protocol {
         s.anchor = anchor;
     }
 
-    /// All wanted servers with a log are sealed; the one with the best log swaps the anchor.
+    /// All wanted servers with a log are sealed; the server with the most advanced log swaps the anchor.
     fn recover(&self, s: &mut State, server: u8) -> Option<()> {
         let me = *s.node(server);
         let looked = self.rules.gone && !self.rules.gone_after && me.checked;
@@ -296,7 +297,7 @@ impl Protocol {
     }
 }
 
-/// Whether no process is left of the old epoch that is neither sealed nor stopped.
+/// Whether every process of the old epoch is sealed or stopped.
 fn old_pods_are_gone(s: &State, epoch: u8) -> bool {
     s.nodes.iter().all(|node| !node.up || node.sealed || node.epoch > epoch || node.log.is_empty())
 }
@@ -306,7 +307,7 @@ fn append(leader: &mut Node, entry: impl Fn(u8) -> Entry) {
     leader.acked[leader.id as usize - 1] = leader.log.len();
 }
 
-/// Whether every log has room for so many more entries.
+/// Whether every log has room for this number of entries more.
 pub fn has_room(s: &State, more: u8) -> bool {
     s.nodes.iter().all(|node: &Node| Log::has_room_for(&node.log, more))
 }

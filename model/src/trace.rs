@@ -1,9 +1,9 @@
-//! A run in words.
+//! A run as text.
 
 use crate::model::{Action, Protocol};
 use crate::state::{Node, State};
 
-/// Prints each step, and then how everything stands.
+/// Prints each step, and then the final state.
 pub fn print(protocol: &Protocol, steps: &[Action]) {
     let mut s = protocol.init.clone();
     for (number, action) in (1..).zip(steps) {

@@ -2,19 +2,19 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// SplitMix64: the same numbers for a seed, whatever becomes of the libraries.
+/// SplitMix64: a seed gives the same numbers with every version of the libraries.
 #[derive(Clone, Debug)]
 pub struct Chance(u64);
 
 impl Chance {
-    /// By `KAA_SEED`, or by a new seed. The seed is printed, and so is part of what a failing test shows.
+    /// Uses the seed in `KAA_SEED`, or a new one. Prints it, so that the output of a failing test has it.
     pub fn new(test: &str) -> Self {
         let seed = number("KAA_SEED").unwrap_or_else(fresh);
         eprintln!("{test}: KAA_SEED={seed}");
         Self(seed)
     }
 
-    /// By this seed.
+    /// Uses this seed.
     pub fn of(seed: u64) -> Self {
         Self(seed)
     }
@@ -28,7 +28,7 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    /// From 0 up to, not including, `end`, which is not 0.
+    /// A number from 0 to `end - 1`; `end` must not be 0.
     pub fn below(&mut self, end: usize) -> usize {
         (self.number() % end as u64) as usize
     }

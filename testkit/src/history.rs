@@ -1,13 +1,13 @@
-//! What clients did to one compare-and-set register, and whether it is linearizable: whether each operation can be given
-//! one moment between its invocation and its completion so that, in this order, a single register would have answered the
-//! same.
+//! The operations of clients on one compare-and-set register, and whether they are linearizable: whether each operation
+//! can have one moment between its invocation and its completion such that, in this order, a single register would give
+//! the same answers.
 //!
 //! Every value is written at most once. An operation whose outcome is not known may have taken effect at any moment after
 //! its invocation, also long after the client gave up, or never.
 //!
-//! The search is that of Wing and Gong with the memory of Lowe: what may be next is tried, and no state (which operations
-//! are done, what the register holds) is tried twice. What only observes is done as soon as it fits, since that closes no
-//! way; so only writes branch, and with unique values few of them fit at a time.
+//! The search is that of Wing and Gong with the memory of Lowe: it tries each operation that may be next, and tries no
+//! state (which operations are done, the value of the register) twice. An observation is done as soon as it fits, since
+//! that excludes no order. So only writes branch, and with unique values few of them fit at a time.
 
 #[cfg(test)]
 mod tests;
@@ -15,19 +15,20 @@ mod tests;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What a register holds; nothing at first.
+/// The value of a register; `None` at first.
 pub type Value = Option<String>;
 
-/// What a client asked for and was told.
+/// A request of a client, and its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// It was told what the register holds: by a read, or by a compare-and-set that found something else.
+    /// The client learned the value of the register: by a read, or by a compare-and-set that found another value.
     Observed(Value),
-    /// It was told that the register held `expected` and holds `new` now; or nothing, and the completion is not known.
+    /// The register had `expected` and now has `new`, by the answer; or there was no answer, and no completion is
+    /// known.
     Set {
-        /// What it had to hold.
+        /// The value that the register must have before.
         expected: Value,
-        /// What it holds now.
+        /// The value of the register after the operation.
         new: Value,
     },
 }
@@ -35,13 +36,13 @@ pub enum Operation {
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Who asked.
+    /// The client.
     pub client: String,
-    /// When, in any unit, by one clock.
+    /// The time of the request, in any unit, by one clock.
     pub invoked: u64,
     /// When the outcome was known; `None` if it never was.
     pub completed: Option<u64>,
-    /// What.
+    /// The operation and its answer.
     pub operation: Operation,
 }
 
@@ -54,29 +55,29 @@ pub struct History {
 /// No order of the operations explains what was answered.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NotLinearizable {
-    /// The longest order that was found, the last of it only.
+    /// The last operations of the longest order that was found.
     pub explained: Vec<Event>,
-    /// What the register holds after it.
+    /// The value of the register after this order.
     pub holds: Value,
-    /// What has to be next, and none of it can be.
+    /// The operations of which one would have to be next; none of them fits.
     pub stuck: Vec<Event>,
 }
 
-/// How much of the longest order is shown.
+/// How many operations of the longest order are shown.
 const SHOWN: usize = 8;
 
 impl History {
-    /// Adds an operation, in any order. A read without an answer says nothing and is not to be added.
+    /// Adds an operation, in any order. Do not add a read without an answer: it has no information.
     pub fn push(&mut self, event: Event) {
         self.events.push(event);
     }
 
-    /// What was added.
+    /// The operations so far.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// Says whether it is linearizable.
+    /// Checks whether the history is linearizable.
     pub fn check(&self) -> Result<(), NotLinearizable> {
         let mut events = self.events.clone();
         events.sort_by_key(|event| event.invoked);
@@ -139,7 +140,7 @@ impl State {
         }
     }
 
-    /// What may be next: what was invoked before anything that is not done had completed.
+    /// The operations that may be next: those invoked before the first completion of any operation that is not done.
     fn possible(&self, events: &[Event]) -> Vec<usize> {
         let left = || events.iter().enumerate().filter(|(at, _)| !self.done[*at]);
         let first = left().filter_map(|(_, event)| event.completed).min().unwrap_or(u64::MAX);

@@ -1,19 +1,19 @@
-//! What a failing test says of itself, short enough for the last lines of an output; all of it is in a file.
+//! The report of a failing test, short enough for the last lines of an output; a file has the whole report.
 
 use std::cell::RefCell;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-/// So many lines of why it failed are shown.
+/// How many lines of the reason are shown.
 const WHY_LINES: usize = 6;
-/// So many lines of the state are shown.
+/// How many lines of the state are shown.
 const STATE_LINES: usize = 8;
-/// So many of the last lines of each log are shown.
+/// How many of the last lines of each log are shown.
 const LOG_LINES: usize = 3;
-/// So many characters of a line are shown.
+/// How many characters of a line are shown.
 const WIDTH: usize = 200;
-/// What `kaa show domain` and `nuocmd` leave in a log: says nothing.
+/// A log line that `kaa show domain` and `nuocmd` cause, without information.
 const NOISE: &str = "a client asked to log this";
 
 thread_local! {
@@ -39,18 +39,18 @@ pub fn why() -> String {
     WHY.with_borrow(Clone::clone)
 }
 
-/// What is known when a test fails.
+/// The facts about a failed test.
 #[derive(Debug, Default)]
 pub struct Report {
     /// The whole name of the test, as its runner gives it.
     pub test: String,
     /// Why it failed.
     pub why: String,
-    /// The environment that plays the same again, such as `KAA_SEED=7`.
+    /// The environment variables with which the test repeats the run, such as `KAA_SEED=7`.
     pub environment: String,
     /// The last state that was seen.
     pub state: String,
-    /// Name and text of each log concerned.
+    /// The name and text of each relevant log.
     pub logs: Vec<(String, String)>,
 }
 
@@ -79,13 +79,13 @@ impl Report {
         )
     }
 
-    /// Writes all of it below a directory and gives what is shown: at most some 30 lines.
+    /// Writes the whole report to a file below a directory, and returns the short one: about 30 lines at most.
     pub fn shown(&self, directory: &Path) -> String {
         let file = directory.join(format!("{}.txt", self.test.replace("::", ".")));
         let kept = self.keep(&file).map_or_else(|error| format!("not kept: {error}"), |()| file.display().to_string());
         let mut text = format!("--- {} failed\n", self.test);
         let shown = self.why.lines().take(WHY_LINES);
-        // Where it panicked.
+        // The place of the panic.
         let at = self.why.lines().skip(WHY_LINES).last();
         for line in shown.chain(at) {
             let _ = writeln!(text, "{}", cut(line));
@@ -113,7 +113,7 @@ impl Report {
     }
 }
 
-/// Where reports are kept: below `target/` of the workspace.
+/// The directory of the reports: below `target/` of the workspace.
 pub fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target").join("failures")
 }

@@ -1,6 +1,6 @@
-//! How much of a test with many repetitions is played: `KAA_TIER` says for which tier (`docs/testing.md`).
+//! How much of a test with many repetitions runs: `KAA_TIER` names the tier (`docs/testing.md`).
 
-/// A tier. Each plays all that the one before plays.
+/// A tier. Each runs everything that the one before runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
     /// `cargo t`.
@@ -28,7 +28,7 @@ pub fn tier() -> Tier {
 }
 
 impl Tier {
-    /// The number for this tier, of one for each.
+    /// Selects the number for this tier.
     pub fn of<T>(self, quick: T, test: T, ci: T, long: T) -> T {
         match self {
             Self::Quick => quick,

@@ -1,5 +1,6 @@
-//! Waiting for a state that arrives later. There is one timeout for all of it: far longer than anything takes on an idle
-//! machine, so that a busy machine fails no test. What must happen *soon* is a figure, and belongs into `benches/`.
+//! Waiting for a state that arrives later. One timeout serves all such waits: far longer than anything takes on an idle
+//! machine, so that a busy machine fails no test. A limit on how *soon* something happens is a benchmark, and belongs
+//! in `benches/`.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,19 +8,20 @@ use std::time::Duration;
 /// How long anything may take that has to happen.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The pauses between two looks: each is half as long again as the one before, since a look may start a process.
+/// The shortest and the longest pause between two looks: each pause is one and a half times the one before, since a
+/// look may start a process.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(200)];
 
 fn longer(pause: Duration) -> Duration {
     (pause * 3 / 2).min(PAUSES[1])
 }
 
-/// It did not happen.
+/// The expected state did not arrive.
 #[derive(Debug)]
 pub struct InVain {
-    /// What was waited for.
+    /// The state that was expected.
     pub what: String,
-    /// What was seen last.
+    /// What the last look saw.
     pub seen: String,
 }
 
@@ -29,10 +31,10 @@ impl fmt::Display for InVain {
     }
 }
 
-/// Looks until it is so: `look` gives the value, or what it saw instead.
+/// Looks until the state has arrived: `look` returns the value, or what it saw instead.
 ///
 /// # Errors
-/// If it is not so within [`PATIENCE`], with what was seen last.
+/// If the state does not arrive within [`PATIENCE`], with what the last look saw.
 pub fn try_eventually<T, E: fmt::Display>(what: &str, mut look: impl FnMut() -> Result<T, E>) -> Result<T, InVain> {
     let (began, mut pause) = (std::time::Instant::now(), PAUSES[0]);
     loop {
@@ -45,10 +47,10 @@ pub fn try_eventually<T, E: fmt::Display>(what: &str, mut look: impl FnMut() -> 
     }
 }
 
-/// Looks until it is so, and gives the value.
+/// Looks until the state has arrived, and returns the value.
 ///
 /// # Panics
-/// If it is not so within [`PATIENCE`], with what was seen last.
+/// If the state does not arrive within [`PATIENCE`], with what the last look saw.
 #[track_caller]
 pub fn eventually<T, E: fmt::Display>(what: &str, look: impl FnMut() -> Result<T, E>) -> T {
     match try_eventually(what, look) {
@@ -60,7 +62,7 @@ pub fn eventually<T, E: fmt::Display>(what: &str, look: impl FnMut() -> Result<T
 /// The same in a task, by the clock of its runtime.
 ///
 /// # Panics
-/// If it is not so within [`PATIENCE`], with what was seen last.
+/// If the state does not arrive within [`PATIENCE`], with what the last look saw.
 pub async fn eventually_async<T, E: fmt::Display>(what: &str, mut look: impl AsyncFnMut() -> Result<T, E>) -> T {
     let (began, mut pause) = (tokio::time::Instant::now(), PAUSES[0]);
     loop {
@@ -77,10 +79,10 @@ fn in_vain(what: &str, seen: &impl fmt::Display) -> InVain {
     InVain { what: what.to_owned(), seen: seen.to_string() }
 }
 
-/// For a look that gives yes or no.
+/// Makes a result of yes or no, for [`eventually`].
 ///
 /// # Errors
-/// If it is not so.
+/// If the condition does not hold.
 pub fn is(so: bool) -> Result<(), &'static str> {
     if so { Ok(()) } else { Err("it is not so") }
 }

@@ -9,7 +9,7 @@ NODE_NET=10.88.0        # node N is $NODE_NET.(10+N)
 POD_NET=10.244          # the pods of node N are in $POD_NET.N.0/24
 SERVICE_NET=10.96.0.0/16
 API_SERVICE_IP=10.96.0.1
-VOLUMES=/tmp/hostpath_pv # the controller manager has this path built in
+VOLUMES=/tmp/hostpath_pv # a fixed path of the controller manager
 
 : "${here:?}"
 program=${0##*/}
@@ -20,7 +20,7 @@ warn() { printf '%s: %s\n' "$program" "$*" >&2; }
 die() { warn "$@"; exit 1; }
 misused() { warn "$*; see $0 --help"; exit 2; }
 
-# answer_help ARGUMENT...: prints the calling program's first comment if that is asked for.
+# answer_help ARGUMENT...: prints the calling program's first comment if an argument asks for help.
 answer_help() {
 	for argument in "$@"; do
 		case $argument in
@@ -29,7 +29,7 @@ answer_help() {
 	done
 }
 
-# use DIR: the cluster to work on. It sets the paths, and makes nothing.
+# use DIR: selects the cluster. Sets the paths, and creates nothing.
 use() {
 	case $1 in -* | "") misused "DIR comes first, not '$1'" ;; esac
 	dir=$(realpath -m -- "$1")
@@ -44,7 +44,7 @@ use() {
 	pki=$dir/pki
 	conf=$dir/conf
 	mark=$dir/.kaa-cluster
-	export KUBECACHEDIR="$run/kubectl" # else it is in HOME
+	export KUBECACHEDIR="$run/kubectl" # the default is in HOME
 }
 
 need_root() { [ "$(id -u)" = 0 ] || die "needs root, to make namespaces and network interfaces"; }
@@ -56,35 +56,35 @@ lock() {
 	flock --wait 20 9 || die "another up or down is at work on $dir"
 }
 
-# owner: the DIR of the cluster that is up on this machine, noted on its bridge.
+# owner: the DIR of the cluster that runs on this machine, as its bridge records it.
 owner() { cat "/sys/class/net/$BRIDGE/ifalias" 2>/dev/null; }
 is_owner() { [ "$(owner)" = "$dir" ]; }
 
-# taken PORT: does anything listen where the control plane does? Other loopback addresses are no matter.
+# taken PORT: whether a program listens where the control plane does. Other loopback addresses do not count.
 taken() { ss -Hltn "sport = :$1" | grep -qE " (\*|0\.0\.0\.0|\[::\]|127\.0\.0\.1|$HOST_IP):$1 "; }
 
-# ended: does nothing live of the cluster that is up on this machine? Each node is a port of the bridge, also while it is cut off.
+# ended: whether the cluster on this machine has no live part. Each node is a port of the bridge, even while it is cut off.
 ended() { [ -z "$(ls "/sys/class/net/$BRIDGE/brif")" ] && ! taken 2379 && ! taken 6443; }
 
 kubectl() { "$kube" kubectl --kubeconfig "$conf/admin.conf" "$@"; }
 
 kube_version() { sed -n 's,^\tk8s.io/kubernetes ,,p' "$here/kubernetes/go.mod"; }
 
-# kube_cached: where "build" keeps the executable made of these sources.
+# kube_cached: where "build" keeps the executable that is built from these sources.
 kube_cached() {
 	key=$(cd "$here/kubernetes" && cat main.go go.mod go.sum | sha256sum | cut -c1-16)
 	echo "$cache/kube-$key"
 }
 
 # --- processes ----------------------------------------------------------------
-# run/NAME.pid has a process's id and the time that it began, which together are
-# never those of another process, and log/NAME.log has its output.
+# run/NAME.pid has the id and the start time of a process, which together are
+# never those of another process; log/NAME.log has its output.
 
-# process PID: its state (a letter) and the time that it began.
+# process PID: its state (a letter) and its start time.
 process() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 1,20; }
 
-# running NAME: is it alive? Sets pid. One that has ended counts as gone even
-# where nobody has collected its exit status yet.
+# running NAME: whether the process lives. Sets pid. A process that has ended counts
+# as gone even if no process has collected its exit status yet.
 running() {
 	pid='' began=''
 	[ -s "$run/$1.pid" ] && read -r pid began <"$run/$1.pid" || return 1
@@ -122,8 +122,8 @@ wait_gone() {
 	return 1
 }
 
-# await SECONDS NAME COMMAND...: repeats the command until it succeeds; gives up
-# when that takes too long or the process NAME ends.
+# await SECONDS NAME COMMAND...: repeats the command until it succeeds. Fails if
+# that takes too long or the process NAME ends.
 await() {
 	left=$(($1 * 5)) name=$2
 	shift 2

@@ -1,4 +1,4 @@
-//! A whole domain as processes on a Kubernetes, and those who use it.
+//! A whole domain as processes on a Kubernetes, and the clients that use it.
 
 pub mod clients;
 pub mod cluster;

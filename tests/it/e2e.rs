@@ -1,12 +1,12 @@
-//! Whole domains: real agents and engines as processes, on a Kubernetes. By default each case has a small one of its own
-//! in the test's process; `tests/e2e/run DIR` plays the same cases on a real cluster that `tests/cluster/up DIR` made, or
-//! on the one that KUBECONFIG names if KAA_IMAGE says which image to run there.
+//! Whole domains: real agents and engines as processes, on a Kubernetes. By default each case has its own small
+//! Kubernetes in the test's process. `tests/e2e/run DIR` runs the same cases on a real cluster that `tests/cluster/up
+//! DIR` created, or on the cluster that KUBECONFIG names if KAA_IMAGE says which image to run there.
 //!
-//! A case does to Kubernetes what an operator does with kubectl. The use cases are played one after another in one domain,
-//! and what `kaa show` prints is compared with golden files, volatile fields masked; once undisturbed, once with the pod
-//! of the resync Lease's holder deleted in the middle of each, once with that of the Raft leader. The golden files are
-//! the same: same end state. `UPDATE=1` rewrites them from the undisturbed run. The cases of `members` change the group
-//! of the admin servers itself, while clients write.
+//! A case does to Kubernetes what an operator does with kubectl. The use cases run one after another in one domain, and
+//! the test compares the output of `kaa show` with golden files, volatile fields masked. It runs them three times:
+//! undisturbed; with the pod of the resync leader deleted in the middle of each; with the pod of the Raft leader
+//! deleted in the middle of each. The golden files are the same, since the end state is the same. `UPDATE=1` rewrites
+//! them from the undisturbed run. The cases of `members` change the set of admin servers itself, while clients write.
 //!
 //! `real`: one case of each kind, with `cargo test`. `ci`: the others, with `.ci/run`. `long`: with `.ci/long`. `nodes`:
 //! needs a cluster of `tests/cluster`.
@@ -21,14 +21,14 @@ mod upgrades;
 
 use crate::domain::cluster::{Cluster, Disturb};
 
-/// A domain with so many admin servers and the example database, and a case in it.
+/// Starts a domain with this number of admin servers and the example database, and runs a case in it.
 fn run_with(name: &str, disturb: Disturb, servers: u32, case: impl FnOnce(&mut Cluster)) {
     let mut cluster = Cluster::up_with(name, disturb, servers);
     case(&mut cluster);
     cluster.passed();
 }
 
-/// One test for each case in a domain that begins with so many admin servers.
+/// One test for each case in a domain that begins with this number of admin servers.
 macro_rules! cases {
     ($($(#[$attribute:meta])* $name:ident from $servers:literal: $case:expr;)*) => {$(
         $(#[$attribute])*
@@ -52,7 +52,7 @@ macro_rules! corners {
     )*};
 }
 
-/// One test for each change of the group in which agents are killed at their fail points.
+/// One test for each change of the membership in which agents are killed at their fail points.
 macro_rules! killed {
     ($($(#[$attribute:meta])* $name:ident: $case:expr;)*) => {$(
         $(#[$attribute])*
@@ -65,7 +65,7 @@ macro_rules! killed {
     )*};
 }
 
-/// One test for each way of the group with what befalls it.
+/// One test for each change of the number of servers, with a disturbance.
 macro_rules! ways {
     ($($name:ident: $befalls:ident on $from:literal -> $to:literal;)*) => {$(
         #[test]
@@ -203,12 +203,12 @@ mod long {
     }
 }
 
-/// On the nodes of `tests/cluster` only.
+/// Only on the nodes of `tests/cluster`.
 mod nodes_of_a_cluster {
     use super::*;
     use nodes::{Host, Mended};
 
-    /// One test for each thing that befalls a node or the API server.
+    /// One test for each fault of a node or of the API server.
     macro_rules! on_nodes {
         ($($name:ident: $case:expr;)*) => {$(
             #[test]

@@ -1,9 +1,9 @@
-//! Whole domains under faults: agents and engines as processes on the embedded Kubernetes, killed and stopped by a seeded
-//! schedule while its API is down, fails, is slow or shows what was, and while people scale and delete. Clients write and
-//! read meanwhile, and what they were told is judged afterwards.
+//! Whole domains under faults: agents and engines as processes on the embedded Kubernetes. A seeded schedule kills and
+//! stops them while the API is down, fails, is slow or shows an earlier state, and while operators scale and delete.
+//! Clients write and read meanwhile, and the test then judges the answers that they got.
 //!
-//! `KAA_SEED` replays a schedule as far as real processes can be replayed, `KAA_FAULTS_SCHEDULE=FILE` plays a written one.
-//! A schedule takes two minutes, and in the tier `long` twenty.
+//! `KAA_SEED` replays a schedule as far as real processes allow, `KAA_FAULTS_SCHEDULE=FILE` runs a schedule from a
+//! file. A schedule takes two minutes, and twenty in the tier `long`.
 
 mod audit;
 mod engines;
@@ -128,7 +128,7 @@ fn taken_over() {
             stopped.elapsed().as_secs_f64()
         );
         assert_ne!(after.holder, before.holder, "who is stopped takes no Lease");
-        // What the new leader does while the old one does not know that it is none any more.
+        // Work for the new leader while the old one does not know that another server leads.
         let (replicas, active) = if round == 0 { (1, 1) } else { (2, 2) };
         world.scale("sm-demo", replicas);
         world.wait("the archive to follow", || world.claims().len() == active);
@@ -187,9 +187,10 @@ fn copy_told_to_end() {
     let took = world.wait("its next start to be refused", || world.log("sm-demo-2").contains(refused));
     println!("refused {:.1} s after the API was well", took.as_secs_f64());
 
-    // What the refusal says.
+    // As the refusal tells the operator to do.
     world.remove_marker("archive-volume-sm-demo-2");
-    // All of them: under load it may not be proven that the engines stopped together, and then this one alone would rightly wait.
+    // Start all of them: under load, the agents may be unable to prove that the engines stopped together. This one
+    // alone would then wait, and correctly so.
     world.scale_from("sm-demo", 0, 3);
     world.wait("its engine to run", || world.agrees() && !world.runs_no_engine());
     world.cluster.says("show archives", "[3] ");

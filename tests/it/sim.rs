@@ -1,8 +1,10 @@
-//! Whole agents in simulated time: three of them, each with its Raft, its watches, its Lease, its evidence and its
-//! engines' sessions, on a small Kubernetes and a network that fail from a seed. In every other seed they are scaled.
+//! Whole agents in simulated time: three of them, each with its Raft, its watches, its Lease, its evidence and the
+//! sessions of its engines, on a small Kubernetes and a network whose faults come from a seed. In every other seed the
+//! admin servers are scaled.
 //!
-//! A seed decides everything, so that what was seen once can be seen again: `KAA_SIM_SEED=7 cargo test -p kaa --test it
-//! sim::nothing` plays one and prints what happened; `KAA_SIM_SEEDS=1000` plays so many instead of those of the tier.
+//! A seed decides everything, so that each run can be repeated: `KAA_SIM_SEED=7 cargo test -p kaa --test it
+//! sim::nothing` runs one seed and prints what happened; `KAA_SIM_SEEDS=1000` runs this number of seeds instead of the
+//! number of the tier.
 
 #[cfg(not(tokio_unstable))]
 compile_error!(
@@ -31,10 +33,10 @@ use testkit::chance::number;
 use testkit::tier;
 use world::play;
 
-/// In so many seeds everything happens that can.
+/// In this number of seeds, each counted event happens at least once.
 const ENOUGH: u64 = 40;
 
-/// So many of the last lines of what happened are shown when a seed fails.
+/// The number of lines of the trace, counted from its end, that are printed when a seed fails.
 const TAIL: usize = 25;
 
 #[test]
@@ -91,7 +93,7 @@ fn nothing_is_lost_or_wrongly_taken_and_the_domain_converges() {
     assert!(failed.is_empty(), "{} seeds failed; each is replayed by\n{}", failed.len(), told.join("\n"));
     let Counts { overrides, retired, evictions, inclusions } = group;
     let all = [acknowledged, reads, overrides, retired, evictions, inclusions];
-    // A few seeds may have none of one or the other.
+    // With few seeds some event may never happen.
     assert!(end - seeds.start < ENOUGH || taken_away > 0 && !all.contains(&0), "something never happened");
 }
 

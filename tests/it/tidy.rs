@@ -1,4 +1,4 @@
-//! The rules of style that matter, as a test: what is written down and not checked drifts.
+//! The important style rules, as a test: code drifts from rules that are written down and not checked.
 
 use std::path::{Path, PathBuf};
 
@@ -7,8 +7,8 @@ const FILE_LINES: usize = 500;
 /// A function that is longer does more than one thing.
 const FUNCTION_LINES: usize = 70;
 
-/// Each module may name those to the left of it. `metrics`, `clock`, `failpoints`, `net`, `pace`, `proto` and `certificates`
-/// may be named by all.
+/// Each module may use the modules of its own row and of the rows above. All may use `metrics`, `clock`, `failpoints`,
+/// `net`, `pace`, `proto` and `certificates`.
 const LAYERS: [&[&str]; 8] = [
     &["clock", "failpoints", "net", "pace", "proto", "metrics", "certificates"],
     &["raft", "kubernetes", "install", "stand_in"],
@@ -45,7 +45,7 @@ fn is_test(name: &str) -> bool {
     name.contains("/tests") || name.contains("fake")
 }
 
-/// What stands before the tests of a file.
+/// The part of a file before its tests.
 fn code(text: &str) -> &str {
     text.split("\n#[cfg(test)]").next().unwrap_or_default()
 }
@@ -69,7 +69,8 @@ fn files_are_short_and_named_for_what_they_hold() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The functions and methods of a file that have more lines: where each begins, its first line, how many it has.
+/// The functions and methods of a file with more than `most` lines: the first line's number, the first line, and the
+/// number of lines.
 fn long_functions(text: &str, most: usize) -> Vec<(usize, String, usize)> {
     let mut long = Vec::new();
     let mut began: Option<(usize, usize, String)> = None;
@@ -111,9 +112,10 @@ fn a_long_function_is_found_wherever_it_stands() {
     assert_eq!(long_functions(text, 3), [(7, "fn long() {".to_owned(), 4)]);
 }
 
-/// So often does a signature in `src/agent` take all that an agent shares. A function that takes what it needs can be tested.
+/// How many signatures in `src/agent` take everything that an agent shares. A function that takes only what it needs
+/// can be tested.
 const TAKES_ALL_OF_THE_AGENT: usize = 73;
-/// So many fields has the mailbox between the agent's code and Raft's.
+/// The number of fields of the mailbox between the agent's code and Raft's.
 const FIELDS_OF_THE_HOST: usize = 13;
 
 #[test]
@@ -160,7 +162,7 @@ fn the_core_is_pure() {
     }
 }
 
-/// What is stepped in a simulation must not wait, listen or read a clock either.
+/// Code that a simulation steps must not wait, listen or read a clock either.
 #[test]
 fn the_core_of_the_embedded_kubernetes_is_pure() {
     let shell = ["instance", "kubelet", "runtime", "server", "bin"];
@@ -175,8 +177,8 @@ fn the_core_of_the_embedded_kubernetes_is_pure() {
     }
 }
 
-/// So many lines has the embedded Kubernetes without its tests. It is there to be tested against: the number rises only in a
-/// commit that names the need.
+/// The number of lines of the embedded Kubernetes without its tests. Its purpose is that tests run against it: the
+/// number rises only in a commit that names the need.
 const EMBEDDED_LINES: usize = 12_216;
 
 #[test]
@@ -201,7 +203,7 @@ fn nothing_is_left_undone() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Words of which `GLOSSARY.md` has a better one. CHANGELOG names what was renamed.
+/// Words for which `GLOSSARY.md` has a better one. CHANGELOG is not checked, because it names what was renamed.
 const WORDS: [&str; 30] = [
     "anew",
     "for ever",
@@ -255,7 +257,7 @@ fn the_words_are_those_of_the_glossary() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Mutants are run by hand (`tests/mutants/run`); one that does not apply any more is noticed here.
+/// Mutants run only in `.ci/long` (`tests/mutants/run`). This test finds one that no longer applies.
 #[test]
 fn every_mutant_still_applies() {
     let mut wrong = Vec::new();

@@ -1,8 +1,8 @@
-//! One conversation, held with a real Kubernetes and with the embedded one: what comes back is equal once it is masked,
-//! or `differences.txt` says why not.
+//! One conversation with a real Kubernetes and with the embedded one: after masking, the answers are equal, or
+//! `differences.txt` says why they differ.
 //!
-//! `conversation/NN-TOPIC.txt` holds the questions and the answers of a real Kubernetes (`script.rs` explains how). Each
-//! topic stands for itself and has a namespace of its own:
+//! `conversation/NN-TOPIC.txt` has the questions and the answers of a real Kubernetes (`script.rs` explains the
+//! format). Each topic is independent of the others and has its own namespace:
 //!
 //! ```text
 //! KUBECONFIG=... cargo test --test it -- --ignored transcript::topic::[TOPIC]    compares
@@ -24,7 +24,7 @@ use kubernetes::Kubernetes;
 use script::Script;
 use std::path::{Path, PathBuf};
 
-/// As many as the conversation has to have.
+/// How many requests the conversation must have at least.
 const REQUESTS: usize = 80;
 
 /// One test for each topic.
@@ -79,7 +79,7 @@ fn scripts() -> Vec<(PathBuf, Script)> {
     files.into_iter().map(read).collect()
 }
 
-/// Talks through a topic and compares, or writes down.
+/// Runs a topic, and compares the answers or writes them to the file.
 fn talk(topic: &str, kubernetes: &Kubernetes) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let (file, script) = scripts().into_iter().find(|(_, script)| script.topic == topic).expect("a file of the topic");
@@ -96,7 +96,7 @@ fn talk(topic: &str, kubernetes: &Kubernetes) {
     }
 }
 
-/// What is not as it is written down.
+/// The answers that differ from the file.
 fn compare(script: &Script, answers: &[Vec<String>], embedded: bool) -> Vec<String> {
     let none = differences::Differences::new();
     differing(script, answers, &if embedded { differences::read().unwrap() } else { none })

@@ -1,10 +1,10 @@
-//! Faults as tests: random sequences of what Kubernetes, engines and several resync leaders do, where views lag, events are
-//! lost, leaders die between reading and proposing, and commands arrive late or twice.
+//! Faults as tests: random sequences of the actions of Kubernetes, engines and several resync leaders, in which views
+//! lag, events are lost, leaders end between reading and proposing, and commands arrive late or twice.
 //!
-//! Each sequence runs twice: with its faults, judged after every command against what was true when its evidence was read;
-//! and as a reference without any, where everybody sees everything at once. When the faults end, both must come to the same
-//! rest. Each has a seed of its own: `KAA_SEED=n KAA_SEQUENCES=1` runs one again, `KAA_SEQUENCES=n` runs so many
-//! instead of those of the tier.
+//! Each sequence runs twice. The first run has faults, and after every command a judge compares it with what was true
+//! when its evidence was read. The second is a reference without faults, in which everyone sees everything at once.
+//! When the faults end, both runs must come to the same final state. Each sequence has its own seed: `KAA_SEED=n
+//! KAA_SEQUENCES=1` repeats one, `KAA_SEQUENCES=n` runs this number of sequences instead of the number of the tier.
 
 mod by_hand;
 mod engines;
@@ -25,9 +25,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use testkit::chance::number;
 use testkit::tier;
 
-/// Agents that lead, or led, the resync.
+/// The number of agents that lead, or led, the resync.
 const LEADERS: usize = 3;
-/// Steps of the longest.
+/// The maximum number of steps of a sequence.
 const STEPS: usize = 60;
 
 /// A sequence.
@@ -40,13 +40,13 @@ pub struct Script {
     steps: Vec<Step>,
 }
 
-/// One step of it. Only the changes are true; all else is who notices what, and when.
+/// One step of a sequence. Only `Change` changes the real state; all other steps decide who notices what, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     Change(Change),
     Engines,
     Engine(usize),
-    /// An engine registers, and that is under way for long.
+    /// An engine sends a registration, which does not arrive for a long time.
     Delayed(usize),
     /// A registration arrives that was sent some time ago, for the first time or again.
     Late(usize),
@@ -82,7 +82,7 @@ pub enum Step {
     Crash {
         leader: usize,
     },
-    /// A leader's clock is set, so far off.
+    /// A leader's clock is set to be off by this many seconds.
     Clock {
         leader: usize,
         seconds: i64,
@@ -200,7 +200,7 @@ fn script() -> impl Strategy<Value = Script> {
     )
 }
 
-/// Runs a script, with its faults or without. Stops at the first thing that is wrong.
+/// Runs a script, with or without its faults. Stops at the first violation.
 fn carried_out(script: &Script, faults: bool, tells: bool) -> Run {
     let mut run = Run::new(script, tells);
     run.settle();
@@ -220,7 +220,7 @@ fn carried_out(script: &Script, faults: bool, tells: bool) -> Run {
     run
 }
 
-/// What is wrong with a script, if anything is; else whether its whole end could be compared.
+/// What is wrong with a script, if anything; otherwise whether its whole end could be compared.
 fn tried(script: &Script, tells: bool) -> Result<bool, String> {
     let mut run = carried_out(script, true, tells);
     let reference = carried_out(script, false, tells);
@@ -266,7 +266,7 @@ fn sequence(seed: u64) -> Result<bool, String> {
 #[test]
 fn whatever_fails_nothing_is_taken_away_wrongly_and_the_end_is_the_same() {
     let count = number("KAA_SEQUENCES").unwrap_or(tier().of(300, 1_000, 10_000, 200_000));
-    // New ones with every run: what is never tried is never found.
+    // New seeds with every run: a sequence that never runs finds nothing.
     let first = number("KAA_SEED").unwrap_or_else(testkit::chance::fresh);
     eprintln!("KAA_SEED={first} KAA_SEQUENCES={count}");
     let (next, complete) = (AtomicU64::new(0), AtomicU64::new(0));

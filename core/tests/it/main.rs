@@ -1,5 +1,5 @@
-//! Readable cases: each file of `tests/data` is a script of what Kubernetes, engines and people do, with what the domain
-//! answers and the next pass would propose. Each is a test of its own: `cargo test -p kaa-core --test it
+//! Readable cases: each file of `tests/data` is a script of the actions of Kubernetes, engines and operators, with the
+//! answers of the domain and the proposals of the next pass. Each file is a test: `cargo test -p kaa-core --test it
 //! case::claim_deleted`. `UPDATE=1 cargo test -p kaa-core` rewrites the answers.
 
 #![allow(clippy::unwrap_used, reason = "a test's panic is its verdict")]

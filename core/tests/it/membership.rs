@@ -1,4 +1,4 @@
-//! The gate, the anchor as a running agent sees it, and the leader's next change, case by case.
+//! Case by case: the gate, what a running agent concludes from the anchor, and the leader's next change.
 
 use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
 use kaa_core::membership::change::{Reason, Step};
@@ -105,7 +105,7 @@ fn a_running_agent_stops_for_a_later_epoch_and_for_nothing_else() {
     assert_eq!(seen(Some(&anchor(9, 7)), &log("D0", 1, 8)), Seen::Contradiction(another));
 }
 
-/// `halves`: voter sets; `members`: raft id, server, caught up. The first log leads.
+/// `halves`: the voter sets; `members`: log id, server, whether it has caught up. The first log leads.
 fn membership(halves: &[&[u64]], members: &[(u64, &str, bool)]) -> Membership {
     Membership {
         leader: RaftId(members[0].0),
@@ -127,7 +127,7 @@ fn a_server_ends_for_good_only_where_others_are_wanted() {
         (2, 0..3, Ending::Restart),
         (0, 0..0, Ending::WithAll),
         (2, 0..0, Ending::WithAll),
-        // spec.ordinals.start.
+        // With `spec.ordinals.start`.
         (4, 5..7, Ending::ForGood),
         (5, 5..7, Ending::Restart),
     ] {
@@ -137,7 +137,7 @@ fn a_server_ends_for_good_only_where_others_are_wanted() {
 
 #[test]
 fn of_several_that_end_at_once_so_many_go_first_as_the_others_can_spare() {
-    // There, Ends, missing: a letter for each server of the moment.
+    // A letter for each server: T is there, E ends, any other is missing.
     let presence = |moment: &str| -> BTreeMap<RaftId, Presence> {
         let presence = moment.chars().map(|letter| match letter {
             'T' => Presence::There,
@@ -168,7 +168,7 @@ fn of_several_that_end_at_once_so_many_go_first_as_the_others_can_spare() {
         ("TTEEE", "admin-3 admin-4"),
         ("TTEmm", ""),
         ("TTEmT", "admin-2"),
-        // Every vote is needed: the group waits for each, whenever it goes.
+        // Every vote is needed: the group waits for each server, whenever it ends.
         ("TE", "admin-1"),
         ("EE", "admin-0 admin-1"),
         ("E", "admin-0"),

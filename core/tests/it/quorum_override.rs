@@ -1,4 +1,4 @@
-//! When, and by whom, a new epoch is begun without a majority of the old one, case by case.
+//! When a new epoch begins without a majority of the old one, and which server founds it, case by case.
 
 use kaa_core::domain::ids::{RaftId, ServerId};
 use kaa_core::membership::logs::{block, commit};
@@ -111,7 +111,7 @@ fn a_learner_may_found_but_does_not_block() {
     );
 }
 
-/// What an agent without a leader says. `known`, `answered`: server and log.
+/// The message of an agent without a leader. `known`, `answered`: server and log.
 fn told(voters: &[&[u64]], known: &[(&str, u64)], answered: &[(&str, u64)], wanted: &[&str]) -> String {
     let pairs =
         |list: &[(&str, u64)]| list.iter().map(|(server, log)| (ServerId::from(*server), RaftId(*log))).collect();

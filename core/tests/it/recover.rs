@@ -1,5 +1,5 @@
-//! Going on by an operator's command, case by case: who would, what may be lost, when that is refused, and for which pods the
-//! founder waits.
+//! Continuing by an operator's command, case by case: which server continues, what may be lost, when the command is
+//! refused, and for which pods the founder waits.
 
 use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId, Uid};
 use kaa_core::membership::quorum_override::Position;
@@ -15,13 +15,13 @@ fn at(term: u64, index: u64) -> Position {
     Position { term, index }
 }
 
-/// The log of ordinal `n` is `n + 1`.
+/// The log id of ordinal `n` is `n + 1`.
 fn answer(ordinal: u32, last: Position) -> (ServerId, Answer) {
     let log = RaftId(u64::from(ordinal) + 1);
     (server(ordinal), Answer { ordinal, wanted: true, log, last, sealed: false, quorum: false })
 }
 
-/// So many vote, the first so many are wanted, and these answer.
+/// The first `voters` servers vote, the first `wanted` servers are wanted, and these servers answer.
 fn survey(voters: u32, wanted: u32, answers: &[(ServerId, Answer)]) -> Survey {
     let answers: BTreeMap<_, _> = answers.iter().cloned().collect();
     let answers = answers.into_iter().map(|(server, mut answer)| {
@@ -66,10 +66,10 @@ fn it_is_said_what_may_be_lost() {
     assert_eq!(loss.to_string(), "entries after 17 that only admin-1, admin-2 may hold");
     let loss = possible(&survey(5, 2, &[answer(0, at(3, 17)), answer(1, at(3, 20))]));
     assert_eq!(loss.to_string(), "entries after 20 that only admin-2, admin-3, admin-4 may hold");
-    // One that is not wanted answers, and its log goes further: that is lost as well.
+    // A server that is not wanted answers, and its log is more advanced: that part is lost as well.
     let loss = possible(&survey(5, 1, &[answer(0, at(3, 17)), answer(1, at(3, 20))]));
     assert!(loss.founder == server(0) && loss.outside.contains(&server(1)), "{loss:?}");
-    // A log that nobody has a name for.
+    // A log whose server is not known.
     let mut nameless = survey(3, 1, &[answer(0, at(3, 17))]);
     nameless.holders.remove(&RaftId(3));
     assert_eq!(
@@ -83,7 +83,7 @@ fn wanted_servers_that_never_come_back_are_given_up_too() {
     // All three are wanted, and two lie on nodes that are gone.
     let loss = possible(&survey(3, 3, &[answer(0, at(3, 17))]));
     assert_eq!(loss.outside, BTreeSet::from([server(1), server(2)]));
-    // Two of four: whoever they are, they hold all that is committed.
+    // Two of four: whichever two they are, they have everything committed.
     let loss = possible(&survey(4, 4, &[answer(0, at(3, 17)), answer(1, at(3, 16))]));
     assert!(loss.nothing && loss.to_string() == "nothing that was committed", "{loss:?}");
 }
@@ -99,7 +99,7 @@ fn what_needs_no_loss_is_refused() {
     assert_eq!(needless(&survey(3, 1, &[answer(0, at(3, 9)), led])), Needless::Leader(server(1)));
     assert_eq!(needless(&survey(3, 1, &[answer(0, at(3, 9)), answer(1, at(3, 9))])), Needless::Majority);
     assert_eq!(needless(&survey(2, 1, &[answer(0, at(3, 9))])), Needless::Override);
-    // Begun and not called for any more: it is finished all the same.
+    // An override that was started and is no longer necessary: it is completed nevertheless.
     let mut sealed = answer(0, at(3, 9));
     sealed.1.sealed = true;
     assert_eq!(needless(&survey(2, 2, &[sealed])), Needless::Override);
@@ -121,14 +121,15 @@ fn in_the_way(old: &mut Old, looks: &[(ServerId, Look)]) -> Vec<String> {
 fn the_founder_waits_until_the_old_pods_are_gone() {
     let mut old = Old::default();
     let first = [look(1, Some("a"), None), look(2, Some("b"), Some(1)), look(3, None, None)];
-    // Counterexample 7: it is looked after the swap, so that a pod that came before it and with the old epoch counts.
+    // The founder looks after the swap, so that a pod counts that started before it, in the old epoch. The model's
+    // mutation `pods gone checked before the swap` shows why.
     let waits = ["admin-1: its pod (uid a) is still there", "admin-2: its pod (uid b) is still there"];
     assert_eq!(in_the_way(&mut old, &first), waits);
     assert_eq!(in_the_way(&mut old, &first), waits, "whoever is merely looked at twice is still there");
     let gone = [look(1, None, None), look(2, Some("b"), Some(2)), look(3, Some("c"), None)];
     assert!(in_the_way(&mut old, &gone).is_empty(), "gone; answers with the new epoch; came after the swap");
     assert!(in_the_way(&mut old, &[look(1, Some("d"), None)]).is_empty(), "another pod came after the swap");
-    // A founder that starts again waits for more, never for less.
+    // A founder that restarts may wait for more pods, but never for fewer.
     assert_eq!(in_the_way(&mut Old::default(), &gone), ["admin-3: its pod (uid c) is still there"]);
 }
 

@@ -1,5 +1,5 @@
-//! Founding from a retired log, case by case: what would be given up, when that is refused, and which agent
-//! brings which log back.
+//! Founding from a retired log, case by case: what would be given up, when the command is refused, and which agent uses
+//! which retired log again.
 
 use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
 use kaa_core::membership::quorum_override::Position;
@@ -14,7 +14,7 @@ fn server(ordinal: u32) -> ServerId {
     format!("admin-{ordinal}").into()
 }
 
-/// The lost founder's log is 90, and nobody has it.
+/// The log of the lost founder is 90, and no server has it.
 fn anchor(epoch: u64) -> Anchor {
     Anchor { domain: "d-1".into(), epoch: MembershipEpoch(epoch), founder: RaftId(90), lossy: true }
 }
@@ -38,7 +38,7 @@ fn survey() -> Survey {
     }
 }
 
-/// What is said to an operator who names that log of admin-1.
+/// The answer to an operator who names this log of admin-1.
 fn said(
     kept: Result<Kept, Unusable>,
     epoch: u64,
@@ -76,7 +76,7 @@ fn a_log_that_is_of_no_use_is_refused_by_name() {
     assert_eq!(refused(elsewhere(Some("d-2"))), "admin-1/retired-1-77 is a log of another domain, d-2");
     assert_eq!(refused(elsewhere(None)), "admin-1/retired-1-77 is a log of no domain");
     assert_eq!(refused(Ok(kept(1, 0))), "admin-1/retired-1-77 is empty");
-    // Its terms may be above those of the epoch that would be founded.
+    // The terms of this log may be above those of the epoch that would be founded.
     assert!(refused(Ok(kept(3, 17))).contains("of epoch 3, which is later than the anchor's"));
 }
 
@@ -92,7 +92,7 @@ fn what_is_left_of_the_anchors_epoch_goes_first() {
         refused(None, &elects),
         "a majority of the voters answers and will elect a leader: nothing has to be given up"
     );
-    // It waits for an old pod, and has not founded yet.
+    // The founder waits for an old pod, and has not founded the epoch yet.
     assert!(refused(Some(server(0)), &survey()).starts_with("admin-0 answers, with the log that the anchor names"));
     let mut founded = survey();
     founded.answers.get_mut(&server(0)).unwrap().last = Position { term: 4, index: 30 };
@@ -127,12 +127,13 @@ fn the_anchor_alone_says_which_log_comes_back() {
     let names = |log, epoch| Anchor { founder: RaftId(log), ..anchor(epoch) };
     assert_eq!(brings_back(&names(77, 3), &kept), Some(kept[1]));
     assert_eq!(brings_back(&anchor(3), &kept), None, "the founder's log is on no volume: the server joins");
-    // It has founded epoch 2 and was retired after that: now the anchor says 2 again.
+    // This log has founded epoch 2 and was retired after that; now the anchor is of epoch 2 again.
     assert_eq!(brings_back(&names(78, 2), &kept), None);
     assert_eq!(brings_back(&names(78, 3), &kept), Some(kept[2]));
 }
 
-/// Each state that a crash can leave on the volume leads on to the founding, and nothing of it was noted beside the anchor.
+/// From each state that a crash can leave on the volume, the agent reaches the founding. Only the anchor records what
+/// is to be done.
 #[test]
 fn a_crash_at_any_step_leads_on() {
     let (anchor, are_retired) = (Anchor { founder: RaftId(77), ..anchor(3) }, [(MembershipEpoch(1), RaftId(77))]);
@@ -143,16 +144,16 @@ fn a_crash_at_any_step_leads_on() {
         sealed,
     };
     let gate = |local| gate(Some(&anchor), &local, &Traces::default());
-    // Swapped; the log of today, empty or not, sealed or not, is in its place.
+    // The anchor is swapped; the present log, empty or not, sealed or not, is still in its place.
     for sealed in [false, true] {
         assert_eq!(gate(log(Some("d-1"), 2, 2, sealed)), Gate::Join(anchor.clone()));
     }
-    // That was retired, and an empty one was made in its place at the start.
+    // The present log was retired, and an empty one was created in its place at the start.
     assert_eq!(gate(log(None, 0, 5, false)), Gate::Join(anchor.clone()));
     assert_eq!(brings_back(&anchor, &are_retired), Some(are_retired[0]));
-    // Brought back, and not founded yet.
+    // The retired log is back in its place, and the epoch is not founded yet.
     assert_eq!(gate(log(Some("d-1"), 1, 77, true)), Gate::Found(anchor.clone()));
-    // Founded.
+    // The epoch is founded.
     assert_eq!(gate(log(Some("d-1"), 3, 77, false)), Gate::Start);
 }
 

@@ -1,8 +1,8 @@
 //! The language of the cases.
 //!
-//! A script is blocks of command lines, `----`, and what they answer. What each command does stands in `World::run`.
-//! Objects are `KIND NAME key=value...` or `KIND NAME gone`. `unseen` before an object changes it without the watches
-//! noticing; `see` lets them catch up. After every command that reaches the domain, its invariants are checked.
+//! A script is blocks of command lines, `----`, and the answers. `World::run` says what each command does. Objects are
+//! `KIND NAME key=value...` or `KIND NAME gone`. With `unseen` before an object, the watches do not notice the change;
+//! `see` updates them. After every command that reaches the domain, its invariants are checked.
 
 mod clusters;
 mod upgrades;
@@ -38,7 +38,7 @@ pub fn run(text: &str) -> String {
     answered(text, |line| world.run(line))
 }
 
-/// A script with the answers of another language.
+/// A script with its answers, which `run` gives.
 pub fn answered(text: &str, mut run: impl FnMut(&str) -> String) -> String {
     let mut out = String::new();
     let mut answer = String::new();
@@ -64,7 +64,7 @@ pub fn answered(text: &str, mut run: impl FnMut(&str) -> String) -> String {
     out
 }
 
-/// A domain, the Kubernetes that is, and the one that the watches show.
+/// A domain, the real Kubernetes, and the Kubernetes that the watches show.
 pub struct World {
     pub domain: Domain,
     pub api: Objects,
@@ -77,7 +77,7 @@ pub struct World {
     policy: Policy,
     /// The logs that vote.
     voters: BTreeSet<RaftId>,
-    /// How much later it is than the entries alone would make it.
+    /// How much later the time is than the number of entries implies.
     later_ms: u64,
     /// How far the clock of the agent that acts is off.
     clock_ms: i64,
@@ -177,23 +177,25 @@ impl World {
                 self.later_ms += line.words[1].parse::<u64>().unwrap() * 1000;
                 String::new()
             }
-            // So many seconds pass, with a pass every half minute. Answers what they did besides watching.
+            // This number of seconds passes, with a pass every half minute. Answers the changes of the passes, without
+            // notes of missing claims.
             "watch" => self.watch(line.words[1].parse().unwrap()),
-            // From now on the agent that acts has a clock that is off by so many seconds.
+            // From now on the clock of the agent that acts is off by this number of seconds.
             "clock" => {
                 self.clock_ms = line.words[1].parse::<i64>().unwrap() * 1000;
                 String::new()
             }
-            // How much the domain holds at most.
+            // The bounds of the domain.
             "capacity" => self.capacity(&line),
-            // How many records the audit trail has, and of how many entries.
+            // The number of records in the audit trail, and the entry of the first one.
             "trail" => {
                 let of: BTreeMap<_, _> = self.domain.audit.records().map(|record| (record.index, ())).collect();
                 format!("{} records from entry {}\n", self.domain.audit.records().count(), of.keys().next().unwrap())
             }
-            // `times N COMMAND; COMMAND...`: N times, with {n} the number of the time. Answers what the last time did.
+            // `times N COMMAND; COMMAND...`: runs the commands N times; {n} is the number of the repetition. Answers
+            // what the last one did.
             "times" => self.times(text),
-            // The rest of the line is why.
+            // The rest of the line is the reason.
             "pause" => self.propose(operator(&line), Command::PauseResync(change::PauseResync { why: why(&line) })),
             "resume" => self.propose(operator(&line), Command::ResumeResync),
             "adopt" => self.adopt(&line),
@@ -206,7 +208,7 @@ impl World {
                 )
             }
             "save" => self.save(),
-            // Another cluster, where nothing is yet; what was saved comes along.
+            // Another cluster without any objects; what was saved is kept.
             "elsewhere" => {
                 *self = Self { saved: self.saved.take(), anchor: "A2".to_owned(), ..Self::default() };
                 String::new()
@@ -226,7 +228,7 @@ impl World {
                 let history = line.words[2].parse().unwrap();
                 self.propose(Role::Agent, Command::ReportHistory(change::ReportHistory { process, session, history }))
             }
-            // Which engines may start, once those that run were heard.
+            // Which engines may start, after all running engines have confirmed that they run.
             "gate" => {
                 self.beat();
                 let gates = self.domain.processes.keys().map(|id| match self.domain.may_start(*id) {
@@ -236,7 +238,7 @@ impl World {
                 });
                 gates.collect()
             }
-            // The agents read again the pods of engines that could not be read.
+            // The agents read the pods again that they could not read.
             "learn" => self.learn(),
             "beat" => self.beat(),
             "give-up" => self.give_up(&line),
@@ -254,7 +256,7 @@ impl World {
             "force" => self.force(&line),
             "pass" => self.pass(line.number("epoch", self.epoch())),
             "archives" => self.archives(),
-            // In which cluster each archive is taken to be, and where its engine finds it.
+            // The cluster of each archive according to the domain, and its path.
             "places" => {
                 let archives = self.domain.archives.values();
                 archives
@@ -354,7 +356,8 @@ impl World {
         last
     }
 
-    /// `adopt UID [known=UID] [unread] [by-agent] WHY...`: the anchor UID was read to be this, unless `unread`.
+    /// `adopt UID [known=UID] [unread] [by-agent]`: the anchor has this UID according to a read, which is missing with
+    /// `unread`.
     fn adopt(&mut self, line: &Line) -> String {
         let anchor: Uid = line.words[1].into();
         let known = line.values.get("known").map_or(self.domain.anchor.clone().unwrap(), |uid| (*uid).into());
@@ -389,8 +392,8 @@ impl World {
         text
     }
 
-    /// `restore [format=] [checksum=] [without=ID] [last-archive=] [next-node=] [twice] [by-agent]`: what was saved, changed
-    /// by that.
+    /// `restore [format=] [checksum=] [without=ID] [last-archive=] [next-node=] [twice] [without-databases]
+    /// [by-agent]`: restores the saved snapshot with these changes.
     fn restore(&mut self, line: &Line) -> String {
         let mut snapshot = self.saved.clone().expect("something that was saved");
         snapshot.last_archive = ArchiveId(line.number("last-archive", snapshot.last_archive.0));
@@ -450,8 +453,8 @@ impl World {
         self.propose(Role::ResyncLeader, command)
     }
 
-    /// `register sm|te POD [nonce=] [connection=] [on=] [known-as=] [marker=ID | marker=DOMAIN/ID] [path=] [unread]
-    /// [anchor-unread]`
+    /// `register sm|te POD [nonce=] [connection=] [on=] [known-as=] [marker=ID | marker=DOMAIN/ID] [path=] [database=]
+    /// [cluster=] [started=] [as-of=] [release=] [protocols=] [long=] [unread] [anchor-unread]`
     fn register(&mut self, line: &Line) -> String {
         let pod = self.api.pods.get(line.words[2]).unwrap_or_else(|| panic!("no pod {}", line.words[2])).clone();
         let kind = if line.words[1] == "sm" { EngineKind::Sm } else { EngineKind::Te };
@@ -531,7 +534,8 @@ impl World {
         self.propose(Role::Agent, Command::ReportState(change::ReportState { process, session, engine, pid: 7 }))
     }
 
-    /// The agents ask the engines that run whether they still do, if something depends on it, as with each heartbeat.
+    /// As with each heartbeat: the agents ask the running engines whether they still run, if something depends on the
+    /// answer.
     fn beat(&mut self) -> String {
         let owed = self.domain.processes.values().filter(|process| self.domain.owed_proof(process.id).is_some());
         let owed: Vec<_> = owed.map(|process| (process.id, process.session.number)).collect();
@@ -551,7 +555,7 @@ impl World {
         )
     }
 
-    /// `forget ARCHIVE [by-agent] [cluster=NAME]`: as an operator asks for it; its claim is read.
+    /// `forget ARCHIVE [by-agent] [cluster=NAME]`: an operator's command, with a read of the claim.
     fn forget(&mut self, line: &Line) -> String {
         let archive: ArchiveId = line.words[1].parse().unwrap();
         let claim = self.domain.archives.get(&archive).and_then(|archive| archive.claim.as_ref());
@@ -591,7 +595,7 @@ impl World {
         self.propose(Role::Operator, Command::SetValue(change::SetValue { key, value, expected }))
     }
 
-    /// `balance [by-agent] ENTRY [TEXT]`: what an operator sets; without a text, removes.
+    /// `balance [by-agent] ENTRY [TEXT]`: an operator sets an entry, or removes it if there is no text.
     fn balance(&mut self, text: &str) -> String {
         let asked = text["balance ".len()..].trim_start_matches("by-agent ");
         let role = if text.contains("by-agent") { Role::Agent } else { Role::Operator };
@@ -600,7 +604,7 @@ impl World {
         self.propose(role, Command::SetLoadBalancer(change::SetLoadBalancer { entries }))
     }
 
-    /// What is set for load balancing, and what has effect of it.
+    /// The load-balancing entries, and the text of each that has effect.
     fn balancers(&self) -> String {
         let mut out = String::new();
         for (item, entry) in &self.domain.balancing.entries {
@@ -659,7 +663,7 @@ impl World {
         plan(&self.domain, &self.observed(), &self.policy, &moment)
     }
 
-    /// `what-if [scale=KIND/NAME=N]... [delete=KIND/NAME]...`, as `kaa plan` takes them.
+    /// `what-if [scale=KIND/NAME=N]... [delete=KIND/NAME]...`, with the same arguments as `kaa plan`.
     fn what_if(&self, text: &str) -> String {
         let changes =
             text.split_whitespace().skip(1).map(|word| match word.split_once('=').expect("scale= or delete=") {
@@ -734,8 +738,10 @@ impl World {
         if out.is_empty() { "nothing\n".to_owned() } else { out }
     }
 
-    /// `force remove-process|remove-archive|note-claim-gone|purge-archive|delete-database ID [epoch=] FACT...`: a proposal that no plan made, with just the
-    /// facts named: `anchor`, `other-anchor`, `pod-absent`, `claim-absent`, `scaled`. What the domain itself lets through.
+    /// `force remove-process|remove-archive|note-claim-gone|purge-archive|delete-database|annotate|unset|unset-manual
+    /// ID [epoch=] [session=] [claim=] [statefulset=] FACT...`: a proposal that no plan made, with only these facts as
+    /// evidence: `anchor`, `other-anchor`, `pod-absent`, `claim-absent`, `scaled`, `unwanted`, `says`, `says-other`,
+    /// `says-none`, `syncs`, `syncs-other`. Shows whether the domain itself refuses it.
     fn force(&mut self, line: &Line) -> String {
         let fence = Fence { cluster: "c1".into(), epoch: ResyncEpoch(line.number("epoch", self.epoch())) };
         let number: u64 = line.words[2].parse().unwrap();
@@ -744,7 +750,7 @@ impl World {
         let claim = self.domain.archives.get(&archive).and_then(|archive| archive.claim.clone());
         let owner = claim.as_ref().and_then(|claim| claim.owner.clone());
         let (name, uid) = claim.map(|claim| (claim.name, claim.uid)).unwrap_or_default();
-        // Of another claim, or read of another StatefulSet, than the archive's.
+        // Another claim than the archive's, or a read of another StatefulSet.
         let uid = line.values.get("claim").map_or(uid, |uid| (*uid).into());
         let set = line.values.get("statefulset").map(|uid| Uid::from(*uid));
         let facts = line.words[3..].iter().filter_map(|word| {
@@ -760,7 +766,7 @@ impl World {
                     let uid = set.clone().unwrap_or(uid);
                     Fact::StatefulSetIs { name: stateful_set, uid, generation: 9, replicas, first_ordinal }
                 }
-                // What the StatefulSet `admin` says of the global default.
+                // The annotation of the StatefulSet `admin` for the global default.
                 "says" | "says-other" | "says-none" => Fact::AnnotationSays {
                     object: Object::StatefulSet("admin".to_owned()),
                     item: Item::Default(None),
@@ -794,7 +800,8 @@ impl World {
                 Command::RemoveArchive(change::RemoveArchive { fence, archive, claim: uid, reason, evidence })
             }
             "note-claim-gone" => Command::NoteClaimGone(change::NoteClaimGone { fence, archive, claim: uid, evidence }),
-            // Of the one database there is; the number is not looked at.
+            // The commands from here to `delete-database` ignore the number: they act on the global default, or on the
+            // only database.
             "annotate" => {
                 let (item, text) = (Item::Default(None), "random(any)".to_owned());
                 let object = Object::StatefulSet("admin".to_owned());
@@ -877,12 +884,12 @@ fn operator(line: &Line) -> Role {
     if line.has("by-agent") { Role::Agent } else { Role::Operator }
 }
 
-/// A text with so many more characters as `long=` says, of two bytes each.
+/// A text with this number of additional characters (`long=`), of two bytes each.
 fn long(line: &Line, text: &str) -> String {
     text.to_owned() + &"ä".repeat(line.number("long", 0) as usize)
 }
 
-/// What follows the command.
+/// The words after the command, without `by-agent`.
 fn why(line: &Line) -> String {
     long(line, &line.words[1..].iter().filter(|word| **word != "by-agent").copied().collect::<Vec<_>>().join(" "))
 }
@@ -999,7 +1006,7 @@ impl Objects {
         if let Some(uid) = get("uid") {
             pod.uid = uid.into();
         }
-        // A ReplicaSet, by its name.
+        // A ReplicaSet; its name is also its UID.
         if let Some(owner) = get("replicaset") {
             pod.owner = Some(Owner { kind: "ReplicaSet".to_owned(), name: owner.clone(), uid: owner.as_str().into() });
         }

@@ -1,4 +1,4 @@
-//! Whatever happened before, `kaa plan --scale` tells what scaling then does.
+//! After any history, `kaa plan --scale` predicts the effect of scaling.
 //!
 //! A sequence is a script in the language of the cases, so that a failing one can be read and replayed.
 
@@ -51,7 +51,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A world with what a script cannot know: the next UID, and which process is whose.
+/// A world with the state that a script needs to choose names: the next UID, and the process of each pod.
 struct Run {
     world: World,
     script: Vec<String>,
@@ -95,9 +95,9 @@ impl Run {
             }
             Step::PodGone { n, seen } => {
                 self.line(&format!("{}pod sm-demo-{n} gone", unseen(seen)));
-                // Whatever ran in it has ended; its session may be noticed to be down later.
+                // The engine in the pod has ended; the domain may learn later that its session is lost.
             }
-            // As pvc-protection has it: a claim goes only when no pod uses it.
+            // As pvc-protection does: a claim is deleted only when no pod uses it.
             Step::ClaimGone { n, seen } if !self.world.api.pods.contains_key(&format!("sm-demo-{n}")) => {
                 self.line(&format!("{}claim archive-volume-sm-demo-{n} gone", unseen(seen)));
             }
@@ -150,7 +150,7 @@ impl Run {
     }
 }
 
-/// What `kaa plan --scale` says would be removed, up to where it supposes that pods start.
+/// The removals that `kaa plan --scale` predicts, up to the point where it assumes that pods start.
 fn forecast(world: &World, replicas: u8) -> Vec<String> {
     let policy = Policy::new("c1".into(), "default".to_owned());
     let change = Change::Scale(format!("statefulset/sm-demo={replicas}").parse().unwrap());

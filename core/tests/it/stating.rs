@@ -1,4 +1,4 @@
-//! What people are told of the voters: warnings about how they are placed, and what is waited for concerning each server.
+//! What operators are told about the voters: warnings about their placement, and what each server waits for.
 
 use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
 use kaa_core::membership::scaling::{Scaling, scaled};
@@ -6,7 +6,7 @@ use kaa_core::membership::standing::{self, Standing, Wanted, awaited};
 use kaa_core::membership::warnings::{self, Electorate, warnings};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is found of these voters' zones; `?` is a zone that is not known.
+/// The warnings about these voters' zones; `?` is an unknown zone.
 fn found(zones: &[&str], wanted: Option<u32>) -> Vec<String> {
     let voter = |(ordinal, zone): (usize, &&str)| {
         (ServerId::new(format!("admin-{ordinal}")), (*zone != "?").then(|| (*zone).to_owned()))
@@ -65,7 +65,7 @@ fn a_voter_alone_is_said_where_more_are_wanted() {
     );
 }
 
-/// A voter that is wanted, answers, and is in no way remarkable.
+/// An ordinary voter that is wanted and answers.
 fn voter() -> Standing {
     Standing {
         unscheduled: false,
@@ -150,7 +150,7 @@ fn every_word_is_listed_once() {
     assert_eq!(words.len(), warnings::CODES.len() + standing::WAITS.len());
 }
 
-/// What comes of scaling `admin` to so many, with these voters and these servers that do not vote.
+/// The effect of scaling `admin` to `replicas`, with these voters and these servers that do not vote.
 fn comes(replicas: u32, halves: &[&[u64]], learners: &[u64]) -> Vec<String> {
     let halves: Vec<BTreeSet<RaftId>> = halves.iter().map(|half| half.iter().map(|id| RaftId(*id)).collect()).collect();
     let logs = halves.iter().flatten().map(|log| log.0).chain(learners.iter().copied());

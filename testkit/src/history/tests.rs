@@ -1,4 +1,4 @@
-//! The judge of histories: readable cases, and random histories against a judge that tries every order.
+//! Tests of the check: readable cases, and random histories against a check that tries every order.
 
 use super::{Event, History, Operation, Value};
 use crate::{Chance, tier};
@@ -87,7 +87,8 @@ fn a_history_is_the_same_after_it_was_written_and_read() {
     assert_eq!(history(text).to_string(), text);
 }
 
-/// Thousands of operations with many that are unknown are judged in a moment: the search does not branch at each.
+/// The check of thousands of operations, many with an unknown outcome, takes a moment: the search does not branch at
+/// each.
 #[test]
 fn a_long_history_is_judged_soon() {
     let mut long = History::default();
@@ -98,7 +99,7 @@ fn a_long_history_is_judged_soon() {
         let operation = Operation::Set { expected: now.clone(), new: new.clone() };
         let completed = (!unknown).then_some(at + 25);
         long.push(Event { client: "w".to_owned(), invoked: at, completed, operation });
-        // Half of those that are unknown never happened.
+        // Half of the operations with an unknown outcome had no effect.
         if step % 14 != 3 {
             now = new;
         }
@@ -146,7 +147,7 @@ fn random(chance: &mut Chance) -> History {
     let length = 1 + chance.below(7);
     for new in 0..length {
         let invoked = chance.below(12) as u64;
-        // What is expected or seen was mostly written by one of the others.
+        // Most expected and observed values are values of another operation.
         let other = |chance: &mut Chance| (chance.below(4) > 0).then(|| chance.below(length).to_string());
         let operation = if chance.below(3) == 0 {
             Operation::Observed(other(chance))

@@ -1,4 +1,4 @@
-//! Clients of the domain's values: what they asked for, what they were told, and when.
+//! Clients of the domain's values: what they requested, what the agents answered, and when.
 
 use embedded_kubernetes::instance::Instance;
 use embedded_kubernetes::object;
@@ -13,53 +13,55 @@ use std::time::{Duration, Instant};
 use testkit::history::{Event, History, Operation, Value};
 use tokio::task::JoinSet;
 
-/// The keys; each has a history of its own.
+/// The keys. Each key has its own history.
 pub const KEYS: [&str; 3] = ["values/a", "values/b", "values/c"];
 
-/// How long a connection may take: on one machine a thousandth of that.
+/// How long a connection may take to open. On one machine it takes a thousandth of that.
 const CONNECT: Duration = Duration::from_millis(150);
 
-/// How long an agent may take to answer when nothing is wrong any more.
+/// How long an agent may take to answer after all faults have ended.
 const AFTERWARDS: Duration = Duration::from_secs(10);
 
-/// How many clients there are and how hard they try.
+/// How many clients there are, and how often each sends a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// How many write, each by any agent at a time.
+    /// How many clients write. Each request goes to any of the agents.
     pub writers: usize,
-    /// How many read, likewise.
+    /// How many clients read. Each request goes to any of the agents.
     pub readers: usize,
-    /// How long a client waits for an answer. Shorter than the agents try, so that some outcomes are not known.
+    /// How long a client waits for an answer. Agents try for longer than that, so that some outcomes are not known.
     pub patience: Duration,
-    /// A pause between two requests of a client, at most; the audit trail of a domain holds some thousand writes.
+    /// The longest pause between two requests of a client. The audit trail of a domain holds a few thousand writes.
     pub most_pause_ms: u64,
-    /// Their name and password, where agents do not know them by where they call from.
+    /// The name and password of the clients, if agents cannot identify them by the address from which they call.
     pub operator: Option<(&'static str, &'static str)>,
 }
 
-/// Tells name and `http://ADDRESS:PORT/api/1` of agents.
+/// Returns the name and `http://ADDRESS:PORT/api/1` of each agent.
 type Tells = Arc<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
 
-/// Where agents are.
+/// The addresses of the agents.
 #[derive(Clone)]
 pub struct Agents {
     all: Tells,
-    /// Those that a Service leads to, where that is known.
+    /// The agents to which a Service leads, if that is known.
     served: Option<Tells>,
 }
 
 impl Agents {
-    /// By what tells where each is.
+    /// Takes the addresses of the agents from this function.
     pub fn told_by(all: impl Fn() -> Vec<(String, String)> + Send + Sync + 'static) -> Self {
         Self { all: Arc::new(all), served: None }
     }
 
-    /// Every other writer comes by a Service, which leads to these, as most do; the others reach whom they should not.
+    /// Every other writer uses a Service, which leads to these agents, as most clients do. The other writers also reach
+    /// agents that the Service excludes.
     pub fn served(self, served: impl Fn() -> Vec<(String, String)> + Send + Sync + 'static) -> Self {
         Self { served: Some(Arc::new(served)), ..self }
     }
 
-    /// By what the embedded Kubernetes knows, which a sick API does not hide from these clients.
+    /// Takes the addresses from the store of the embedded Kubernetes: faults of its API do not hide them from these
+    /// clients.
     pub fn of(instance: Arc<Instance>) -> Self {
         Self::told_by(move || {
             instance.look(|store| {
@@ -73,7 +75,7 @@ impl Agents {
         })
     }
 
-    /// Name and address of each.
+    /// The name and address of each agent.
     pub fn all(&self) -> Vec<(String, String)> {
         (self.all)()
     }
@@ -93,16 +95,16 @@ fn one_of(agents: Vec<(String, String)>) -> Option<String> {
     agents.into_iter().nth(which).map(|(_, address)| address)
 }
 
-/// What a request came to.
+/// The outcome of a request.
 enum Told {
     Done,
     Holds(Value),
-    /// It certainly had no effect and says nothing.
+    /// The request certainly had no effect, and its answer has no information.
     Nothing,
     Unknown,
 }
 
-/// All clients, and what they were told.
+/// All clients, and the answers that they got.
 #[derive(Clone)]
 pub struct Clients {
     agents: Agents,
@@ -118,7 +120,7 @@ pub struct Clients {
     tasks: Arc<Mutex<JoinSet<()>>>,
 }
 
-/// How many operations came to what.
+/// How many operations had each outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub acknowledged: u64,
@@ -129,9 +131,10 @@ pub struct Counts {
 }
 
 impl Clients {
-    /// Starts them, in a runtime.
+    /// Starts the clients. Call it in a runtime.
     pub fn start(agents: Agents, pace: Pace) -> Self {
-        // The address of a pod that is gone may answer nothing at all: that is no time of the group.
+        // The address of a pod that is gone may not answer at all. That time does not count as an outage of the admin
+        // servers.
         let http = reqwest::Client::builder().connect_timeout(CONNECT).build().expect("a client");
         let clients = Self {
             agents,
@@ -158,14 +161,14 @@ impl Clients {
         clients
     }
 
-    /// Ends them: what is under way is answered, or not, before anything is judged.
+    /// Stops the clients. Each pending request gets its answer, or its timeout, before anything is judged.
     pub async fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap());
         tasks.join_all().await;
     }
 
-    /// Has them ask for nothing, or go on. What is under way comes to its end.
+    /// Makes the clients send no requests, or continue. Pending requests still complete.
     pub fn rest(&self, resting: bool) {
         self.resting.store(resting, Ordering::Relaxed);
     }
@@ -174,12 +177,12 @@ impl Clients {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// What they came to so far.
+    /// The outcomes so far.
     pub fn counts(&self) -> Counts {
         *self.counts.lock().unwrap()
     }
 
-    /// The longest time within this one in which no write was acknowledged.
+    /// The longest time between `since` and `until` in which no write was acknowledged.
     pub fn longest_silence(&self, since: Instant, until: Instant) -> Duration {
         let commits = self.commits.lock().unwrap();
         let within = commits.iter().copied().filter(|at| (since..until).contains(at));
@@ -193,7 +196,7 @@ impl Clients {
         self.commits.lock().unwrap().last().unwrap_or(&self.began).elapsed()
     }
 
-    /// Reads each key by each agent, which has to answer, so that what is lost in the end is missed.
+    /// Reads each key from each agent, which must answer, so that the check finds values that are lost at the end.
     pub async fn read_all(&self) {
         for (agent, address) in self.agents.all() {
             for key in KEYS {
@@ -205,7 +208,7 @@ impl Clients {
         }
     }
 
-    /// Judges what was noted.
+    /// Judges the recorded histories.
     pub fn check(&self) -> Result<(), String> {
         for (key, history) in self.histories.lock().unwrap().iter() {
             history.check().map_err(|why| format!("{key} is not linearizable: {why}\nall of it:\n{history}"))?;
@@ -244,7 +247,7 @@ impl Clients {
             self.note(&client, key, invoked, &known, &new, told);
             known = match holds {
                 Some(holds) => holds,
-                // Whatever it is: a wrong expectation is only refused.
+                // Any value will do: a write with a wrong expectation is only refused.
                 None => self.observe(self.agents.for_writer(writer), &client, key).await.unwrap_or(known),
             };
         }
@@ -272,7 +275,7 @@ impl Clients {
         seen
     }
 
-    /// Notes a compare-and-set, or, if nothing is new, a read.
+    /// Records a compare-and-set, or a read if there is no new value.
     fn note(&self, client: &str, key: &'static str, invoked: u64, expected: &Value, new: &Value, told: Told) {
         let completed = Some(self.now());
         let is_read = new.is_none();
@@ -338,7 +341,7 @@ impl Clients {
     }
 }
 
-/// The value in the sentence that says that it is another than expected.
+/// Extracts the current value from the sentence that says that it differs from the expected one.
 fn held(sentence: &str) -> Value {
     let (_, rest) = sentence.split_once("another value than expected: ").unwrap_or_else(|| panic!("{sentence}"));
     let value = rest.strip_prefix('\'')?;

@@ -1,5 +1,5 @@
-//! A namespace with admin servers and the example database in it, on the embedded Kubernetes or on a cluster. When the
-//! test fails it is shown in what state this was, and how to play it again.
+//! A namespace with admin servers and the example database, on the embedded Kubernetes or on a cluster. When a test
+//! fails, it prints the state of the namespace, and how to run the test again.
 
 use super::masks::mask;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -22,13 +22,13 @@ use testkit::wait::is;
 use testkit::{eventually, eventually_async};
 use tokio::runtime::Runtime;
 
-/// Those of the cases that run.
+/// The namespaces of the cases that run.
 static NAMESPACES: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Name and password of whoever changes the domain from outside the agents' pods.
+/// Name and password of the operator who changes the domain from outside the agents' pods.
 pub const OPERATOR: (&str, &str) = ("writer", "written in a test");
 
-/// Whose pod is deleted in the middle of a case.
+/// The server whose pod is deleted in the middle of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disturb {
     Nothing,
@@ -36,7 +36,7 @@ pub enum Disturb {
     RaftLeader,
 }
 
-/// A Kubernetes cluster of several that share a domain.
+/// One of several Kubernetes clusters that share a domain.
 pub struct Site {
     /// Its name.
     pub name: &'static str,
@@ -44,12 +44,12 @@ pub struct Site {
     pub set: &'static str,
     /// The certificates of its agents.
     pub made: certificates::Made,
-    /// What else its agents are told.
+    /// Further environment variables of its agents.
     pub env: Vec<(&'static str, String)>,
 }
 
 impl Site {
-    /// Our manifests with its names.
+    /// The project's manifests, with the names of this cluster.
     fn name(&self, objects: &[Value]) -> Vec<Value> {
         let text = Value::from(objects.to_vec()).to_string();
         let text = text.replace("kaa-admin", self.set).replace("kaa-default-", &format!("kaa-{}-", self.name));
@@ -68,29 +68,29 @@ impl Site {
 }
 
 pub struct Cluster {
-    /// The test that it is for, as its runner names it.
+    /// The test that uses this namespace, as the test runner names it.
     test: String,
-    /// Which use case is played.
+    /// The use case that runs.
     story: String,
     disturb: Disturb,
     namespace: String,
     runtime: Runtime,
     client: Client,
-    /// The image under which this build is known there.
+    /// The name of this build's image on that Kubernetes.
     image: String,
-    /// The Kubernetes of this case alone, unless it is played on a cluster.
+    /// A Kubernetes only for this case; `None` if the case runs on a cluster.
     stage: Option<Stage>,
     files: PathBuf,
     /// Set if several clusters share its domain.
     site: Option<Site>,
-    /// Whether its agents can be told to end at their fail points.
+    /// Whether the test can make the agents end at their fail points.
     mortal: bool,
     passed: bool,
-    /// Held while it is played: cases run in processes of their own.
+    /// Locked while the case runs: cases run in separate processes.
     _lock: File,
 }
 
-/// The wrapper or the agent in a pod, and how to come by it.
+/// The wrapper or the agent in a pod, and the command that signals it.
 pub struct Process {
     pod: String,
     command: Command,
@@ -112,7 +112,7 @@ fn push(list: &mut Value, value: Value) {
     list.as_array_mut().expect("a list").push(value);
 }
 
-/// Runs a program and returns what it wrote, or how it failed.
+/// Runs a program. Returns its output, or how it failed.
 fn output(command: &mut Command) -> Result<String, String> {
     let done = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     let text = String::from_utf8_lossy(&done.stdout).into_owned();
@@ -130,7 +130,7 @@ impl Cluster {
         Self::up_with(case, disturb, 3)
     }
 
-    /// The same with so many admin servers.
+    /// The same with this number of admin servers.
     pub fn up_with(case: &str, disturb: Disturb, servers: u32) -> Self {
         let began = Instant::now();
         let cluster = Self::empty(case, disturb, false, None);
@@ -145,13 +145,13 @@ impl Cluster {
         cluster
     }
 
-    /// Nobody yet, on a Kubernetes that starts what has ended again at once. `admins` brings the first agents, without a
-    /// database; they can be told to end at their fail points, by the files in `scripts`.
+    /// Starts without any server, on a Kubernetes that restarts ended containers immediately. `admins` starts the first
+    /// agents, without a database. The files in `scripts` make them end at their fail points.
     pub fn mortal(case: &str) -> Self {
         Self::empty(case, Disturb::Nothing, true, None)
     }
 
-    /// So many admin servers, and no database.
+    /// This number of admin servers, and no database.
     pub fn without_database(case: &str, servers: u32) -> Self {
         let cluster = Self::empty(case, Disturb::Nothing, false, None);
         cluster.admins(servers);
@@ -169,7 +169,7 @@ impl Cluster {
         format!("kaa-e2e-{short}-{disturb:?}").to_lowercase()
     }
 
-    /// So many admin servers, whether they have a domain or not.
+    /// Starts this number of admin servers. Does not wait until they have a domain.
     pub fn start_admins(&self, servers: u32) {
         self.apply(Part::Base, &[("StatefulSet", "kaa-admin", servers)]);
     }
@@ -179,14 +179,14 @@ impl Cluster {
         self.site.as_ref().map_or("kaa-admin", |site| site.set)
     }
 
-    /// So many admin servers, and nobody else.
+    /// Starts this number of admin servers, and waits until all are ready and connected.
     pub fn admins(&self, servers: u32) {
         self.start_admins(servers);
         self.wait("the admin servers to be ready", |c| c.addresses().len() == servers as usize);
         self.wait("all servers", |c| c.connected() == servers as usize);
     }
 
-    /// Where each agent has a directory of scripts of its fail points.
+    /// Contains a directory for each agent, with the scripts of its fail points.
     pub fn scripts(&self) -> PathBuf {
         self.files.join("failpoints")
     }
@@ -205,8 +205,8 @@ impl Cluster {
         let files = root().join("target/e2e").join(&namespace);
         let _ = std::fs::remove_dir_all(&files);
         std::fs::create_dir_all(files.join("failpoints")).unwrap();
-        // A cluster is played on only if somebody put this build's image there: a KUBECONFIG that happens to be set is
-        // no wish to have tests run on what it names.
+        // A case runs on a cluster only if KAA_IMAGE says which image of this build is there. KUBECONFIG alone may be
+        // set for another reason, and does not ask for tests on the cluster that it names.
         let (client, stage, image) = match std::env::var("KAA_IMAGE") {
             Ok(image) if !mortal => {
                 (runtime.block_on(Client::try_default()).expect("KUBECONFIG names a cluster"), None, image)
@@ -243,13 +243,13 @@ impl Cluster {
         cluster
     }
 
-    /// The example database, with so many engines.
+    /// Applies the example database, with this number of engines.
     pub fn example(&self, storage_managers: u32, transaction_engines: u32) {
         let replicas = [("StatefulSet", "sm-demo", storage_managers), ("Deployment", "te-demo", transaction_engines)];
         self.apply(Part::Example, &replicas);
     }
 
-    /// A fresh namespace with certificates.
+    /// Creates a fresh namespace with certificates.
     fn prepare(&self) {
         let name = self.namespace.clone();
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
@@ -259,7 +259,7 @@ impl Cluster {
                 .is_ok_and(|list| list.items.is_empty())
         });
         let mut objects = vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})];
-        // Also for a second set of agents.
+        // The certificates are also valid for a second set of agents.
         let other = ["kaa-other".to_owned(), format!("*.kaa-other.{name}.svc")];
         let shared = || certificates::make(&[install::names(&name), other.into()].concat(), 30).unwrap();
         let own = shared();
@@ -274,7 +274,7 @@ impl Cluster {
         self.run(install::apply(&self.client, &objects)).unwrap_or_else(|error| panic!("{error:?}"));
     }
 
-    /// Applies the project's own manifests with this build's image. The test cluster's volumes belong to root.
+    /// Applies the project's own manifests with this build's image. Root owns the volumes of the test cluster.
     fn apply(&self, part: Part, replicas: &[(&str, &str, u32)]) {
         let mut objects = manifests::objects(part, &self.namespace).unwrap();
         // The tests' clients are not in the agents' pods.
@@ -300,7 +300,7 @@ impl Cluster {
                     let env = pod["containers"][0]["env"].as_array_mut().unwrap();
                     env.push(json!({"name": "KAA_FAILPOINTS", "value": script}));
                 }
-                // What is logged here is logged there.
+                // The agents use the log filter of the test.
                 if let Ok(filter) = std::env::var("KAA_LOG") {
                     push(&mut pod["containers"][0]["env"], json!({"name": "KAA_LOG", "value": filter}));
                 }
@@ -319,7 +319,7 @@ impl Cluster {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// The object of this name, if there is one; `None` if the API server did not say.
+    /// The objects of this name: one or none. `None` if the API server did not answer.
     fn named<K>(&self, name: &str) -> Option<Vec<K>>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
@@ -349,20 +349,20 @@ impl Cluster {
         self.run(self.api::<Pod>().delete(name, &DeleteParams::default())).expect("deleted");
     }
 
-    /// `kubectl delete pod --now --force`, of an engine that cannot say that it ends, as on a node that is gone: the
-    /// kubelet has a grace of its own, in which the wrapper would.
+    /// `kubectl delete pod --now --force` of an engine that cannot report its end, as on a node that is gone. Without
+    /// SIGSTOP the wrapper would report the end during the kubelet's own grace period.
     pub fn lose_pod(&self, name: &str) {
         self.wrapper_of(name).signal("STOP");
         let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
         self.run(self.api::<Pod>().delete(name, &now)).expect("deleted");
     }
 
-    /// `kubectl delete pod --grace-period=0 --force`: gone for the API, whatever still runs.
+    /// `kubectl delete pod --grace-period=0 --force`: the API deletes the pod even if its processes still run.
     pub fn force_delete_pod(&self, name: &str) {
         let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
         match self.run(self.api::<Pod>().delete(name, &now)) {
             Ok(_) => {}
-            // It has ended already.
+            // The pod has ended already.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => panic!("{name}: {error}"),
         }
@@ -393,13 +393,13 @@ impl Cluster {
         });
     }
 
-    /// Waits until it is so.
+    /// Waits until the condition holds.
     #[track_caller]
     pub fn wait(&self, what: &str, mut until: impl FnMut(&Self) -> bool) {
         eventually(what, || is(until(self)));
     }
 
-    /// What helps to see why something did not happen.
+    /// The state and logs that show why something did not happen.
     fn report(&self) -> Report {
         let mut state = String::new();
         for pod in self.pods() {
@@ -453,7 +453,7 @@ impl Cluster {
         self.runtime.block_on(self.admin_addresses()).into_iter().map(|(_, address)| address).collect()
     }
 
-    /// Runs to the end.
+    /// Runs the future to its end.
     pub fn run<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
     }
@@ -463,12 +463,12 @@ impl Cluster {
         self.client.clone()
     }
 
-    /// Whether each case has a Kubernetes to itself, in one process.
+    /// Whether each case has its own Kubernetes, in the process of the test.
     pub fn are_embedded() -> bool {
         std::env::var_os("KAA_IMAGE").is_none()
     }
 
-    /// The Kubernetes of this case alone.
+    /// The Kubernetes that only this case uses.
     pub fn stage(&self) -> &Stage {
         self.stage.as_ref().expect("faults are made on the embedded Kubernetes only: unset KAA_IMAGE")
     }
@@ -478,7 +478,7 @@ impl Cluster {
         &self.image
     }
 
-    /// Its namespace.
+    /// The namespace of this case.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
@@ -494,8 +494,8 @@ impl Cluster {
         output(command.args(arguments.split_whitespace()).args(["--api-server", &address]))
     }
 
-    /// `kaa ARGUMENTS` as from within the pod of an admin server, ready or not: what changes the domain is asked over
-    /// loopback, and in one process every pod's address is one.
+    /// Runs `kaa ARGUMENTS` as from within the pod of an admin server, which need not be ready: an agent accepts
+    /// changes of the domain over loopback. On the embedded Kubernetes every pod's address is a loopback address.
     pub fn kaa_within(&self, pod: &str, address: &str, arguments: &str) -> Result<String, String> {
         let arguments = arguments.split_whitespace();
         if self.stage.is_some() {
@@ -512,7 +512,7 @@ impl Cluster {
         self.try_kaa(arguments).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// Waits until `kaa ARGUMENTS` says so: the watches of an agent may be a moment behind.
+    /// Waits until the output of `kaa ARGUMENTS` contains this text: the watches of an agent may be a moment behind.
     pub fn says(&self, arguments: &str, what: &str) {
         eventually(&format!("'{what}' in `kaa {arguments}`"), || match self.try_kaa(arguments) {
             Ok(text) if text.contains(what) => Ok(()),
@@ -527,7 +527,7 @@ impl Cluster {
         self.runtime.block_on(async { tokio::time::timeout(Duration::from_secs(5), answer).await.ok()?.ok() })
     }
 
-    /// The rows of `GET /api/1/PATH`, once a server answers: none is an answer too.
+    /// The rows of `GET /api/1/PATH`, once a server answers. An answer may have no rows.
     pub fn rows(&self, path: &str) -> Vec<Value> {
         let mut answer = None;
         self.wait(&format!("an answer to GET {path}"), |c| {
@@ -537,7 +537,7 @@ impl Cluster {
         rows(answer.expect("an answer"))
     }
 
-    /// How many servers are connected, as one of them sees it.
+    /// How many servers are connected, according to one of them.
     pub fn connected(&self) -> usize {
         self.rest("peers").map_or(0, |peers| connected(&peers))
     }
@@ -548,12 +548,12 @@ impl Cluster {
         self.rows("processes").iter().filter(runs).count()
     }
 
-    /// The pod and the start id of the `n`th transaction engine, by start id, once two run.
+    /// The pod and the start id of the `n`th transaction engine in the order of start ids, once four processes run.
     pub fn transaction_engine(&self, n: usize) -> (String, u64) {
         self.transaction_engine_of(n, 4)
     }
 
-    /// The same where so many processes run in all.
+    /// The same, once this number of processes runs.
     pub fn transaction_engine_of(&self, n: usize, processes: usize) -> (String, u64) {
         self.wait(&format!("{processes} running processes"), |c| c.running() == processes);
         let mut engines: Vec<_> = self.rows("processes").into_iter().filter(|p| p["type"] == "TE").collect();
@@ -562,7 +562,7 @@ impl Cluster {
         (pod, start_id(&engines[n]))
     }
 
-    /// Waits until an engine runs that started after this one.
+    /// Waits until an engine runs whose start id is higher than this one.
     pub fn runs_after(&self, start: u64) {
         self.wait(&format!("an engine that started after process {start}"), |c| {
             c.rows("processes").iter().any(|process| start_id(process) > start && process["state"] == "RUNNING")
@@ -582,19 +582,19 @@ impl Cluster {
         });
     }
 
-    /// Waits for a tombstone.
+    /// Waits for the tombstone of a process, with this reason.
     pub fn exited(&self, start: u64, reason: &str) {
         self.says(&format!("explain process/{start}"), &format!("process {start} exited: {reason}"));
     }
 
-    /// How often a pod's engine was restarted.
+    /// How often the containers of a pod were restarted.
     pub fn restarts(&self, pod: &str) -> i32 {
         let pods = self.pods();
         let pod = pods.iter().find(|known| known.metadata.name.as_deref() == Some(pod)).expect("the pod is there");
         pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten()).map(|c| c.restart_count).sum()
     }
 
-    /// Whether a pod that may not be there yet has been restarted.
+    /// Whether a pod has been restarted. The pod need not exist yet.
     pub fn has_restarted(&self, pod: &str) -> bool {
         let pods = self.pods();
         let pods = pods.iter().filter(|known| known.metadata.name.as_deref() == Some(pod));
@@ -602,13 +602,13 @@ impl Cluster {
         statuses.flatten().any(|container| container.restart_count > 0)
     }
 
-    /// Waits until the kubelet, too, says that a pod's container was restarted.
+    /// Waits until the kubelet also reports that a pod's container was restarted.
     pub fn restarted(&self, pod: &str) {
         self.wait(&format!("one restart of {pod}"), |c| c.restarts(pod) == 1);
     }
 
-    /// Waits until the resync leader has learned which container a process is: what the tombstone of one that is killed
-    /// before can tell is only that a later start took its place.
+    /// Waits until the resync leader has learned the container of a process. If a process is killed before that, its
+    /// tombstone says only that a later start took its place.
     pub fn learned(&self, start: u64) {
         self.wait(&format!("the container of process {start} to be learned"), |c| {
             let processes = c.rows("processes");
@@ -621,7 +621,7 @@ impl Cluster {
         self.wrapper_of(pod).signal("KILL");
     }
 
-    /// The wrapper in a pod, which can be told later without asking Kubernetes where it is.
+    /// The wrapper in a pod. The test can signal it later without asking Kubernetes where it is.
     pub fn wrapper_of(&self, pod: &str) -> Process {
         self.process_of(pod, "engine")
     }
@@ -671,7 +671,7 @@ impl Cluster {
         processes.filter_map(of).next().expect("its process")
     }
 
-    /// The holder of the resync Lease, once there is one.
+    /// The server that has the resync Lease, once there is one.
     pub async fn lease_holder(&self) -> String {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
         eventually_async("a holder of the resync Lease", async || {
@@ -693,7 +693,7 @@ impl Cluster {
         leader.unwrap()
     }
 
-    /// Deletes the pod that this run is to be disturbed by.
+    /// Deletes the pod of the server that this run disturbs.
     pub fn disturb(&self) {
         let pod = match self.disturb {
             Disturb::Nothing => return,
@@ -704,12 +704,12 @@ impl Cluster {
         self.delete_pod(&pod);
     }
 
-    /// From here on golden files are those of this use case.
+    /// From now on `golden` uses the golden files of this use case.
     pub fn begin_story(&mut self, story: &str) {
         story.clone_into(&mut self.story);
     }
 
-    /// Waits until `kaa show domain` and `kaa show archives` print what the golden file of this step says.
+    /// Waits until the output of `kaa show domain` and `kaa show archives` equals the golden file of this step.
     pub fn golden(&self, step: &str) {
         let file = root().join(format!("tests/e2e/golden/{}-{step}.txt", self.story));
         if std::env::var_os("UPDATE").is_some() && self.disturb == Disturb::Nothing {
@@ -742,8 +742,8 @@ impl Cluster {
 }
 
 impl Drop for Cluster {
-    /// Shows what helps to see why a case failed, and removes everything; that of a failed case stays where KAA_KEEP is
-    /// set.
+    /// Prints what helps to see why a case failed. Closes the embedded Kubernetes, or deletes the namespace on a
+    /// cluster, which stays if the case failed and KAA_KEEP is set.
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("{}", self.report().shown(&report::directory()));
@@ -759,7 +759,7 @@ impl Drop for Cluster {
     }
 }
 
-/// The lines that are only in one of two texts.
+/// The lines that only one of the two texts has.
 fn differing(golden: &str, shown: &str) -> String {
     let missing = golden.lines().filter(|line| !shown.contains(line)).map(|line| format!("\n- {line}"));
     let more = shown.lines().filter(|line| !golden.contains(line)).map(|line| format!("\n+ {line}"));

@@ -1,8 +1,8 @@
-//! What differs from run to run and is masked before it is compared.
+//! Masks that replace values which differ from run to run, before texts are compared.
 
 use regex::Regex;
 
-/// A pattern, and what stands for it.
+/// A pattern, and the text that replaces it.
 const MASKS: [(&str, &str); 13] = [
     (r"server time: [^,]+, client token: \w+", "server time: <time>, client token: <token>"),
     (r"server version: [^,]+,", "server version: <version>,"),

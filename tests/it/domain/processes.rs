@@ -1,11 +1,11 @@
-//! The processes of a stage's containers: agents, wrappers, and the engines that these start.
+//! The processes in the containers of a stage: agents, wrappers, and the engines that wrappers start.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What a process is.
+/// The role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     Agent,
@@ -13,7 +13,7 @@ pub enum Role {
     Engine,
 }
 
-/// Which process: a number may be given again, the moment of its start in addition not.
+/// Identifies a process: the system may reuse a process id, but not together with the time of the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Id {
     pub pid: i32,
@@ -27,17 +27,17 @@ pub struct Process {
     pub role: Role,
     pub pod: String,
     pub pod_uid: String,
-    /// Where the data is of an engine that has any.
+    /// Where the data of an engine is, if it has any.
     pub archive: Option<PathBuf>,
 }
 
 impl Process {
-    /// Signals it; that it has gone is what most signals are for.
+    /// Sends a signal. Ignores errors: the purpose of most signals is that the process ends.
     pub fn signal(&self, signal: Signal) {
         let _ = kill(Pid::from_raw(self.id.pid), signal);
     }
 
-    /// Whether it is there; what has ended and was not waited for is not.
+    /// Whether the process exists. A zombie does not count.
     pub fn lives(&self) -> bool {
         started(self.id.pid) == Some(self.id.started)
     }
@@ -49,7 +49,7 @@ pub fn all(dir: &Path) -> Vec<Process> {
     pids.filter_map(|pid| process(dir, pid)).collect()
 }
 
-/// Those of a role, in the order of their pods' names.
+/// The processes of a role, sorted by the names of their pods.
 pub fn of(dir: &Path, role: Role) -> Vec<Process> {
     let mut found: Vec<_> = all(dir).into_iter().filter(|process| process.role == role).collect();
     found.sort_by(|a, b| (&a.pod, a.id).cmp(&(&b.pod, b.id)));

@@ -2,7 +2,7 @@
 
 use crate::domain::cluster::Cluster;
 
-/// All of them, in an order in which each finds two storage managers and two transaction engines.
+/// All use cases, in an order in which each begins with two storage managers and two transaction engines.
 pub fn all(cluster: &mut Cluster) {
     cluster.begin_story("storage-manager-scaled-down-and-up");
     storage_manager_scaled_down_and_up(cluster);
@@ -14,7 +14,7 @@ pub fn all(cluster: &mut Cluster) {
     claim_deleted(cluster);
 }
 
-/// Use case 2.
+/// Use case 2: a storage manager is scaled down and up.
 fn storage_manager_scaled_down_and_up(cluster: &mut Cluster) {
     cluster.golden("running");
     cluster.says("plan --scale statefulset/sm-demo=1", "archive/2: remove archive 2 of sm-demo-1");
@@ -27,11 +27,11 @@ fn storage_manager_scaled_down_and_up(cluster: &mut Cluster) {
     cluster.says("plan --scale statefulset/sm-demo=2", "pod/sm-demo-1: archive 2 is resurrected when it starts");
     cluster.scale("statefulsets", "sm-demo", 2);
     cluster.golden("scaled-up");
-    // A resync leader that is new makes its first pass after some seconds, and may have a container to learn of.
+    // A new resync leader makes its first pass after a few seconds, and may first have to learn a container.
     cluster.says("plan", "Nothing to propose");
 }
 
-/// Use case 3.
+/// Use case 3: the claim of an archive is deleted.
 fn claim_deleted(cluster: &mut Cluster) {
     cluster.scale("statefulsets", "sm-demo", 1);
     cluster.pod_gone("sm-demo-1");
@@ -45,7 +45,7 @@ fn claim_deleted(cluster: &mut Cluster) {
     cluster.golden("scaled-up");
 }
 
-/// Use case 4.
+/// Use case 4: a transaction engine is deleted, and another is killed.
 fn transaction_engine_deleted_and_killed(cluster: &mut Cluster) {
     let (pod, start) = cluster.transaction_engine(0);
     cluster.delete_pod(&pod);
@@ -60,7 +60,7 @@ fn transaction_engine_deleted_and_killed(cluster: &mut Cluster) {
     cluster.restarted(&pod);
 }
 
-/// The session moves; nobody restarts.
+/// The session moves to another agent; no engine restarts.
 fn admin_deleted_under_an_engine(cluster: &mut Cluster) {
     let (pod, start) = cluster.transaction_engine(0);
     let server = cluster.server_of(start);

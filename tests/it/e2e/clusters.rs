@@ -1,6 +1,6 @@
-//! Two Kubernetes clusters share a domain: the use cases in each, the loss of the API server of one, a database that is deleted once
-//! neither wants it, and the loss of a cluster. Two embedded Kubernetes, or two namespaces of a real one: agents read and write only in their
-//! own namespace.
+//! Two Kubernetes clusters share a domain: the use cases in each, the loss of the API server of one, a database that is
+//! deleted once neither cluster wants it, and the loss of a cluster. On two embedded Kubernetes, or in two namespaces of a
+//! real one: agents read and write only in their own namespace.
 
 use crate::domain::cluster::{Cluster, Disturb, Site};
 use embedded_kubernetes::server::Faults;
@@ -16,14 +16,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use testkit::eventually;
 
-/// Two clusters, and the names of both as DNS would have them.
+/// Two clusters, and a hosts file with the names of both, in place of DNS.
 struct Two {
     east: Cluster,
     west: Cluster,
     _names: Names,
 }
 
-/// Has a hosts(5) file follow those of both clusters until it is dropped.
+/// Copies the hosts(5) entries of both clusters to one file, again and again until it is dropped.
 struct Names(Arc<AtomicBool>);
 
 impl Names {
@@ -51,7 +51,7 @@ impl Drop for Names {
     }
 }
 
-/// The certificates of a cluster's agents: only the authority and the URI are common to both.
+/// The certificates of a cluster's agents: only the authority and the URI are the same in both clusters.
 fn certificates(authority: &Authority, set: &str, namespace: &str) -> Made {
     let names = [set.to_owned(), format!("*.{set}.{namespace}.svc")];
     let Pair { certificate, key } = authority.agents(&names, Some("kaa"), 30).expect("certificates");
@@ -59,7 +59,7 @@ fn certificates(authority: &Authority, set: &str, namespace: &str) -> Made {
 }
 
 impl Two {
-    /// Clusters of these cases.
+    /// Creates the clusters for these cases.
     fn new(cases: [&str; 2]) -> Self {
         let authority = Authority::new(30).expect("an authority");
         let spaces = cases.map(|case| Cluster::namespace_of(case, Disturb::Nothing));
@@ -181,7 +181,7 @@ fn joined(two: &Two) {
     east.says("explain domain", "cluster west takes part");
 }
 
-/// Archives follow the StatefulSet and the claims of their own cluster.
+/// The archives of a cluster follow the StatefulSet and the claims of their own cluster.
 fn scaled(name: &str, cluster: &Cluster) {
     let claims: Api<PersistentVolumeClaim> = api(cluster);
     cluster.scale("statefulsets", "sm-demo", 2);
@@ -194,7 +194,7 @@ fn scaled(name: &str, cluster: &Cluster) {
     cluster.wait("the other engines", |c| c.running() == 4);
 }
 
-/// A process whose pod is gone is removed by its own cluster, and another takes its place.
+/// The cluster of a process removes it after its pod is gone, and another process replaces it.
 fn engine_lost(cluster: &Cluster) {
     let pods: Api<Pod> = api(cluster);
     let engines = cluster.run(pods.list(&ListParams::default().labels("component=te"))).expect("pods").items;
@@ -232,7 +232,7 @@ fn without_an_api_server(two: &Two) {
     }
 }
 
-/// Fewer admin servers keep their votes, and say so.
+/// A scale-down of the admin servers leaves them their votes, and the plan says so.
 fn no_scale_down_removes_a_vote(two: &Two) {
     let Two { east, west, .. } = two;
     east.scale("statefulsets", "kaa-admin", 1);
@@ -264,7 +264,7 @@ fn deleted_when_neither_wants_it(two: &Two) {
     east.wait("the database to be deleted", |c| database(c) == "TOMBSTONE");
 }
 
-/// A cluster that is lost for good leaves by an operator's word.
+/// An operator removes a cluster that is lost.
 fn lost(two: &Two) {
     let Two { east, west, .. } = two;
     west.scale("statefulsets", "kaa-west", 0);
@@ -275,14 +275,14 @@ fn lost(two: &Two) {
     assert!(said.contains("Cluster west is removed."), "{said}");
     east.wait("two servers, which vote", |c| c.rows("peers").len() == 2 && servers(c, "VOTER") == 2);
     east.says("explain domain", "cluster west is lost");
-    // It was not, and joins again with the log that it has.
+    // The cluster was not lost: its server joins again with the log that it has.
     west.scale("statefulsets", "kaa-west", 1);
     east.wait("three servers, which vote", |c| servers(c, "VOTER") == 3);
     west.wait("the server that is back to be connected", |c| c.connected() == 3);
 }
 
-/// Half of the voters are in each cluster, and those of the second do not answer: the entry point continues by itself, in a new
-/// epoch, which the others follow when they are back.
+/// Each cluster has half of the voters, and those of the second do not answer. The entry point continues alone in a new
+/// epoch; the other voters join that epoch when they run again.
 pub fn half_in_another_cluster() {
     let mut two = Two::new(["half_east", "half_west"]);
     let Two { east, west, .. } = &two;

@@ -1,5 +1,6 @@
-//! A domain is saved, its cluster is lost, and it goes on in another: a second Kubernetes, with other UIDs throughout, into
-//! which the archives' volumes are copied as from a backup. On the embedded Kubernetes only, where a test can do that.
+//! A domain is saved, its cluster is lost, and the domain continues in another: a second Kubernetes, where all UIDs
+//! differ and into which the archives' volumes are copied as from a backup. Only on the embedded Kubernetes, where a
+//! test can do that.
 
 use crate::domain::cluster::{Cluster, Disturb, start_id};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -9,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 const CLAIMS: [&str; 2] = ["archive-volume-sm-demo-0", "archive-volume-sm-demo-1"];
 
-/// What is left of a cluster: the file, and the backups of its archives' volumes.
+/// What remains of a cluster: the snapshot file, and the backups of its archives' volumes.
 struct Left {
     file: PathBuf,
     volumes: Vec<(PersistentVolumeClaim, PathBuf)>,
-    /// The start id given last.
+    /// The highest start id so far.
     last_start: u64,
 }
 
@@ -40,7 +41,7 @@ pub fn restored_in_another_cluster() {
     new.passed();
 }
 
-/// Saves the domain, backs the volumes up, and has nothing left of the cluster but that.
+/// Saves the domain, copies the volumes of its archives, and removes the cluster.
 fn lose(mut old: Cluster) -> Left {
     let file = old.files().join("kaa.json");
     let saved = old.kaa(&format!("domain snapshot save {}", file.display()));
@@ -64,7 +65,7 @@ fn volume(cluster: &Cluster, claim: &PersistentVolumeClaim) -> PathBuf {
     cluster.files().join("kubernetes/volumes").join(claim.metadata.uid.as_ref().expect("a UID"))
 }
 
-/// Makes a claim of the same name, and a volume for it that holds what was backed up.
+/// Creates a claim of the same name, with a volume that contains the backup.
 fn restore_volume(cluster: &Cluster, was: &PersistentVolumeClaim, backup: &Path) {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client(), cluster.namespace());
     let metadata =
@@ -77,7 +78,7 @@ fn restore_volume(cluster: &Cluster, was: &PersistentVolumeClaim, backup: &Path)
     copy(backup, &volume(cluster, &made));
 }
 
-/// Whoever starts the engines too early finds their volumes refused, and nothing happens to the domain.
+/// Engines that start before the domain is restored are refused, and the domain does not change.
 fn refused_before_it_is_restored(cluster: &Cluster) {
     cluster.scale("statefulsets", "sm-demo", 2);
     cluster
@@ -85,7 +86,7 @@ fn refused_before_it_is_restored(cluster: &Cluster) {
     assert!(cluster.rows("databases").is_empty() && cluster.rows("archives").is_empty());
 }
 
-/// The archives are bound to the claims of this cluster, and judged by what becomes of them.
+/// The archives are bound to the claims of this cluster, and the resync judges them by the objects of this cluster.
 fn as_if_nothing_had_happened(cluster: &Cluster, last_start: u64) {
     let processes = cluster.rows("processes");
     assert!(processes.iter().all(|process| start_id(process) > last_start), "{processes:?}");

@@ -1,8 +1,9 @@
-//! The admin StatefulSet is scaled, restarted and loses pods, while clients write all the time. In each case the voters
-//! are in the end the servers that are wanted, what clients were told is linearizable, and nothing acknowledged is lost.
+//! The admin StatefulSet is scaled, restarted and loses pods, while clients write all the time. At the end of each case
+//! the voters are the servers that are wanted, the answers to the clients are linearizable, and no acknowledged write
+//! is lost.
 //!
-//! What is printed (`-- --nocapture`) are the figures: how long until the group was whole, and the longest time without
-//! a commit.
+//! The output (`-- --nocapture`) has the measured times: how long the admin servers needed until all was in order, and
+//! the longest time without a commit.
 
 pub mod corners;
 pub mod founder_lost;
@@ -19,28 +20,28 @@ use std::time::{Duration, Instant};
 use testkit::tier;
 use testkit::tier::Tier;
 
-/// The longest time without a commit where all could be told beforehand.
+/// The longest time without a commit if all servers could learn of the change beforehand.
 const ORDINARY: Duration = Duration::from_millis(1500);
 
-/// The same where most pods are deleted at one moment: less than two take that are gone together.
+/// The same if most pods are deleted at one moment. Two servers that were gone together would take longer.
 const TOGETHER: Duration = Duration::from_secs(3);
 
-/// The same from the moment at which servers were lost without a word, where those that are left go on by themselves.
+/// The same after servers failed without notice, and the others continue by a quorum override.
 const OVERRIDE: Duration = Duration::from_secs(10);
 
-/// Between two changes of one mind: before those who are to leave do not vote any more, and after that.
+/// The time between a scale and its reversal: before the leaving servers have lost their votes, and after that.
 const CHANGES_OF_MIND: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
 
-/// How long it is looked that a server stays: longer than one needs that ends at once.
+/// How long the test checks that a server stays: longer than a server needs that ends at once.
 const STAYED: Duration = Duration::from_secs(4);
 
-/// How soon a server ends that has nobody to wait for: long before one that waits in vain.
+/// How soon a server ends that need not wait for another: long before one that waits without success.
 const ENDED: Duration = Duration::from_secs(15);
 
-/// How long it is looked that nothing is done by itself: longer than an override takes.
+/// How long the test checks that no epoch begins without an operator: longer than a quorum override takes.
 const UNDONE: Duration = Duration::from_secs(15);
 
-/// How much longer it may take with an executable that is not optimized, or beside other cases on the same processors.
+/// How much longer it may take with an executable that is not optimized, or while other cases use the same processors.
 const CROWDED: u32 = 4;
 
 #[track_caller]
@@ -53,8 +54,8 @@ fn overridden(silence: Duration) {
     within(OVERRIDE, silence);
 }
 
-/// `.ci/long` plays one case at a time on a cluster, with the image as it is released: there what is said of the agents is
-/// held against them.
+/// `.ci/long` runs one case at a time on a cluster, with the released image. Only there do the limits apply as they
+/// are.
 #[track_caller]
 fn within(limit: Duration, silence: Duration) {
     let is_alone = tier() == Tier::Long && std::env::var_os("KAA_IMAGE").is_some();
@@ -62,7 +63,7 @@ fn within(limit: Duration, silence: Duration) {
     assert!(silence <= limit, "no commit for {silence:?}, more than {limit:?}");
 }
 
-/// Up, and pods that restart.
+/// Scales up, then restarts pods.
 pub fn grown_and_restarted(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 1);
     ordinary(group.scale(3));
@@ -75,7 +76,7 @@ pub fn grown_and_restarted(cluster: &mut Cluster) {
     deleted_with_all(cluster);
 }
 
-/// One that waits for the others ends once the StatefulSet is deleted: nobody comes back.
+/// A server that waits for the others ends once the StatefulSet is deleted, because none of them will come back.
 fn deleted_with_all(cluster: &Cluster) {
     let leader = cluster.raft_leader();
     let others: Vec<String> = (0..3).map(server).filter(|other| *other != leader).collect();
@@ -92,7 +93,7 @@ fn deleted_with_all(cluster: &Cluster) {
     assert!(began.elapsed() < ENDED, "{deleted} waited for another {:?}", began.elapsed());
 }
 
-/// One whose vote the others need stays until they do not.
+/// A server whose vote the others need stays until they no longer need it.
 fn deleted_while_another_is_away(group: &Group<'_>, cluster: &Cluster) -> Duration {
     let leader = cluster.raft_leader();
     let others: Vec<String> = (0..group.replicas()).map(server).filter(|other| *other != leader).collect();
@@ -109,7 +110,8 @@ fn deleted_while_another_is_away(group: &Group<'_>, cluster: &Cluster) -> Durati
     group.whole(change, group.replicas())
 }
 
-/// The preStop hook's command on a server that is not about to end: it hands over, and stays a voter.
+/// Runs the preStop hook's command on a server that is not about to end: it transfers the leadership, and stays a
+/// voter.
 fn drained_by_hand(group: &Group<'_>, cluster: &Cluster) {
     let leader = cluster.raft_leader();
     let change = group.begin(&format!("kaa drain on {leader}, which leads"));
@@ -119,7 +121,8 @@ fn drained_by_hand(group: &Group<'_>, cluster: &Cluster) {
     ordinary(group.whole(change, group.replicas()));
 }
 
-/// Down and up again, also with the leader among those who leave, in a hurry, and to none.
+/// Scales down and up again: also with the leader among the leaving servers, with a reversal within a second, and to
+/// zero.
 pub fn scaled_down_and_up(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 3);
     let logs = group.logs();
@@ -136,7 +139,7 @@ pub fn scaled_down_and_up(cluster: &mut Cluster) {
     group.judge();
 }
 
-/// Two scales within a second, led by one who is to leave at first. The longest time without a commit.
+/// Scales twice within a second, at first with a leader that is to leave. Returns the longest time without a commit.
 fn in_a_hurry(group: &mut Group<'_>, there: u32, back: u32) -> Duration {
     let silences = CHANGES_OF_MIND.map(|moment| {
         let from = group.replicas();
@@ -152,7 +155,7 @@ fn in_a_hurry(group: &mut Group<'_>, there: u32, back: u32) -> Duration {
     silences.into_iter().max().unwrap_or_default()
 }
 
-/// Nobody is left, and nobody has lost its place.
+/// Scales to zero and back. No server loses its place.
 fn to_none_and_back(group: &mut Group<'_>, cluster: &Cluster) {
     let from = group.replicas();
     let change = group.begin(&format!("{from} -> 0 -> {from}"));
@@ -160,14 +163,14 @@ fn to_none_and_back(group: &mut Group<'_>, cluster: &Cluster) {
     back_from_none(group, cluster, change, from);
 }
 
-/// Asks for as many as before once all are gone.
+/// Scales back to `from` once all pods are gone.
 fn back_from_none(group: &mut Group<'_>, cluster: &Cluster, change: Change, from: u32) {
     (0..from).for_each(|ordinal| cluster.pod_gone(&server(ordinal)));
     group.ask_for(from);
     group.whole(change, from);
 }
 
-/// A server whose volume is deleted while it is not wanted is removed, and joins as a new member.
+/// A server whose claim is deleted while the server is not wanted is removed, and later joins as a new member.
 pub fn claim_deleted_while_scaled_down(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 2);
     without_claims(&mut group, cluster, 1);
@@ -193,7 +196,7 @@ fn without_claims(group: &mut Group<'_>, cluster: &Cluster, there: u32) {
     }
 }
 
-/// More of them, by force: the leader hears of the change before the pods are gone.
+/// Five servers, also with pods deleted by force: the leader learns of the change before the pods are gone.
 pub fn five_scaled_down_and_up(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 5);
     full::force(&mut group, cluster, 2);
@@ -202,20 +205,21 @@ pub fn five_scaled_down_and_up(cluster: &mut Cluster) {
     group.judge();
 }
 
-/// Scaled right before the API server is killed. Needs the nodes of `tests/cluster`.
+/// Scales right before the API server is killed. Needs the nodes of `tests/cluster`.
 pub fn api_server_killed(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 3);
     full::api_server(&mut group, cluster, 1);
     group.judge();
 }
 
-/// Half of an even group is lost: those that are left go on by themselves, and the others come back without their logs.
+/// Half of an even number of servers is lost: the others continue by a quorum override, and the lost servers join again
+/// without their old logs.
 pub fn half_of_two_lost(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 2);
     overridden(group.lose(1).overridden(&group));
     cluster.says("explain domain", " began; kaa-admin-1 does not vote any more; the voters are kaa-admin-0");
     group.back_from_the_past(2);
-    // It runs on, and goes on as it was, after the other side has overridden it.
+    // The stopped server still runs, and continues in its old epoch after the other half has founded the next.
     let (stopped, before) = (server(1), group.logs());
     let process = cluster.agent_of(&stopped);
     let change = group.begin("2 -> 1, kaa-admin-1 stopped and going on later");
@@ -228,7 +232,7 @@ pub fn half_of_two_lost(cluster: &mut Cluster) {
     group.judge();
 }
 
-/// The same of four.
+/// The same with four servers.
 pub fn half_of_four_lost(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 4);
     overridden(group.lose(2).overridden(&group));
@@ -236,8 +240,8 @@ pub fn half_of_four_lost(cluster: &mut Cluster) {
     group.judge();
 }
 
-/// Those that are left cannot know whether what they hold is all: nothing is done by itself, it is said why, and the
-/// group goes on when the others are back.
+/// The servers that are left cannot know whether they have all commits. They found no epoch without an operator, and
+/// report why. They continue when the others are back.
 pub fn too_many_lost(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 3);
     let logs = group.logs();
@@ -255,12 +259,13 @@ pub fn too_many_lost(cluster: &mut Cluster) {
     group.judge();
 }
 
-/// The same, and an operator gives up what only the others have: those that are left go on in a new epoch, not before the old
-/// pods are gone; the others come back without their logs, which never commit again.
+/// The same, and an operator gives up what only the lost servers have. The servers that are left continue in a new
+/// epoch, but not before the old pods are gone. The lost servers join again without their old logs, which never commit
+/// again.
 pub fn too_many_given_up(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 3);
     let first = server(0);
-    // What it has acknowledged is in its own log: so it is seen whether more is lost than has to be.
+    // What this server has acknowledged is in its own log, so the test sees whether more is lost than has to be.
     group.lead_by(0);
     let refused = group.recover(&first, "--accept-data-loss --yes").expect_err("a leader is there");
     assert!(refused.contains("nothing has to be given up"), "{refused}");
@@ -268,7 +273,7 @@ pub fn too_many_given_up(cluster: &mut Cluster) {
     let lost = [server(1), server(2)];
     let late = cluster.pod_uid(&lost[1]);
     group.stop(&lost);
-    // One of them stays where it is: its node is away, and Kubernetes does not know whether it runs.
+    // One of the lost pods stays: its node is away, and Kubernetes does not know whether it runs.
     group.ask_for(1);
     cluster.force_delete_pod(&lost[0]);
     group.until("it to be told what may be lost", || {
@@ -284,7 +289,8 @@ pub fn too_many_given_up(cluster: &mut Cluster) {
     let begun = group.recover(&first, "--accept-data-loss --yes").expect("done");
     assert!(begun.contains(&format!("Epoch {} begins with the log of kaa-admin-0", change.epoch() + 1)), "{begun}");
     assert_eq!(group.epoch(), change.epoch() + 1);
-    // Counterexample 7: a pod of the old epoch holds the founder back, also one that starts again.
+    // The model's mutation `pods gone checked before the swap` shows why: a founder must not commit while a pod of the
+    // old epoch exists, even after the founder restarts.
     cluster.agent_of(&first).signal("KILL");
     let writes = group.acknowledged();
     group.until("the founder to say for whom it waits", || {

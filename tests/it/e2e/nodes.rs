@@ -1,8 +1,8 @@
-//! What befalls the machines below: a node is cut off, loses its power, is drained; the API server is killed. Only a
-//! cluster of `tests/cluster` lets a test do this (`tests/e2e/run DIR`), so these cases are ignored elsewhere.
+//! Faults of the machines: a node is cut off, loses its power, is drained; the API server is killed. Only a cluster of
+//! `tests/cluster` lets a test do this (`tests/e2e/run DIR`), so these cases are ignored elsewhere.
 //!
-//! In each something is scaled while the fault lasts, and in each the same holds: what Kubernetes does not confirm
-//! is not removed, engines run on, and afterwards everything is as it was or as it was asked for.
+//! In some cases something is scaled while the fault lasts. In each case the same holds: nothing is removed that
+//! Kubernetes does not confirm, engines continue to run, and afterwards everything is as it was or as it was requested.
 
 use crate::domain::cluster::{Cluster, start_id};
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
@@ -14,7 +14,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use testkit::eventually;
 
-/// Who is on the node that it befalls.
+/// What runs on the node with the fault.
 #[derive(Clone, Copy, Debug)]
 pub enum Host {
     LeaseHolder,
@@ -29,7 +29,7 @@ pub struct Nodes<'a> {
 }
 
 impl<'a> Nodes<'a> {
-    /// Those that the cluster is on.
+    /// The nodes of this cluster.
     pub fn of(cluster: &'a Cluster) -> Self {
         let dir = std::env::var_os("KAA_CLUSTER_DIR").expect("KAA_CLUSTER_DIR: see tests/e2e/run");
         Self { cluster, dir: dir.into() }
@@ -42,7 +42,7 @@ impl<'a> Nodes<'a> {
         assert!(done.status.success(), "{name} {arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// Takes the node of a pod off the network; its name.
+    /// Cuts the node of a pod off the network. Returns the node's name.
     pub fn cut_under(&self, pod: &str) -> String {
         let node = self.of_pod(pod).expect("a node");
         eprintln!("{}: {pod} is on {node}", self.cluster.namespace());
@@ -50,7 +50,7 @@ impl<'a> Nodes<'a> {
         node
     }
 
-    /// Puts it back.
+    /// Connects a node to the network again.
     pub fn heal(&self, node: &str) {
         self.program("node", &["heal", number(node)]);
     }
@@ -62,7 +62,7 @@ impl<'a> Nodes<'a> {
         assert!(Command::new("kill").args(["-KILL", id]).status().unwrap().success());
     }
 
-    /// Starts what does not run.
+    /// Starts every part of the cluster that does not run.
     pub fn up(&self) {
         self.program("up", &[]);
     }
@@ -78,13 +78,13 @@ impl<'a> Nodes<'a> {
         node
     }
 
-    /// Where a pod is, if it is anywhere.
+    /// The node of a pod, if it has one.
     pub fn of_pod(&self, pod: &str) -> Option<String> {
         let pods: Api<Pod> = Api::namespaced(self.cluster.client(), self.cluster.namespace());
         self.cluster.run(pods.get(pod)).ok()?.spec?.node_name
     }
 
-    /// Waits until Kubernetes says so of a node.
+    /// Waits until Kubernetes reports a node as ready or not ready.
     fn ready(&self, node: &str, ready: bool) {
         let nodes: Api<Node> = Api::all(self.cluster.client());
         self.cluster.wait(&format!("{node} to be ready: {ready}"), |c| {
@@ -107,7 +107,7 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// `node1` is called 1 by `tests/cluster/node`.
+/// `tests/cluster/node` identifies `node1` by 1.
 fn number(node: &str) -> &str {
     node.trim_start_matches("node")
 }
@@ -116,7 +116,7 @@ fn pod(process: &Value) -> &str {
     process["labels"]["pod-name"].as_str().expect("a label pod-name")
 }
 
-/// Whether nobody is connected with it, as the domain knows.
+/// Whether the session of the process is lost, as the domain knows it.
 fn silent(process: &Value) -> bool {
     !process["sessionLost"].is_null()
 }
@@ -126,7 +126,7 @@ fn served(cluster: &Cluster) -> usize {
     cluster.rows("processes").iter().filter(|process| process["state"] == "RUNNING" && !silent(process)).count()
 }
 
-/// What has to be there after a fault as before it.
+/// What must be the same before and after a fault.
 #[derive(Debug, PartialEq)]
 struct Picture {
     /// Archive id and claim.
@@ -148,7 +148,7 @@ impl Picture {
     }
 }
 
-/// Everything runs, nothing is left to do, and no archive was ever removed.
+/// Waits until everything runs and nothing is left to do; no archive was ever removed.
 fn whole(cluster: &Cluster, engines: usize, before: &Picture, since: Instant) {
     cluster.wait(&format!("{engines} running engines"), |c| served(c) == engines);
     cluster.wait("three servers", |c| c.connected() == 3);
@@ -162,8 +162,8 @@ fn whole(cluster: &Cluster, engines: usize, before: &Picture, since: Instant) {
     }
 }
 
-/// A node whose network is cut: its engines run on and cannot be reached, and nobody knows of them. Nothing of theirs is
-/// removed, whoever else was on it. The rest of the domain goes on.
+/// The network of a node is cut: its engines still run but cannot be reached, and no agent knows their state. None of
+/// their archives and processes is removed, whichever other pods the node has. The rest of the domain continues.
 pub fn cut(cluster: &mut Cluster, host: Host) {
     let (cluster, nodes) = (&*cluster, Nodes::of(cluster));
     let before = Picture::of(cluster);
@@ -177,11 +177,11 @@ pub fn cut(cluster: &mut Cluster, host: Host) {
             now.iter().any(|row| row["startId"] == process["startId"] && silent(row))
         });
     }
-    // Two agents of three go on: an engine is let in.
+    // Two agents of three continue: they admit an engine.
     cluster.scale("deployments", "te-demo", 3);
     cluster.wait("another engine", |c| served(c) == 5 - there.len());
     if there.iter().any(|process| pod(process) == "sm-demo-1") {
-        // Its pod cannot be seen to end, so its engine may write to the archive still.
+        // Kubernetes cannot see the pod end, so its engine may still write to the archive.
         cluster.scale("statefulsets", "sm-demo", 1);
         std::thread::sleep(Duration::from_secs(20));
         assert_eq!(Picture::of(cluster).archives, before.archives);
@@ -198,7 +198,7 @@ pub fn cut(cluster: &mut Cluster, host: Host) {
     }
 }
 
-/// A node that loses its power, and comes back: its pods' containers are restarted.
+/// A node loses its power, and comes back: the kubelet restarts the containers of its pods.
 pub fn killed(cluster: &mut Cluster) {
     let (cluster, nodes) = (&*cluster, Nodes::of(cluster));
     let before = Picture::of(cluster);
@@ -213,7 +213,7 @@ pub fn killed(cluster: &mut Cluster) {
     whole(cluster, 4, &before, started);
 }
 
-/// A node that is lost for good, and an operator says so: its pods move, with their claims.
+/// A node is lost for good, and an operator marks it so: its pods move, with their claims.
 pub fn lost(cluster: &mut Cluster) {
     let (cluster, nodes) = (&*cluster, Nodes::of(cluster));
     let before = Picture::of(cluster);
@@ -231,7 +231,7 @@ pub fn lost(cluster: &mut Cluster) {
     whole(cluster, 4, &before, Instant::now());
 }
 
-/// `kubectl drain`, and back.
+/// `kubectl drain`, and `kubectl uncordon`.
 pub fn drained(cluster: &mut Cluster) {
     let (cluster, nodes) = (&*cluster, Nodes::of(cluster));
     let before = Picture::of(cluster);
@@ -249,7 +249,8 @@ pub fn drained(cluster: &mut Cluster) {
     nodes.patch(&node, json!({"unschedulable": null}));
 }
 
-/// The API server is killed: agents serve and stay, an engine that ends is seen and comes back.
+/// The API server is killed: agents continue to serve and do not restart. They see that an engine ends, and it
+/// restarts.
 pub fn api_server_killed(cluster: &mut Cluster) {
     let (cluster, nodes) = (&*cluster, Nodes::of(cluster));
     let before = Picture::of(cluster);
@@ -263,7 +264,7 @@ pub fn api_server_killed(cluster: &mut Cluster) {
         cluster.run(answer).unwrap_or_else(|error| panic!("{address}: {error}"))
     };
     wrapper.signal("KILL");
-    // Its session is lost: that is an entry of the domain, so Raft commits.
+    // The loss of its session is an entry of the log, so Raft commits.
     for (_, address) in &addresses {
         eventually(&format!("process {start} to be silent at {address}"), || {
             let said = ask(address);
@@ -289,7 +290,7 @@ pub fn api_server_killed(cluster: &mut Cluster) {
     }
 }
 
-/// While no agent looks, a storage manager is scaled down and its claim is deleted and recreated.
+/// While no agent runs, a storage manager is scaled down and its claim is deleted and recreated.
 pub fn claim_recreated_unseen(cluster: &mut Cluster) {
     let (cluster, before) = (&*cluster, Picture::of(cluster));
     cluster.scale("statefulsets", "kaa-admin", 0);
@@ -311,12 +312,12 @@ pub fn claim_recreated_unseen(cluster: &mut Cluster) {
     cluster.run(claims.create(&PostParams::default(), &new)).expect("the claim is recreated");
     cluster.scale("statefulsets", "kaa-admin", 3);
     cluster.wait("three servers", |c| c.connected() == 3);
-    // Nobody saw the claim go, and there is one of that name: it is not known what is on it.
+    // No agent saw that the claim was deleted, and a claim of that name exists: the agents cannot know what is on it.
     cluster.says("explain archive/2", "archive 2 removed: its StatefulSet was scaled down");
     cluster.says("plan", "claim archive-volume-sm-demo-1 was recreated");
     let history = cluster.kaa("explain archive/2");
     assert!(!history.contains("archive 2 purged"), "{history}");
-    // The engine on it tells that it is empty.
+    // The engine on the claim reports that it is empty.
     cluster.scale("statefulsets", "sm-demo", 2);
     cluster.says("explain archive/2", "archive 2 purged: its claim was replaced by an empty one, now archive 3");
     cluster.wait("four running engines", |c| served(c) == 4);
@@ -331,7 +332,7 @@ pub fn claim_recreated_unseen(cluster: &mut Cluster) {
     }
 }
 
-/// Puts right what a failed case leaves of the nodes.
+/// Repairs the nodes after a failed case.
 pub struct Mended(PathBuf);
 
 impl Mended {

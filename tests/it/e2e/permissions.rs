@@ -1,5 +1,5 @@
-//! Permissions that are removed from running agents, one after another: what would need them is not done, which verb is
-//! missing is said, and once it is granted again the domain catches up.
+//! Permissions are removed from running agents, one after another. The agents do not do what needs them, and report
+//! which verb is missing. Once it is granted again, the domain catches up.
 
 use crate::domain::cluster::Cluster;
 use k8s_openapi::api::core::v1::Pod;
@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 use testkit::eventually;
 
-/// The agents' Role as it was found, and how it is now.
+/// The agents' Role, and its rules at the beginning.
 struct Permissions<'a> {
     cluster: &'a Cluster,
     rules: Vec<PolicyRule>,
@@ -28,7 +28,7 @@ impl<'a> Permissions<'a> {
         let mut rules = Vec::new();
         for rule in &self.rules {
             for resource in rule.resources.iter().flatten() {
-                // A rule of its own for each name, so that one may lose a verb which the others keep.
+                // One rule for each name, so that one name can lose a verb which the others keep.
                 let names = rule.resource_names.iter().flatten().map(Some);
                 let objects = if rule.resource_names.is_some() { names.collect() } else { vec![None] };
                 for name in objects {
@@ -58,7 +58,7 @@ impl<'a> Permissions<'a> {
     }
 }
 
-/// The server that leads the resync and where it is asked.
+/// The resync leader and its address.
 fn leader(cluster: &Cluster) -> (String, String) {
     let server = cluster.run(cluster.lease_holder());
     eventually("the leader to be ready", || {
@@ -78,7 +78,7 @@ fn plan(address: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Waits until the leader says so in its plan, and returns the whole of it.
+/// Waits until the plan of the leader contains these words, and returns the whole plan.
 fn planned(address: &str, words: &str) -> String {
     eventually(&format!("'{words}' in the plan of {address}"), || {
         let plan = plan(address);
@@ -86,7 +86,7 @@ fn planned(address: &str, words: &str) -> String {
     })
 }
 
-/// Everywhere that an operator may look, the missing right is named.
+/// The missing permission is named everywhere that an operator may look.
 fn is_told(cluster: &Cluster, verb: &str, resource: &str) {
     let (server, address) = leader(cluster);
     planned(&address, &format!("Missing permission: {verb} {resource}."));
@@ -113,7 +113,7 @@ fn metric(cluster: &Cluster, address: &str, verb: &str, resource: &str, value: u
     });
 }
 
-/// The fresh reads, one kind after another: each is what a removal rests on.
+/// Withdraws the fresh reads on which removals rest, one kind after another.
 pub fn fresh_reads_withdrawn(cluster: &mut Cluster) {
     let (cluster, permissions) = (&*cluster, Permissions::of(cluster));
 
@@ -143,7 +143,7 @@ pub fn fresh_reads_withdrawn(cluster: &mut Cluster) {
     is_told(cluster, "get", "pods");
     planned(&leader(cluster).1, &format!("pod {pod} could not be read: no permission to get"));
     assert!(!cluster.kaa(&format!("explain process/{start}")).contains("exited"), "it was removed without a read");
-    // All else goes on: another engine registers meanwhile.
+    // Everything else continues: meanwhile another engine registers.
     cluster.runs_after(latest);
     permissions.all();
     cluster.exited(start, "");
@@ -151,7 +151,8 @@ pub fn fresh_reads_withdrawn(cluster: &mut Cluster) {
     metric(cluster, &address, "get", "pods", 0);
 }
 
-/// What feeds the index, and the Lease. Watches that run are not cut: it is noticed when they start again.
+/// Withdraws the permissions for the index and for the Lease. Running watches are not cut: the agents notice when they
+/// start a watch again.
 pub fn lists_and_lease_withdrawn(cluster: &mut Cluster) {
     let (cluster, permissions) = (&*cluster, Permissions::of(cluster));
     let kinds = ["pods", "persistentvolumeclaims", "statefulsets", "deployments"];
@@ -182,7 +183,7 @@ pub fn lists_and_lease_withdrawn(cluster: &mut Cluster) {
     planned(&address, "Missing permission: update leases.coordination.k8s.io/kaa-default-resync");
     planned(&address, "knows of no server that does");
     cluster.scale("statefulsets", "sm-demo", 2);
-    // All else goes on: the new engine is let in, by whichever agent it asks.
+    // Everything else continues: the agent to which the new engine connects admits it.
     cluster.transaction_engine_of(0, 4);
     permissions.all();
     cluster.says("plan", ", epoch ");

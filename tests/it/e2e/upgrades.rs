@@ -1,5 +1,5 @@
-//! The automatic upgrade of a protocol version after a rolling update of the example database: exactly one transaction engine is
-//! restarted, whoever leads the resync meanwhile.
+//! The automatic upgrade of a protocol version after a rolling update of the example database: exactly one transaction
+//! engine is restarted, whichever server leads the resync meanwhile.
 
 use super::members::killed::arm;
 use crate::domain::cluster::{Cluster, start_id};
@@ -17,7 +17,7 @@ const AFTER: (&str, &str) = ("4.3.1", "1376256=4.2,1441792=4.3");
 /// Begin, raise, stop, done.
 const COMMANDS: usize = 4;
 
-/// Has a pod template run this release.
+/// Sets the release of a pod template.
 fn run_release(template: &mut PodTemplateSpec, (release, protocols): (&str, &str)) {
     let engine = &mut template.spec.as_mut().expect("a pod").containers[0];
     let env = engine.env.get_or_insert_default();
@@ -46,8 +46,8 @@ fn change_deployment(cluster: &Cluster, change: impl Fn(&mut Deployment)) {
     });
 }
 
-/// Three admin servers, two storage managers and two transaction engines of the release before, whose Deployment asks for
-/// upgrades.
+/// Starts three admin servers, two storage managers and two transaction engines of the earlier release. The Deployment
+/// asks for automatic upgrades.
 fn prepared(cluster: &Cluster) {
     cluster.admins(3);
     cluster.example(0, 0);
@@ -80,12 +80,12 @@ fn rolled(cluster: &Cluster) {
     change_set(cluster, |set| run_release(&mut set.spec.template, AFTER));
 }
 
-/// The number that a field of a process's row has.
+/// The number in a field of a process's row.
 fn number(process: &Value, field: &str) -> u64 {
     process[field].as_u64().expect(field)
 }
 
-/// Waits for the end of the task, and looks whether everything has happened once.
+/// Waits for the end of the task, and checks that every step happened exactly once.
 fn judged(cluster: &Cluster) {
     cluster.says("task list", "[DONE] 3 of 3 steps: upgrade database demo");
     effective(cluster, "1441792");
@@ -97,7 +97,7 @@ fn judged(cluster: &Cluster) {
     let done = tasks.lines().filter(|line| line.contains("[DONE]")).count();
     assert_eq!((done, tasks.matches("[RUNNING]").count()), (1, 0), "{tasks}");
 
-    // The engine that was chosen is another process with another node id now, in the same pod.
+    // In the pod of the chosen engine, another process with another node id runs now.
     let shown = cluster.kaa("task show 1");
     let words: Vec<&str> = shown.split_whitespace().collect();
     let at = words.windows(2).position(|pair| pair == ["restarts", "process"]).expect("the engine");
@@ -122,7 +122,7 @@ fn judged(cluster: &Cluster) {
     assert_eq!(asked.count(), 1, "one process was asked to stop");
 }
 
-/// Nobody disturbs it.
+/// An upgrade without any disturbance.
 pub fn upgraded(cluster: &mut Cluster) {
     prepared(cluster);
     rolled(cluster);
@@ -141,7 +141,8 @@ pub fn leaders_killed(cluster: &mut Cluster) {
     assert_eq!(left, 3 * COMMANDS - COMMANDS, "one leader has died after each command");
 }
 
-/// The resync leader is paused right after each of its commands, until another one leads; then it goes on where it was.
+/// The resync leader is paused right after each of its commands, until another server leads; then it continues from
+/// there.
 pub fn leaders_paused(cluster: &mut Cluster) {
     prepared(cluster);
     let line = format!("={}\n", Point::TaskStep.name());

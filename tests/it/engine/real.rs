@@ -1,4 +1,4 @@
-//! The wrapper as a process, with agents that do what the test tells them to.
+//! The wrapper as a process, with agents that the test controls.
 
 mod fake_agent;
 
@@ -67,7 +67,7 @@ impl Wrapper {
         self.0.try_wait().unwrap().is_none()
     }
 
-    /// Its children, zombies too.
+    /// The number of its child processes, zombies included.
     fn children(&self) -> usize {
         let own = self.pid();
         std::fs::read_dir("/proc").unwrap().filter(|entry| parent(&entry.as_ref().unwrap().path()) == Some(own)).count()
@@ -75,7 +75,7 @@ impl Wrapper {
 }
 
 impl Drop for Wrapper {
-    /// Tells it to end rather than killing it, which would leave its engine behind.
+    /// Sends SIGTERM. SIGKILL would leave the engine running.
     fn drop(&mut self) {
         if self.0.id().is_some() {
             self.signal(Signal::SIGTERM);
@@ -133,7 +133,7 @@ async fn the_engine_starts_once_it_is_registered_and_start_is_said() {
     assert_eq!(Ok(()), stream.result_of(5).await);
     let state = stream.state(EngineState::Running).await;
     assert!(is_alive(state.pid));
-    // A second Start leaves it alone.
+    // A second Start does not affect the running engine.
     stream.start(6).await;
     assert_eq!(Ok(()), stream.result_of(6).await);
     assert!(is_alive(state.pid) && wrapper.is_running());
@@ -170,7 +170,7 @@ async fn a_lost_session_moves_to_another_agent_and_the_engine_does_not_notice() 
 async fn an_agent_that_falls_silent_is_left() {
     let mut agent = FakeAgent::start().await;
     let _wrapper = Wrapper::te(&[&agent], &[], &["sleep", "60"]);
-    // Kept open, but nobody answers its heartbeats.
+    // The stream stays open, but the agent does not answer heartbeats on it.
     let silent = agent.opened().await;
     silent.admit().await;
     assert_eq!(7, agent.opened().await.register.start_id);
@@ -297,15 +297,15 @@ async fn the_exit_code_is_reported_until_it_is_noted() {
     assert!(noted_at.elapsed() < Duration::from_secs(5));
 }
 
-/// As one does that has just lost its leader, or whose node has gone without a word: the end is told to the next one, long
-/// before it would be left for its silence.
+/// The agent behaves like one that has just lost its leader, or whose node failed without notice. The wrapper reports
+/// the end to the next agent, long before it would leave this one because of its silence.
 #[tokio::test]
 async fn an_end_that_is_not_noted_is_told_to_another_agent() {
     let mut agent = FakeAgent::start().await;
     let wrapper = Wrapper::te(&[&agent], &[], &["sh", "-c", "sleep 0.5; exit 3"]);
     let (mut first, _) = agent.running().await;
     let exit = first.exit().await;
-    // It does not even answer, and is left as well.
+    // On the second stream the agent does not answer at all. The wrapper leaves this stream too.
     let second = agent.opened().await;
     let mut third = agent.opened().await;
     third.admit().await;
@@ -342,7 +342,7 @@ async fn a_running_engine_outlives_every_agent() {
     let mut wrapper = Wrapper::te(&[&agent], &[], &["sleep", "60"]);
     let (stream, state) = agent.running().await;
     drop((stream, agent));
-    // Long enough for several rounds.
+    // Long enough for several attempts to reach an agent.
     sleep(Duration::from_secs(3)).await;
     assert!(is_alive(state.pid) && wrapper.is_running());
     wrapper.signal(Signal::SIGTERM);
@@ -371,7 +371,7 @@ async fn an_engine_that_does_not_stop_is_killed_after_its_grace() {
     let command = [KAA, "stand-in", "te", "--ignore-term", "--port", "0"];
     let wrapper = Wrapper::te(&[&agent], &["--grace", "1"], &command);
     let (mut stream, state) = agent.running().await;
-    // The stand-in takes a moment until it ignores.
+    // The stand-in ignores SIGTERM only a moment after its start.
     sleep(A_WHILE).await;
     wrapper.signal(Signal::SIGTERM);
     sleep(A_WHILE).await;
@@ -391,7 +391,8 @@ async fn sigterm_before_the_start_ends_at_once() {
     assert_eq!(0, unregistered.code().await);
     drop(stream);
 
-    // The wrapper waits three seconds for an agent to take note, and ends then: a busy machine may take longer, so it is played again.
+    // The wrapper waits three seconds for an agent to acknowledge the end, and then exits. A busy machine may take
+    // longer, so the test tries up to three times.
     for tries_left in (0..3).rev() {
         let mut registered = Wrapper::te(&[&agent], &[], &["sleep", "60"]);
         let mut stream = agent.opened().await;

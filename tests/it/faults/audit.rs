@@ -1,4 +1,4 @@
-//! What the domain says that it removed and why, compared with what was true in Kubernetes.
+//! Compares what the domain removed, and the recorded reasons, with what was true in Kubernetes.
 
 use super::truth::Truth;
 use crate::domain::clients::Agents;
@@ -8,18 +8,18 @@ use regex::Regex;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A fact may have been read this long before the last of those that were read with it.
+/// How much earlier than the last fact of the same evidence another fact may have been read.
 const READ_MS: u64 = 15_000;
 
-/// How long an agent may take to tell.
+/// How long an agent may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The records of each archive, by the index of the log (one entry may make several): collected while they are made, since
-/// a trail has an end.
+/// The records of each archive, by the index of the log entry (one entry may make several records). The test collects
+/// them while the agents write them, since the audit trail keeps only the latest.
 #[derive(Debug, Default)]
 pub struct Trail(BTreeMap<u64, BTreeMap<(u64, String), Change>>);
 
-/// What was removed, rightly.
+/// How many archives were removed and purged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     pub removed: usize,
@@ -27,7 +27,7 @@ pub struct Taken {
 }
 
 impl Trail {
-    /// Adds what the agents tell.
+    /// Adds the records that the agents return now.
     pub async fn collect(&mut self, agents: &Agents) {
         let http = reqwest::Client::builder().timeout(PATIENCE).build().unwrap();
         for (_, address) in agents.all() {
@@ -41,7 +41,7 @@ impl Trail {
         }
     }
 
-    /// Compares each removal with what was true; tells what is wrong.
+    /// Compares each removal with what was true. Returns the counts, and a message for each wrong removal.
     pub fn check(&self, truth: &Truth) -> (Taken, Vec<String>) {
         let (mut taken, mut wrong) = (Taken::default(), Vec::new());
         let claim = Regex::new(r"(?:on|to) claim (\S+) \((\S+)\)").unwrap();
@@ -71,7 +71,7 @@ impl Trail {
     }
 }
 
-/// What speaks against one removal of the archive on this claim.
+/// The reasons why one removal of the archive on this claim is wrong.
 fn judge(truth: &Truth, change: &Change, claim: &str, uid: &str) -> Vec<String> {
     let mut against = Vec::new();
     let scaled = change.what.contains("was scaled down");

@@ -1,4 +1,4 @@
-//! Watches the engines themselves: that none ends without a cause, and that no two are on one archive.
+//! Watches the engine processes: none may end without a cause, and no two may use one archive.
 
 use super::truth::Truth;
 use crate::domain::processes::{self, Id, Process, Role};
@@ -10,15 +10,15 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often it is looked.
+/// How often the watcher looks at the processes.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Why engines of a pod may end: when it was killed, by UID.
+/// Causes for the end of engines: the UID of the pod, and when a process of this pod was killed.
 #[derive(Clone, Default)]
 pub struct Causes(Arc<Mutex<Vec<(String, u64)>>>);
 
 impl Causes {
-    /// Notes that a process of this pod is killed now; to be called before it is.
+    /// Records that a process of this pod is killed now. Call it before the kill.
     pub fn note(&self, pod_uid: &str) {
         self.0.lock().unwrap().push((pod_uid.to_owned(), clock::now().0));
     }
@@ -33,18 +33,18 @@ impl Causes {
     }
 }
 
-/// What was seen.
+/// What the watcher saw.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// How many engines ran.
     pub started: usize,
-    /// Those that ended: since when they were seen, and when they were not any more.
+    /// The engines that ended: when the watcher saw each first, and when it no longer did.
     pub ended: Vec<(Process, u64, u64)>,
-    /// What must not be.
+    /// Violations.
     pub wrong: Vec<String>,
 }
 
-/// Watches until it is asked.
+/// Watches until `end`.
 pub struct Watcher {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Seen>,
@@ -65,7 +65,7 @@ impl Watcher {
         Self { stop, thread }
     }
 
-    /// Ends, and judges the ends of the engines: by now the truth about them is noted.
+    /// Stops the watcher and judges the ends of the engines. By now `truth` has recorded the state at each end.
     pub fn end(self, truth: &Truth, causes: &Causes) -> Seen {
         self.stop.store(true, Ordering::Relaxed);
         let mut seen = self.thread.join().unwrap();
@@ -78,13 +78,13 @@ impl Watcher {
     }
 }
 
-/// One look. `alive`: the engines that the last one saw, and since when.
+/// One look at the processes. `alive`: the engines that the previous look saw, and when each was seen first.
 fn look(dir: &Path, alive: &mut BTreeMap<Id, (Process, u64)>, seen: &mut Seen) {
     let (now, engines) = (clock::now().0, processes::of(dir, Role::Engine));
     let mut on = BTreeMap::new();
     for engine in &engines {
         let Some(archive) = &engine.archive else { continue };
-        // The first may have ended since it was found.
+        // The first one may have ended since `processes::of` found it.
         if let Some(other) = on.insert(archive, engine)
             && other.lives()
             && engine.lives()

@@ -1,4 +1,5 @@
-//! What goes wrong, and what people do meanwhile: made from a seed, written down as text, played again from it.
+//! The faults, and the operators' changes in the meantime: generated from a seed, printed as text, and replayed from
+//! it.
 
 use crate::domain::processes::Role;
 use embedded_kubernetes::server::Faults;
@@ -9,14 +10,14 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What is done.
+/// One action of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// From now on this is wrong with the API.
+    /// Sets the faults of the API from now on.
     Api(Faults),
     /// SIGKILL to the nth process of a role.
     Kill(Role, usize),
-    /// SIGSTOP to the nth process of a role, and SIGCONT after so many seconds.
+    /// Sends SIGSTOP to the nth process of a role, and SIGCONT after this number of seconds.
     Pause(Role, usize, u64),
     /// `kubectl scale`.
     Scale(String, u64),
@@ -34,53 +35,56 @@ pub struct Step {
     pub act: Act,
 }
 
-/// All of it, in order.
+/// The whole schedule, in order of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule(pub Vec<Step>);
 
-/// How long things take.
+/// The durations of a schedule.
 #[derive(Clone, Copy, Debug)]
 pub struct Length {
     /// For how long each fault of the API lasts, in seconds.
     pub round_s: u64,
-    /// How much longer answers take, and how late watches are.
+    /// How much later answers and watch events arrive, in seconds.
     pub delay_s: u64,
     /// How often each fault of the API comes.
     pub times: u32,
 }
 
 impl Length {
-    /// As it is in CI.
+    /// The length for CI.
     pub const SHORT: Self = Self { round_s: 12, delay_s: 5, times: 1 };
-    /// The API is gone for a minute, answers take half a minute.
+    /// The API is down for a minute, and answers take half a minute longer.
     pub const LONG: Self = Self { round_s: 60, delay_s: 30, times: 3 };
 
-    /// How long one round takes: some time without a fault follows.
+    /// How long one round takes, including the time without a fault at its end.
     fn round_ms(self) -> u64 {
         self.round_s * 1000 + WELL_MS
     }
 }
 
-/// How long a part of a round is.
+/// The length of a part of a round.
 const PART_MS: u64 = 12_000;
 
 /// The time without a fault of the API at the end of each round.
 const WELL_MS: u64 = 12_000;
 
-/// Claims are deleted so long after the API is well again. An archive whose claim nobody could read before it was deleted
-/// is kept for an operator to look at, and holds up a cold start: rightly, but then nothing converges. Agents look every 5 s.
+/// How long after the end of an API fault a claim is deleted. If an archive's claim was deleted before any agent could
+/// read it, the archive is kept for an operator to examine and blocks a cold start. That is correct, but the domain
+/// would then not converge. Agents read every 5 s.
 const CLAIMS_MS: u64 = 9_000;
 
-/// The longest pause, but for two seconds: long enough for sessions and the Lease to be lost, too short for a liveness probe.
+/// The longest pause is 1 s longer than this: long enough for sessions and the Lease to be lost, too short for a
+/// liveness probe to fail.
 const MOST_PAUSE_S: u64 = 35;
 
 const AGENTS: usize = 3;
 const ENGINES: usize = 4;
 
 impl Schedule {
-    /// Each round has one fault of the API; each part of it two of processes, and two changes as people make them; at the end
-    /// of every other one a claim is deleted. No more than one agent is hit in a part, so that mostly a quorum lives, and the
-    /// first claim is left alone, so that some data does.
+    /// Each round has one fault of the API. Each part of a round has two faults of processes and two changes as
+    /// operators make them. At the end of half of the rounds, chosen at random, a claim is deleted. Each part begins a
+    /// fault of at most one agent, so that a quorum mostly lives; the first claim is never deleted, so that some data
+    /// survives.
     pub fn random(seed: u64, length: Length) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let (mut steps, mut began) = (Vec::new(), 0);

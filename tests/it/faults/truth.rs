@@ -1,4 +1,4 @@
-//! What was true in Kubernetes at which moment, whatever anybody was shown of it.
+//! What was true in Kubernetes at which moment, independent of what the API showed.
 
 use embedded_kubernetes::instance::Instance;
 use embedded_kubernetes::object;
@@ -12,17 +12,17 @@ use std::sync::{Arc, Mutex};
 /// A change is noted within this time.
 const LATE_MS: u64 = 250;
 
-/// Whatever an object was, oldest first, and since when; `None`: it was not there.
+/// The states of an object, oldest first, each with the time from which it held; `None`: the object did not exist.
 type Line = Vec<(u64, Option<Arc<Value>>)>;
 
-/// Notes every change from its beginning on.
+/// Records every change from the call of `begin` on.
 #[derive(Clone, Default)]
 pub struct Truth {
     lines: Arc<Mutex<BTreeMap<Key, Line>>>,
 }
 
 impl Truth {
-    /// Begins; goes on for as long as the runtime does that this is called in.
+    /// Begins to record. Continues as long as the runtime lives in which this is called.
     pub fn begin(instance: Arc<Instance>) -> Self {
         let truth = Self::default();
         let (noting, mut bell) = (truth.clone(), instance.bell());
@@ -52,8 +52,8 @@ impl Truth {
         self.lines.lock().unwrap().entry(key).or_default().push((clock::now().0, object));
     }
 
-    /// What an object was at any moment between these, in milliseconds of the wall clock; it was not there before it was
-    /// first noted.
+    /// The states of an object at all moments between `from` and `to`, in milliseconds of the wall clock. Before its
+    /// first record the object did not exist.
     fn between(&self, kind: Kind, name: &str, from: u64, to: u64) -> Vec<Option<Arc<Value>>> {
         let lines = self.lines.lock().unwrap();
         let mut was = vec![None];
@@ -68,12 +68,13 @@ impl Truth {
         was
     }
 
-    /// Whether there was a moment without an object of this name.
+    /// Whether there was a moment at which no object of this name existed.
     pub fn was_absent(&self, kind: Kind, name: &str, from: u64, to: u64) -> bool {
         self.between(kind, name, from, to).iter().any(Option::is_none)
     }
 
-    /// Whether there was a moment at which a StatefulSet was this one and wanted so many.
+    /// Whether there was a moment at which the StatefulSet had this UID and generation and wanted this number of
+    /// replicas.
     pub fn wanted(&self, name: &str, uid: &str, generation: i64, replicas: i64, from: u64, to: u64) -> bool {
         self.between(Kind::StatefulSet, name, from, to).iter().flatten().any(|set| {
             object::uid(set) == uid
@@ -82,13 +83,13 @@ impl Truth {
         })
     }
 
-    /// Whether this pod was being deleted then, or gone.
+    /// Whether at this time the pod was being deleted, or was gone.
     pub fn is_going(&self, pod: &str, uid: &str, at: u64) -> bool {
         let stays = |pod: &Arc<Value>| object::uid(pod) == uid && !object::is_deleting(pod);
         !self.between(Kind::Pod, pod, at + LATE_MS, at + LATE_MS).iter().flatten().any(stays)
     }
 
-    /// Whether the object with this UID was still there then.
+    /// Whether at this time the object with this UID still existed.
     pub fn is_there(&self, uid: &str, at: u64) -> bool {
         let lines = self.lines.lock().unwrap();
         let then =

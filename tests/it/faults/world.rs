@@ -1,4 +1,4 @@
-//! A domain on a stage, and everything that happens to it.
+//! A domain on a stage, and the faults and changes that are applied to it.
 
 use super::audit::Trail;
 use super::engines::{Causes, Watcher};
@@ -27,14 +27,14 @@ use testkit::wait::is;
 /// How often the audit trail is collected.
 const COLLECT: Duration = Duration::from_secs(5);
 
-/// The clients of a minute under each fault.
+/// The clients, for faults that last up to a minute each.
 const PACE: Pace =
     Pace { writers: 4, readers: 2, patience: Duration::from_secs(3), most_pause_ms: 600, operator: None };
 
-/// How often it is looked whether something has happened.
+/// How often a condition is checked.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Who holds the resync Lease, and how often it was taken.
+/// The server that has the resync Lease, and how many transitions the Lease had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
     pub holder: String,
@@ -70,8 +70,8 @@ impl World {
         })
     }
 
-    /// Changes something as an operator would by `kubectl`; in spite of whatever is wrong with the API. What is not there is
-    /// not changed.
+    /// Changes an object as an operator would with `kubectl`, but regardless of the faults of the API. Does nothing if
+    /// the object does not exist.
     fn edit(&self, kind: Kind, name: &str, change: impl FnOnce(&mut Value)) {
         let key = self.key(kind, name);
         drop(self.instance.with(|store: &mut Store| store.edit(&key, Part::Main, change)));
@@ -87,7 +87,7 @@ impl World {
         self.edit(kind, workload, |object| object["spec"]["replicas"] = json!(replicas));
     }
 
-    /// Has a StatefulSet want so many replicas from an ordinal on.
+    /// Makes a StatefulSet want this number of replicas, from this ordinal on.
     pub fn scale_from(&self, set: &str, start: u64, replicas: u64) {
         self.edit(Kind::StatefulSet, set, |object| {
             object["spec"]["ordinals"] = json!({"start": start});
@@ -102,7 +102,7 @@ impl World {
         self.dir.join("volumes").join(object::uid(&claim)).join(MARKER)
     }
 
-    /// What a copy of one volume onto another does to the marker.
+    /// Has the same effect on the marker as a copy of one volume onto another.
     pub fn copy_marker(&self, from: &str, to: &str) {
         std::fs::copy(self.marker(from), self.marker(to)).unwrap();
     }
@@ -111,7 +111,7 @@ impl World {
         std::fs::remove_file(self.marker(claim)).unwrap();
     }
 
-    /// The nth process of a role, as far as there are so many.
+    /// The process with the number `nth` among those of a role, modulo their number; `None` if there is none.
     fn process(&self, role: Role, nth: usize) -> Option<Process> {
         let found = processes::of(&self.dir, role);
         let which = nth.checked_rem(found.len())?;
@@ -151,7 +151,7 @@ impl World {
         }
     }
 
-    /// Plays a schedule, to its end and until nothing is wrong any more.
+    /// Runs a schedule to its end, until every paused process continues and the API has no fault.
     pub fn play(&self, schedule: &Schedule, trail: &mut Trail, mut each_round: impl FnMut(&Faults)) {
         let (began, mut collected, mut paused) = (Instant::now(), Instant::now(), Vec::new());
         let mut now = Faults::default();
@@ -180,7 +180,7 @@ impl World {
         self.cluster.stage().injector().set(Faults::default());
     }
 
-    /// Waits for it.
+    /// Waits until the condition holds. Returns how long that took.
     #[track_caller]
     pub fn wait(&self, what: &str, mut until: impl FnMut() -> bool) -> Duration {
         let began = Instant::now();
@@ -202,7 +202,7 @@ impl World {
             })
     }
 
-    /// Who holds the resync Lease.
+    /// The server that has the resync Lease, once there is one.
     pub fn leader(&self) -> Leader {
         let key = self.key(Kind::Lease, "kaa-default-resync");
         let mut leader = None;
@@ -218,7 +218,7 @@ impl World {
         leader.expect("waited for")
     }
 
-    /// Waits until the Lease was taken after that, and the domain knows of it.
+    /// Waits until an agent has acquired the Lease after `before`, and the domain knows of it.
     pub fn led_after(&self, before: &Leader) -> Leader {
         self.wait("another acquisition of the Lease", || self.leader().transitions > before.transitions);
         let after = self.leader();
@@ -239,7 +239,7 @@ impl World {
         found.unwrap_or_else(|| panic!("{name} does not run"))
     }
 
-    /// What each agent answers; nothing of those that do not.
+    /// The answers of the agents that answer.
     fn get(&self, path: &str) -> Vec<Value> {
         self.cluster.run(async {
             let http = reqwest::Client::builder().timeout(Duration::from_secs(2)).build().unwrap();
@@ -253,7 +253,7 @@ impl World {
         })
     }
 
-    /// Of each archive that counts, whether its claim is known, where the agents that answer agree.
+    /// For each archive that is not removed: whether its claim is known. Empty if the agents that answer disagree.
     pub fn claims(&self) -> Vec<bool> {
         let known = |answer: &Value| -> Vec<bool> { rows(answer).iter().map(|row| !row["claim"].is_null()).collect() };
         let mut answers = self.get("archives").into_iter().map(|answer| known(&answer));
@@ -261,14 +261,14 @@ impl World {
         if answers.all(|other| other == first) { first } else { Vec::new() }
     }
 
-    /// Whether all agents answer that the next pass would do nothing, and one leads.
+    /// Whether all three agents answer that the next pass would do nothing, and exactly one leads.
     pub fn plans_nothing(&self) -> bool {
         let plans = self.get("kaa/plan");
         let idle = |plan: &Value| plan["synced"] == true && plan["findings"] == json!([]);
         plans.len() == 3 && plans.iter().all(idle) && plans.iter().filter(|plan| plan["leading"] == true).count() == 1
     }
 
-    /// Whether every agent says of the engines what Kubernetes says.
+    /// Whether every agent reports the same running engines as Kubernetes.
     pub fn agrees(&self) -> bool {
         let mut pods = [self.pods("sm-demo"), self.pods("te-demo")].concat();
         pods.sort();
@@ -283,25 +283,25 @@ impl World {
             })
     }
 
-    /// Whether no engine's pod is there, and all agents say so.
+    /// Whether no engine's pod exists, and all agents report the same.
     pub fn runs_no_engine(&self) -> bool {
         self.pods("sm-demo").is_empty() && self.pods("te-demo").is_empty() && self.agrees()
     }
 
-    /// What the agents that answer wait for.
+    /// The reasons of all waiting changes, from the agents that answer.
     pub fn waits(&self) -> Vec<String> {
         let plans = self.get("kaa/plan");
         let waits = plans.iter().flat_map(|plan| plan["waiting"].as_array().cloned().unwrap_or_default());
         waits.filter_map(|wait| wait["reason"].as_str().map(str::to_owned)).collect()
     }
 
-    /// What the container of a pod has printed since it started; nothing while it is not there.
+    /// The output of a pod's container since its start; empty if there is no container.
     pub fn log(&self, pod: &str) -> String {
         let pods: Api<Pod> = Api::namespaced(self.cluster.client(), self.cluster.namespace());
         self.cluster.run(pods.logs(pod, &LogParams::default())).unwrap_or_default()
     }
 
-    /// Each container was restarted no more often than it was killed.
+    /// The pods of admin servers whose container restarted more often than the test killed it.
     pub fn restarts_without_a_cause(&self) -> Vec<String> {
         self.instance.look(|store| {
             let mut wrong = Vec::new();
@@ -327,7 +327,7 @@ fn rows(answer: &Value) -> &[Value] {
     answer.as_array().or_else(|| answer["data"].as_array()).map_or(&[], Vec::as_slice)
 }
 
-/// Lets go on whose time has come.
+/// Sends SIGCONT to the processes whose pause is over.
 fn resume(paused: &mut Vec<(Instant, Process)>, now: Instant) {
     paused.retain(|(until, process)| {
         if *until <= now {
@@ -337,7 +337,7 @@ fn resume(paused: &mut Vec<(Instant, Process)>, now: Instant) {
     });
 }
 
-/// Everything that looks on.
+/// Everything that observes the domain.
 pub struct Witnesses {
     pub truth: Truth,
     pub watcher: Watcher,

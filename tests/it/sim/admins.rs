@@ -1,6 +1,7 @@
-//! What kubelets do for the admin servers' pods: an agent starts with its pod, on the volume of the claim that is there
-//! then; it is told to end when its pod is deleted, and killed when its grace is over. Of a pod that is gone at once the
-//! process goes on for a while, and no other one is started for its server before it has ended: its volume is in use.
+//! The work of kubelets for the admin servers' pods. An agent starts with its pod, on the volume of the claim that
+//! exists at that time. The kubelet tells it to end when its pod is deleted, and kills it when its grace period is
+//! over. If a pod is deleted with no grace period, its process continues for a while. No other process is started for
+//! its server before that one has ended, because its volume is in use.
 
 use crate::sim::host::{Ground, Host};
 use crate::sim::kubelet::Kubelet;

@@ -1,4 +1,4 @@
-//! What must hold at every step, and what the domain must come to once nothing goes wrong any more.
+//! What must hold at every step, and what must hold of the domain after the faults have ended.
 
 use crate::sim::engine::Truth;
 use crate::sim::host::Host;
@@ -20,22 +20,22 @@ use kaa_core::resync::plan::Waiting;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-/// How long before its evidence is dated it may have been read: an answer is waited for for a second, and watches may not
-/// stand in for it.
+/// How long before the date of its evidence a fact may have been read: a read waits up to a second for its answer, and
+/// watches may not replace it.
 const UNWANTED_WITHIN_MS: u64 = 1_500;
 
-/// What was seen so far.
+/// What the checks have seen so far.
 pub struct Checks {
     pub trace: Trace,
     pub instance: Arc<Instance>,
     pub truth: Arc<Mutex<Truth>>,
-    /// Every domain that was seen at any agent, by its index.
+    /// Every domain that any agent showed, by its index.
     history: BTreeMap<u64, Domain>,
-    /// The last that was seen at each agent.
+    /// The index of the last domain that each agent showed.
     last: BTreeMap<String, u64>,
-    /// When the storage managers were scaled to how many.
+    /// When the storage managers were scaled, and to how many.
     replicas: Vec<(u64, u32)>,
-    /// Since when each database that does not run has not run, by the domain's time.
+    /// For each database that does not run: since when, by the domain's time.
     cold: BTreeMap<DatabaseName, Millis>,
     /// How many archives and processes were removed.
     pub taken_away: u64,
@@ -52,7 +52,7 @@ impl Checks {
         self.replicas.push((now_ms, replicas));
     }
 
-    /// Looks at an agent.
+    /// Checks the domain of an agent.
     pub fn look(&mut self, host: &Host, now_ms: u64) {
         let Some(index) = host.look(|shared| shared.raft.read(|domain| domain.index)) else { return };
         if index == 0 || self.last.get(&host.name) == Some(&index) {
@@ -69,7 +69,7 @@ impl Checks {
         }
     }
 
-    /// Judges a domain that nobody had shown before.
+    /// Judges a domain with an index that no agent has shown before.
     fn note(&mut self, domain: Domain, now_ms: u64) {
         let index = domain.index;
         for what in violations(&domain) {
@@ -96,7 +96,7 @@ impl Checks {
         self.history.insert(index, domain);
     }
 
-    /// Whether it never ran, and the volume of its claim says that it holds another archive, which is there.
+    /// Whether the archive never ran, and the marker on its claim's volume names another archive, which exists.
     fn gives_way(&self, archive: &Archive, after: &Domain) -> bool {
         if archive.ever_ran {
             return false;
@@ -115,7 +115,7 @@ impl Checks {
         self.instance.look(|store| store.find(&key).is_some_and(|found| uid(found) == claim.uid.as_str()))
     }
 
-    /// Whether what a resync leader removed was removed by the one that led then.
+    /// Checks that each removal by a resync leader was made by the server that led then.
     fn fenced(&self, before: &Domain, after: &Domain) {
         let new = after.audit.records().rev().take_while(|record| record.index > before.index);
         for record in new.filter(|it| it.actor.role == Role::ResyncLeader && it.evidence.is_some()) {
@@ -162,7 +162,7 @@ impl Checks {
         }
     }
 
-    /// A database that did not run runs: was the storage manager that was started first the one with the newest data?
+    /// Checks the cold start of a database: the storage manager that started first must have the newest data.
     fn cold_started(&mut self, before: &Domain, after: &Domain) {
         let runs =
             |domain: &Domain, name| domain.databases.get(name).is_some_and(|it| it.state == DatabaseState::Running);
@@ -174,7 +174,8 @@ impl Checks {
             sm && !runs(before, &process.database) && runs(after, &process.database)
         });
         let Some(first) = first else { return };
-        // One that came while the database was still taken to run may have been let start then.
+        // A storage manager that registered while the database still counted as running may have been allowed to start
+        // then.
         if self.cold.get(&first.database).is_some_and(|since| first.registered <= *since) {
             return;
         }
@@ -236,12 +237,12 @@ impl Checks {
         }
     }
 
-    /// The last domain counts for the hash as a whole.
+    /// Adds the whole last domain to the hash.
     pub fn close(&self) {
         self.trace.mix(&format!("{:?}", self.history.last_key_value()));
     }
 
-    /// What still differs between the domain and what is; empty once it has converged.
+    /// The differences between the domain and the real state; empty once the domain has converged.
     pub fn differences(&self, hosts: &[Host], acknowledged: &BTreeSet<String>) -> Vec<String> {
         let mut differences = Vec::new();
         let mut domains = Vec::new();
@@ -305,7 +306,7 @@ impl Checks {
         let replicas = self.replicas();
         for (id, archive) in &domain.archives {
             let Some(claim) = &archive.claim else {
-                // Once no engine is on it nobody can tell any more which claim it was: an operator has to look.
+                // Once no engine uses the archive, nothing can tell which claim it was on: an operator must decide.
                 if domain.processes.values().any(|process| process.archive == Some(*id)) {
                     differences.push(format!("archive {id} is on no claim that is known, and its engine runs"));
                 }
@@ -316,7 +317,7 @@ impl Checks {
                 differences.push(format!("archive {id} is there without its claim"));
             }
             let removed = archive.removed.is_some();
-            // One that is not wanted stays while none runs that is proven to hold what it holds.
+            // An archive that is not wanted stays while no storage manager runs that is proven to have the same data.
             let runs = self.truth.lock().unwrap().engines.values().any(|it| it.running && it.claim_uid.is_some());
             let kept = !wanted && !removed && !runs;
             if wanted == removed && !kept {
@@ -331,15 +332,15 @@ impl Checks {
         self.instance.look(|store| store.find(&set).and_then(|set| number(set, "/spec/replicas")).unwrap_or_default())
     }
 
-    /// Whether another claim has this one's name. What it holds is known once an engine comes to it, which is not if
-    /// its ordinal is not wanted.
+    /// Whether another claim has the name of this one. The domain learns what is on it once an engine starts on it,
+    /// which does not happen if its ordinal is not wanted.
     fn is_replaced(&self, claim: &Claim) -> bool {
         let key = Key::new(Kind::PersistentVolumeClaim, "default", &claim.name);
         self.instance.look(|store| store.find(&key).is_some_and(|found| uid(found) != claim.uid.as_str()))
     }
 }
 
-/// What an agent's resync waits for.
+/// The reasons of the changes that wait, according to an agent's resync.
 fn waits(host: &Host) -> Vec<String> {
     let waiting = host.look(|shared| {
         let last = shared.last_pass.lock().unwrap();

@@ -1,4 +1,4 @@
-//! The agents' disks. What was committed stays when an agent crashes; what was not is lost with it.
+//! The agents' disks. Committed data survives a crash of an agent; uncommitted data is lost.
 
 use kaa::raft::backend::{Backend, Error, Loaded, Op};
 use kaa::raft::disk::{self, Local, Output};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// One disk. Its files are told apart by a number that stands in the file of that name, so that they can be renamed.
+/// One disk. The file of a name contains a number that identifies the stored data, so that files can be renamed.
 #[derive(Clone, Default)]
 pub struct Disk(Arc<Mutex<BTreeMap<usize, Stored>>>);
 
@@ -27,7 +27,7 @@ struct File {
 }
 
 impl Disk {
-    /// Opens storage that takes so long for a commit.
+    /// Opens storage on which a commit takes this time.
     pub fn opener(&self, commit: Duration) -> Opener {
         let disk = self.clone();
         Box::new(move |_, dir| Ok(Box::new(disk.open(&dir.join("raft.sim"), commit)) as Box<dyn Backend>))
@@ -73,8 +73,8 @@ impl Backend for File {
     }
 }
 
-/// The machine's disk for what lies beside the log, without waiting for it: the machine does not lose power here, and how
-/// much room it has is no business of a seed. There is all the room one wants, or none.
+/// The machine's disk for the files beside the log, without syncs: the machine does not lose power in these tests. How
+/// much room it really has must not affect a seed: the agent sees either enough room or none.
 #[derive(Clone, Debug, Default)]
 pub struct Unsynced {
     full: Arc<AtomicBool>,

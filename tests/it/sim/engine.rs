@@ -1,7 +1,8 @@
-//! Stand-in engines: what a wrapper says to agents, without a wrapper or a database.
+//! Stand-in engines: they send to agents what a wrapper sends, without a wrapper or a database.
 //!
-//! One is one run of one container. It opens a stream to any agent, registers, starts its child when told to, beats,
-//! and tries the next agent when a stream is lost. What really runs is kept beside the domain, to compare.
+//! Each is one run of one container. It opens a stream to any agent, registers, starts its engine process when an agent
+//! tells it to, sends heartbeats, and tries the next agent when a stream is lost. The real state is kept outside the
+//! domain, for comparison.
 
 use crate::sim::network::Network;
 use crate::sim::trace::Trace;
@@ -21,43 +22,43 @@ use tokio::time::{Instant, interval, sleep, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Streaming};
 
-/// As the wrapper has it.
+/// The same as in the wrapper.
 const BEAT: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(10);
-/// How long an engine that was told to end tries to say that it has.
+/// How long an engine that was told to end tries to report its end.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// How long an engine waits to be let start before its container restarts.
+/// How long an engine waits for permission to start before its container restarts.
 const HELD: Duration = Duration::from_secs(15);
 
-/// What is true of an engine, whatever the domain says.
+/// The real state of an engine, independent of the domain.
 #[derive(Clone, Debug)]
 pub struct Facts {
     pub pod: String,
     pub pod_uid: String,
     pub claim_uid: Option<String>,
-    /// Its child runs.
+    /// The engine process runs.
     pub running: bool,
-    /// It is over.
+    /// The container has ended.
     pub ended: bool,
-    /// The start id that it was given.
+    /// The start id from the domain; 0 before it has one.
     pub start_id: u64,
     /// When it last heard from an agent.
     pub heard_ms: u64,
-    /// How new its data was when its child was started.
+    /// How new its data was when the engine process started.
     pub started_with: u64,
 }
 
-/// All engines there ever were, by their nonce, and what volumes say of themselves, by their claim's UID.
+/// The real state of all engines so far, by their nonce, and the markers on the volumes, by the UIDs of their claims.
 #[derive(Default)]
 pub struct Truth {
     pub engines: BTreeMap<u64, Facts>,
     pub markers: BTreeMap<String, Marker>,
-    /// How new the data on each volume is, by its claim's UID.
+    /// How new the data on each volume is, by the UID of its claim.
     pub data: BTreeMap<String, u64>,
 }
 
 impl Truth {
-    /// The database moves on wherever it runs.
+    /// New data on each volume on which the database runs.
     pub fn move_on(&mut self) {
         let newest = self.data.values().max().copied().unwrap_or(0) + 1;
         for facts in self.engines.values().filter(|facts| facts.running) {
@@ -86,13 +87,13 @@ pub struct Engine {
     pub started_ms: u64,
     /// Turns true when the container is told to end.
     pub stop: watch::Receiver<bool>,
-    /// When it was.
+    /// Until when the engine tries to report its end, once it is to end.
     pub farewell: Option<Instant>,
-    /// Its child was started.
+    /// The engine process was started.
     pub ran: bool,
-    /// The last entry that it heard of on this stream.
+    /// The last log entry of which an agent told it on this stream.
     pub applied: u64,
-    /// By when it has to have been let start, once it was told that it may not yet.
+    /// By when it must have been told to start, after an agent told it to wait.
     pub held: Option<Instant>,
 }
 
@@ -193,7 +194,7 @@ impl Engine {
                 biased;
                 message = next(&mut heard) => {
                     let Some(message) = message else { return Ended::Lost };
-                    // Over a cut link nothing comes.
+                    // Nothing arrives over a cut link.
                     if self.ground.network.is_cut(&self.facts.pod, agent) {
                         continue;
                     }
@@ -251,7 +252,7 @@ impl Engine {
                 Some(directive::Action::Start(how)) if self.farewell.is_none() => {
                     self.held = None;
                     if how.join && !running && self.is_sm() && !self.finds_another() {
-                        // The one that it was to join has ended meanwhile.
+                        // The storage manager that it was to join has ended meanwhile.
                         self.farewell = Some(Instant::now() + FAREWELL);
                         say(exit(false));
                         return None;
@@ -290,12 +291,12 @@ impl Engine {
         truth.engines.iter().any(|(nonce, other)| *nonce != self.nonce && other.running && other.claim_uid.is_some())
     }
 
-    /// What is said after each registration.
+    /// Sends the reports that follow each registration.
     fn report(&self, running: bool, say: &impl Fn(from_engine::Message)) {
         if running {
             say(from_engine::Message::State(State { engine: EngineState::Running.into(), pid: 7 }));
         }
-        // As a wrapper does: what it said of its data is true until the child is started.
+        // As a wrapper does: the report about its data is true until the engine process starts.
         if let Some(claim) = self.facts.claim_uid.as_ref().filter(|_| !running) {
             let value = self.ground.truth.lock().unwrap().data.get(claim).copied().unwrap_or(0);
             say(from_engine::Message::History(History { value }));
@@ -315,13 +316,14 @@ impl Engine {
             return Ended::Over;
         }
         if refused.exited.is_none() && !running {
-            // Forgotten before it ran: it can only come back as a new process.
+            // The domain does not know the process, which never ran: it can only register as a new process.
             self.facts.start_id = 0;
         }
         Ended::Lost
     }
 
-    /// Starts the child. Another one on the same volume that is still in touch with an agent is what must never be.
+    /// Starts the engine process. Another one that runs on the same volume and is still connected to an agent is a
+    /// violation.
     fn start(&self, running: bool) {
         let now_ms = self.ground.trace.now_ms();
         let (pod, claim) = (&self.facts.pod, &self.facts.claim_uid);

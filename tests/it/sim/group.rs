@@ -1,5 +1,5 @@
-//! What must hold of the group of admin servers, whatever happens to it: one domain, one founder of each epoch, and no
-//! epoch that the anchor does not know. And what happened to it, so that a run in which nothing did is noticed.
+//! What must hold of the group of admin servers in every run: one domain, one founder of each epoch, and no epoch that
+//! the anchor does not name. It also counts the events of the group, so that the test notices a run without any.
 
 use crate::sim::host::Host;
 use crate::sim::trace::Trace;
@@ -13,14 +13,14 @@ use std::collections::BTreeSet;
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-/// How often something happened to the group.
+/// How often each event happened to the group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Epochs that were founded without a majority of the one before.
     pub overrides: usize,
     /// Logs of earlier epochs that were retired.
     pub retired: usize,
-    /// Servers that were voted out, and those that were voted in again.
+    /// Servers that were evicted, and servers that became voters again.
     pub evictions: usize,
     pub inclusions: usize,
 }
@@ -49,9 +49,9 @@ pub struct Group {
     anchor: Option<Anchor>,
     /// The last epoch in which an agent was seen.
     begun: u64,
-    /// Who voted last, and by the leader of which epoch and term that was said.
+    /// The last known voters, with the epoch and term of the leader that reported them.
     voters: (u64, u64, BTreeSet<String>),
-    /// Who was voted out, and not in again so far.
+    /// Servers that were evicted and have not become voters again so far.
     out: BTreeSet<String>,
     pub counts: Counts,
 }
@@ -74,7 +74,7 @@ impl Group {
         self.anchor.as_ref().map_or(0, |anchor| anchor.epoch)
     }
 
-    /// Looks at the anchor, and at every agent.
+    /// Checks the anchor and every agent.
     pub fn look(&mut self, hosts: &[Host]) {
         self.look_at_the_anchor();
         for host in hosts {
@@ -124,7 +124,7 @@ impl Group {
         }
         if epoch > self.begun && !status.voters.is_empty() {
             self.begun = epoch;
-            // The anchor may be a further one by now: then its founder is another one.
+            // The anchor may be of a later epoch by now, which has another founder.
             if epoch == anchor.epoch && !status.voters.keys().map(|id| id.0).eq([anchor.founder]) {
                 self.trace.wrong(&format!("epoch {epoch} begins with the voters {:?}", status.voters));
             }
@@ -151,8 +151,8 @@ impl Group {
         self.voters = (led.0, led.1, voters);
     }
 
-    /// Whether exactly the servers that are wanted vote, by their logs of today and in the anchor's epoch, and all of
-    /// them know it. What differs, in words.
+    /// Returns the differences from the wanted state: exactly the wanted servers vote, with their present logs and in
+    /// the anchor's epoch, and all of them know it.
     pub fn differences(&self, wanted: &[Host]) -> Vec<String> {
         let status = |host: &Host| host.look(|shared| shared.raft.status()).filter(|_| host.is_up());
         let all: Vec<Option<Status>> = wanted.iter().map(status).collect();

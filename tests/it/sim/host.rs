@@ -1,6 +1,6 @@
-//! One agent: a real one, alone in a runtime of its own, whose clock moves when it is stepped. It can be killed (the
-//! runtime is dropped with everything in it), paused (it is not stepped; then its clock leaps), and started again. Which pod
-//! it is in, and on the volume of which claim, the kubelet says (`admins`).
+//! One real agent, alone in its own runtime, whose clock moves when the host is stepped. A host can be killed (the
+//! runtime is dropped with everything in it), paused (it is not stepped, and then its clock jumps), and started again.
+//! The kubelet decides in which pod it runs, and on the volume of which claim (`admins`).
 
 use crate::sim::disk::{Disk, Unsynced};
 use crate::sim::kubernetes::Kubernetes;
@@ -25,7 +25,7 @@ use tokio::time::Instant;
 /// The room that an agent needs, in bytes: there is always more, or none.
 const MIN_FREE: u64 = 1 << 20;
 
-/// Shown to nobody: the simulated network has no sockets to secure.
+/// Not used for a connection: the simulated network has no sockets to secure.
 static TLS: LazyLock<Tls> = LazyLock::new(|| {
     let made = certificates::make(&["kaa-admin".to_owned()], 1).expect("certificates");
     Tls::from_pem(made.ca_certificate, made.certificate, made.key).expect("they fit")
@@ -45,13 +45,13 @@ pub struct Host {
     ordinal: usize,
     dir: PathBuf,
     disk: Disk,
-    /// What is beside its log, and how much room there is.
+    /// The files beside the log, and the free space.
     pub room: Unsynced,
-    /// Its pod; empty before the first.
+    /// The UID of its pod; empty before the first.
     pub pod_uid: String,
     /// The claim of its volume; empty before the first.
     claim_uid: String,
-    /// Whether its container waits to be started again by somebody else than the kubelet.
+    /// Whether its container restarts only by an action of the schedule, and not by the kubelet.
     pub held: bool,
     seed: u64,
     starts: u64,
@@ -61,12 +61,12 @@ pub struct Host {
 }
 
 struct Running {
-    /// Where the agent's first task runs; goes before the runtime.
+    /// Where the agent's first task runs; must be dropped before the runtime.
     local: LocalSet,
     runtime: Runtime,
     begin: Instant,
     elapsed: Duration,
-    /// How long it has been paused.
+    /// How long the agent has been paused.
     paused: Option<Duration>,
     door: Arc<Mutex<Option<Arc<Door>>>>,
     stopper: watch::Sender<bool>,
@@ -75,10 +75,10 @@ struct Running {
     network: Network,
 }
 
-/// How long a tick of virtual time may take.
+/// How long a tick of virtual time may take in real time.
 const TICK_TAKES_AT_MOST: Duration = Duration::from_secs(60);
 
-/// Since when a tick goes on, and what hears if it takes too long.
+/// When the current tick began, and the channel on which it learns that it takes too long.
 type Watched = Arc<Mutex<Option<(std::time::Instant, oneshot::Sender<()>)>>>;
 
 thread_local! {
@@ -100,7 +100,7 @@ thread_local! {
     };
 }
 
-/// Ends when a tick has taken too long: virtual time moves on only when every task waits.
+/// Completes when a tick takes too long: virtual time advances only while every task waits.
 async fn stands_still() {
     let (sender, slow) = oneshot::channel();
     WATCHED.with(|watched| *watched.lock().unwrap() = Some((std::time::Instant::now(), sender)));
@@ -109,7 +109,7 @@ async fn stands_still() {
     }
 }
 
-/// A runtime whose time and chance are given.
+/// A runtime with controlled time and random numbers.
 pub fn runtime(seed: &str) -> Runtime {
     let mut builder = Builder::new_current_thread();
     builder.rng_seed(tokio::runtime::RngSeed::from_bytes(seed.as_bytes()));
@@ -202,7 +202,7 @@ impl Host {
         });
     }
 
-    /// Lets its clock move on by `tick`, and everything happen that is due.
+    /// Advances the agent's clock by `tick`, and runs everything that is due.
     pub fn step(&mut self, tick: Duration) {
         let Some(running) = &mut self.running else { return };
         match &mut running.paused {
@@ -225,21 +225,21 @@ impl Host {
         }
     }
 
-    /// Tells it to end, once: an agent that ends looks at what it was told all the while.
+    /// Tells the agent to end, but only once: an agent that ends watches this signal all the time.
     pub fn stop(&mut self) {
         if let Some(running) = self.running.as_ref().filter(|running| !*running.stopper.borrow()) {
             running.stopper.send_replace(true);
         }
     }
 
-    /// Kills it.
+    /// Kills the agent.
     pub fn kill(&mut self) {
         if let Some(running) = self.running.take() {
             running.network.break_off(&self.name);
         }
     }
 
-    /// Puts it into another pod. Another claim's volume is empty.
+    /// Moves the agent into another pod. The volume of another claim is empty.
     pub fn settle(&mut self, pod_uid: &str, claim_uid: &str) {
         self.pod_uid = pod_uid.to_owned();
         self.held = false;
@@ -262,12 +262,12 @@ impl Host {
         self.retired_before + entries.filter(|entry| retired(entry.as_ref().expect("an entry").file_name())).count()
     }
 
-    /// Whether its process is there: it may be paused, or on its way to the end.
+    /// Whether the agent's process exists: it may be paused or ending.
     pub fn is_running(&self) -> bool {
         self.running.is_some()
     }
 
-    /// Whether it was told to end.
+    /// Whether the agent was told to end.
     pub fn is_stopping(&self) -> bool {
         self.running.as_ref().is_some_and(|running| *running.stopper.borrow())
     }
@@ -290,13 +290,14 @@ impl Host {
         self.running.as_ref().is_some_and(|running| running.paused.is_none() && !*running.stopper.borrow())
     }
 
-    /// Looks at the agent, once its Raft runs, by its own clock: outside of its runtime there would be the machine's.
+    /// Reads the agent's state, once its Raft runs, by its own clock: outside its runtime the machine's clock would
+    /// count.
     pub fn look<T>(&self, look: impl FnOnce(&Shared) -> T) -> Option<T> {
         let _entered = self.running.as_ref()?.runtime.enter();
         self.shared().map(|shared| look(&shared))
     }
 
-    /// The agent's inside, once its Raft runs.
+    /// The shared state of the agent, once its Raft runs.
     fn shared(&self) -> Option<Arc<Shared>> {
         self.running.as_ref()?.door.lock().unwrap().as_ref()?.running()
     }
@@ -312,7 +313,7 @@ impl Host {
     }
 }
 
-/// The life of an agent.
+/// The agent from its start to its end.
 async fn live(
     config: Config,
     ground: Ground,

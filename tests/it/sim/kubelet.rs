@@ -1,4 +1,4 @@
-//! What kubelets do: pods start and end after a while, their engines with them, and containers that ended start again.
+//! The work of kubelets: pods start and end after a while, with their engines, and ended containers start again.
 
 use crate::sim::engine::{Engine, Facts, Ground};
 use embedded_kubernetes::instance::Instance;
@@ -21,9 +21,9 @@ const GRACE_MS: u64 = 8_000;
 pub struct Kubelet {
     pub ground: Ground,
     pub instance: Arc<Instance>,
-    /// The engines that run or ran last, by their pod's UID.
+    /// The containers that run, or that ran last, by the UID of their pod.
     pods: BTreeMap<String, Container>,
-    /// When something is due, by the pod's UID and what it is.
+    /// When an action is due, by the UID of the pod and the name of the action.
     due: BTreeMap<(String, &'static str), u64>,
 }
 
@@ -31,7 +31,7 @@ struct Container {
     nonce: u64,
     stop: watch::Sender<bool>,
     task: AbortHandle,
-    /// By when it has to have ended.
+    /// By when the container must have ended.
     kill_ms: Option<u64>,
 }
 
@@ -40,12 +40,12 @@ impl Kubelet {
         Self { ground, instance, pods: BTreeMap::new(), due: BTreeMap::new() }
     }
 
-    /// Does what is due.
+    /// Does the work that is due.
     pub fn step(&mut self, runtime: &Runtime, now_ms: u64) {
         for key in self.instance.look(hollow::due) {
             let Some(pod) = self.instance.look(|store| store.find(&key).cloned()) else { continue };
             if is_admin(&pod) && text(&pod, "/status/phase") == "Running" {
-                // `tend` ends those.
+                // `tend` ends these pods.
             } else if object::is_deleting(&pod) {
                 self.end(&key, &pod, now_ms);
             } else if self.is_due(uid(&pod), "start", 50, 400, now_ms) {
@@ -72,7 +72,7 @@ impl Kubelet {
         (facts.running, facts.ended) = (false, true);
     }
 
-    /// Kills the engine of a pod, as a kernel would. Its container is started again, after so long if that is said.
+    /// Kills the engine of a pod, as a kernel would. If `restart_ms` is set, its container starts again at that time.
     pub fn kill_engine(&mut self, pod_uid: &str, restart_ms: Option<u64>) {
         if let Some(container) = self.pods.get(pod_uid) {
             self.kill(container);
@@ -173,12 +173,12 @@ impl Kubelet {
     }
 }
 
-/// Whether it is an admin server's pod.
+/// Whether this is the pod of an admin server.
 pub fn is_admin(pod: &Value) -> bool {
     text(pod, "/metadata/labels/app") == "kaa"
 }
 
-/// What the status says once it was noticed that a container has ended.
+/// Sets the status of a pod after the kubelet noticed that its container has ended.
 fn container_ended(store: &mut Store, key: &Key) {
     let at = object::time(store.now());
     let edited = store.edit(key, Part::Status, |pod| {
@@ -193,11 +193,11 @@ fn container_ended(store: &mut Store, key: &Key) {
     edited.expect("a kubelet may write a status");
 }
 
-/// What the status says after a container was restarted.
+/// Sets the status of a pod after its container was restarted.
 fn new_container(store: &mut Store, key: &Key) {
     let running = |pod: &Value| !pod["status"]["containerStatuses"][0]["state"]["running"].is_null();
     if store.find(key).is_some_and(|pod| running(pod)) {
-        // It went so fast that the status never said that the one before had ended.
+        // The restart was so fast that the status never showed the end of the previous container.
         container_ended(store, key);
     }
     let at = object::time(store.now());

@@ -1,5 +1,5 @@
-//! The small Kubernetes without a socket, and what may go wrong between it and an agent: no connection, errors, answers
-//! that take their time, watches that lag behind.
+//! The small Kubernetes without a socket, and the faults between it and an agent: no connection, errors, slow answers,
+//! watches that lag.
 
 use crate::sim::trace::Trace;
 use axum::body::Body;
@@ -19,18 +19,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tower::{BoxError, ServiceExt};
 
-/// What is wrong with an agent's way to Kubernetes.
+/// The faults between an agent and Kubernetes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Trouble {
-    /// Nothing comes through.
+    /// No request gets through.
     pub down: bool,
-    /// So many requests of a hundred are answered with 500.
+    /// This percentage of requests is answered with 500.
     pub errors_percent: u64,
     /// Answers take up to this much longer.
     pub latency_ms: u64,
-    /// Watches tell everything so much later.
+    /// Watch events arrive this much later.
     pub lag_ms: u64,
-    /// It has no permission to anything; watches that are open go on.
+    /// The agent has no permission at all; open watches continue.
     pub forbidden: bool,
 }
 
@@ -72,7 +72,7 @@ impl Kubernetes {
         self.troubles.lock().unwrap().get(server).copied().unwrap_or_default()
     }
 
-    /// An agent's client; its requests are answered in the agent's own runtime.
+    /// A client for an agent. Its requests are answered in the agent's own runtime.
     pub fn client(&self, server: &str) -> kube::Client {
         let (this, server) = (self.clone(), server.to_owned());
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
@@ -96,7 +96,7 @@ impl Kubernetes {
             return Ok(failure(StatusCode::FORBIDDEN, "Forbidden", "no such right"));
         }
         if clock::random_below(100) < trouble.errors_percent {
-            // Half of those that fail have been carried out all the same.
+            // Half of the failed requests take effect nevertheless.
             if clock::random_below(2) == 0 {
                 drop(self.door.clone().service(admin()).oneshot(request).await?);
             }
@@ -112,7 +112,7 @@ impl Kubernetes {
         Ok(if asked.contains("watch=true") { answer.map(|body| self.late(server, body)) } else { answer })
     }
 
-    /// What a watch tells, as late as the agent's view lags.
+    /// Delays the events of a watch by the agent's lag.
     fn late(&self, server: &str, body: Body) -> Body {
         let (this, server) = (self.clone(), server.to_owned());
         Body::from_stream(stream::unfold(body.into_data_stream(), move |mut lines| {

@@ -1,7 +1,7 @@
-//! The way from one agent to another, and from an engine to an agent: gRPC without sockets, with delays and partitions.
+//! The network between agents, and between engines and agents: gRPC without sockets, with delays and partitions.
 //!
-//! A call is carried out in the runtime of whom it is for. Over a cut link nothing comes through and nobody is told, as
-//! over a real one; where nobody listens a call is refused, and where a listener dies its calls break.
+//! A call runs in the runtime of the host that receives it. Over a cut link nothing gets through and no side learns of
+//! it, as over a real one. If no host listens at an address, a call is refused; if a listener dies, its calls break.
 
 use crate::sim::trace::Trace;
 use axum::http;
@@ -22,16 +22,16 @@ use tower::util::BoxCloneSyncService;
 type Request = http::Request<Body>;
 type Response = http::Response<Body>;
 
-/// How long one way takes at most.
+/// How long one direction takes at most.
 const MOST_DELAY_MS: u64 = 6;
 
-/// Calls that wait for an agent; one that is paused takes none.
+/// The number of calls that can wait for an agent; a paused agent accepts none.
 const WAITING: usize = 4096;
 
-/// What a caller is told whose connection breaks.
+/// The error that a caller gets when its connection breaks.
 const BROKEN: &str = "the connection broke";
 
-/// A call on its way.
+/// A call that has not been answered.
 pub struct Call {
     request: Request,
     answer: oneshot::Sender<Response>,
@@ -48,7 +48,7 @@ pub struct Network {
 struct State {
     listeners: BTreeMap<String, mpsc::Sender<Call>>,
     cut: BTreeSet<(String, String)>,
-    /// What breaks when a host dies, in the order in which it began: the calls that wait for it, and its answers.
+    /// What breaks when a host dies, in the order of creation: the calls that wait for the host, and its answers.
     open: BTreeMap<String, Vec<oneshot::Sender<()>>>,
 }
 
@@ -74,19 +74,20 @@ impl Network {
         }
     }
 
-    /// Heals everything.
+    /// Restores all links.
     pub fn heal(&self) {
         self.state.lock().unwrap().cut.clear();
     }
 
-    /// Breaks all connections to a host that dies, in their order. Dropped with its runtime they would break in the order
-    /// of its tasks' numbers, which tokio counts for the whole process: other threads would have a say in it.
+    /// Breaks all connections to a host that dies, in a fixed order. If they were dropped with the host's runtime, they
+    /// would break in the order of its task ids, which tokio counts for the whole process, so that other threads would
+    /// affect it.
     pub fn break_off(&self, host: &str) {
         let open = self.state.lock().unwrap().open.remove(host);
         open.into_iter().flatten().for_each(drop);
     }
 
-    /// Waits for the end of a host.
+    /// Completes at the end of a host.
     fn end_of(&self, host: &str) -> oneshot::Receiver<()> {
         let (dies, end) = oneshot::channel();
         let mut state = self.state.lock().unwrap();
@@ -100,14 +101,14 @@ impl Network {
         self.state.lock().unwrap().cut.contains(&(one.to_owned(), other.to_owned()))
     }
 
-    /// Listens at an address, in the place of whoever listened there.
+    /// Listens at an address, and replaces the previous listener there.
     pub fn listen(&self, address: &str) -> mpsc::Receiver<Call> {
         let (listener, calls) = mpsc::channel(WAITING);
         self.state.lock().unwrap().listeners.insert(address.to_owned(), listener);
         calls
     }
 
-    /// How a host reaches the others.
+    /// A function with which a host connects to the others.
     pub fn dial(&self, from: &str) -> Dial {
         let (network, from) = (self.clone(), from.to_owned());
         Arc::new(move |address| Ok(network.channel(&from, address)))
@@ -143,7 +144,7 @@ impl Network {
         Ok(response.map(|body| Body::new(Answer { body, end: Some(end) })))
     }
 
-    /// The time of one way; forever over a link that is cut.
+    /// Waits for the time of one direction; never completes over a cut link.
     async fn pass(&self, from: &str, to: &str) {
         tokio::time::sleep(Duration::from_millis(1 + clock::random_below(MOST_DELAY_MS))).await;
         if self.is_cut(from, to) {
@@ -152,7 +153,7 @@ impl Network {
     }
 }
 
-/// What a host says in answer to a call, until it dies.
+/// The body of a host's answer to a call, until the host dies.
 struct Answer {
     body: Body,
     end: Option<oneshot::Receiver<()>>,
@@ -183,7 +184,7 @@ impl hyper::body::Body for Answer {
     }
 }
 
-/// Serves the calls that come in.
+/// Serves the incoming calls.
 pub async fn serve<S>(service: S, mut calls: mpsc::Receiver<Call>)
 where
     S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
@@ -193,7 +194,7 @@ where
         let mut service = service.clone();
         tokio::spawn(async move {
             let Ok(response) = service.call(request).await;
-            // Whoever called may be gone.
+            // The caller may be gone.
             let _ = answer.send(response);
         });
     }

@@ -1,4 +1,4 @@
-//! What people do with `kubectl`, and what happens to containers.
+//! Operators' changes with `kubectl`, and what happens to containers.
 
 use crate::sim::admins;
 use crate::sim::schedule::{Action, Leave};
@@ -10,7 +10,7 @@ use kaa_core::domain::Domain;
 use kaa_core::domain::gate::Held;
 use serde_json::json;
 
-/// What people do with `kubectl`, and what happens to containers.
+/// Applies an operator's change with `kubectl`, or an event of a container.
 pub fn change(world: &mut World, action: &Action) {
     let instance = world.ground.kubernetes.instance.clone();
     let pods = instance.look(|store| {
@@ -54,8 +54,8 @@ pub fn change(world: &mut World, action: &Action) {
     }
 }
 
-/// As an operator does who reads `kaa plan`: where a cold start waits for an archive whose ordinal is not wanted any more, the
-/// StatefulSet is scaled up to it again.
+/// Does what an operator does who reads `kaa plan`: if a cold start waits for an archive whose ordinal is no longer
+/// wanted, scales the StatefulSet up so that it is.
 pub fn start_what_cold_starts_wait_for(world: &mut World) {
     let waited_for = |domain: &Domain| {
         let held = domain.processes.keys().filter_map(|process| match domain.may_start(*process) {
@@ -93,7 +93,7 @@ pub fn delete_admin(world: &mut World, host: usize, how: Leave) {
     delete(world, Kind::Pod, &world.hosts[host].name, grace_seconds);
 }
 
-/// Takes an admin server's volume away, and its pod, so that both come back again if they are wanted.
+/// Deletes the claim and the pod of an admin server, so that both are created again if they are wanted.
 pub fn wipe_admin(world: &World, server: &str) {
     delete(world, Kind::PersistentVolumeClaim, &admins::claim(server), None);
     delete(world, Kind::Pod, server, Some(0));
@@ -102,6 +102,6 @@ pub fn wipe_admin(world: &World, server: &str) {
 fn delete(world: &World, kind: Kind, name: &str, grace_seconds: Option<i64>) {
     let key = Key::new(kind, "default", name);
     let options = DeleteOptions { grace_seconds, ..DeleteOptions::default() };
-    // What is not there cannot be deleted, and need not be.
+    // If the object does not exist, there is nothing to delete.
     let _ = world.ground.kubernetes.instance.with(|store| store.delete(&key, &options));
 }

@@ -1,70 +1,70 @@
-//! What goes wrong and what people do, from a seed: nothing here looks at the run.
+//! The faults and the operators' changes, from a seed: nothing here depends on the run.
 
 use crate::sim::kubernetes::Trouble;
 use embedded_kubernetes::store::Ids;
 use std::fmt;
 
-/// What happens at a moment.
+/// An action of a schedule.
 #[derive(Clone, Debug)]
 pub enum Action {
     /// The agent's process is killed; its container starts again later.
     Crash(usize),
     Start(usize),
-    /// The agent is told to end, and hands over what it can.
+    /// The agent is told to end, and moves its sessions and its leadership if it can.
     Stop(usize),
-    /// The agent's claim and pod are deleted, and new ones come in their place if it is wanted.
+    /// The agent's claim and pod are deleted; new ones replace them if the server is wanted.
     Wipe(usize),
-    /// The agent's pod is deleted, and another one comes in its place, on the same volume.
+    /// The agent's pod is deleted; another one replaces it, on the same volume.
     DeleteAdmin(usize, Leave),
-    /// So many agents are wanted from now on; the others leave.
+    /// From now on this number of agents is wanted; the others leave.
     ScaleAdmins(usize, Leave),
-    /// The agent's process is stopped, and goes on later.
+    /// The agent's process is paused, and continues later.
     Pause(usize),
-    /// The same for whoever holds the resync Lease then.
+    /// The same for the agent that holds the resync Lease at that time.
     PauseHolder,
     Resume(usize),
     ResumeAll,
-    /// Nothing comes through between two agents.
+    /// No message gets through between two agents.
     Cut(usize, usize),
     Mend(usize, usize),
-    /// Nothing comes through between an agent and all the others.
+    /// No message gets through between an agent and all the others.
     Isolate(usize),
     Rejoin(usize),
-    /// There is no room on an agent's volume.
+    /// The volume of an agent has no free space.
     Fill(usize),
     MakeRoom(usize),
-    /// Nothing comes through between an engine's pod and an agent.
+    /// No message gets through between an engine's pod and an agent.
     CutEngine(String, usize),
     MendEngine(String, usize),
-    /// Something is wrong with an agent's way to Kubernetes; the default: nothing.
+    /// Faults between an agent and Kubernetes; the default: none.
     Trouble(usize, Trouble),
-    /// The same for all of them.
+    /// The same for all agents.
     TroubleForAll(Trouble),
     /// Every watch has to list again.
     Forget,
     /// The container of an engine is killed; it starts again.
     KillEngine(u64),
-    /// The container of a storage manager is killed and comes back only after so many milliseconds.
+    /// The container of a storage manager is killed, and restarts only after this number of milliseconds.
     KillFor(u32, u64),
     /// All engines are killed at once.
     KillEngines,
     DeletePod(u64),
-    /// Deleted at once, while its containers still run somewhere.
+    /// The pod is deleted without a grace period, while its containers still run.
     ForceDeletePod(u64),
     Scale(u32),
     DeleteClaim(u32),
-    /// Claim and pod are deleted together, so that both come back again.
+    /// Claim and pod are deleted together, so that both are created again.
     RecreateClaim(u32),
 }
 
-/// How an agent's pod goes.
+/// How an agent's pod ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// It is told to end, and has its grace.
+    /// The agent is told to end, and has its grace period.
     Gracefully,
-    /// It is deleted at once, while its process still runs somewhere.
+    /// The pod is deleted without a grace period, while its process still runs.
     AtOnce,
-    /// The same, and its process is dead.
+    /// The pod is deleted without a grace period, and its process is dead.
     Dead,
 }
 
@@ -74,9 +74,9 @@ impl fmt::Display for Action {
     }
 }
 
-/// From when on things go wrong: the agents have found each other by then.
+/// When the faults begin: by then the agents are connected to each other.
 const FROM_MS: u64 = 12_000;
-/// Until when.
+/// When the faults end.
 pub const UNTIL_MS: u64 = FROM_MS + 30_000;
 
 /// The actions of a seed, in their order.
@@ -97,20 +97,22 @@ pub fn schedule(seed: u64) -> Vec<(u64, Action)> {
 
 type Actions = Vec<(u64, Action)>;
 
-/// The admin servers are scaled, again and again: often before the last change of who votes is done, and seldom gently.
+/// The admin servers are scaled repeatedly: often before the previous change of the voters is complete, and seldom
+/// gracefully.
 fn scales(roll: &mut dyn FnMut(u64) -> u64, actions: &mut Actions) {
     let mut at = FROM_MS + roll(2_000);
     while at < UNTIL_MS - 2_000 {
         match roll(6) {
             0 | 1 => {
-                // Two vote by then, and one of them is lost for good: the other one goes on alone, if it has the time.
+                // By then two servers vote, and one of them is lost for good: the other continues alone, if there is
+                // enough time.
                 actions.push((at, Action::ScaleAdmins(2, Leave::Gracefully)));
                 actions.push((at + 2_500 + roll(2_000), Action::ScaleAdmins(1, Leave::Dead)));
                 at += 8_000 + roll(5_000);
                 continue;
             }
             2 => {
-                // The only one that is wanted hears nothing of the others, and they go on without it for a while.
+                // The only wanted server hears nothing from the others, and they continue without it for a while.
                 let scaled = at + 3_000 + roll(1_000);
                 actions.push((at, Action::ScaleAdmins(3, Leave::Gracefully)));
                 actions.push((scaled - roll(1_000), Action::Isolate(0)));
@@ -132,7 +134,7 @@ fn scales(roll: &mut dyn FnMut(u64) -> u64, actions: &mut Actions) {
     }
 }
 
-/// What goes wrong with the admin servers meanwhile.
+/// The faults of the admin servers while they are scaled.
 fn group_faults(roll: &mut dyn FnMut(u64) -> u64, actions: &mut Actions) {
     for _ in 0..5 + roll(6) {
         let (at, host) = (FROM_MS + roll(28_000), roll(4) as usize);
@@ -161,7 +163,7 @@ fn group_faults(roll: &mut dyn FnMut(u64) -> u64, actions: &mut Actions) {
     }
 }
 
-/// What goes wrong with the admin servers while all three are wanted.
+/// The faults of the admin servers while all three are wanted.
 fn faults(mut roll: &mut dyn FnMut(u64) -> u64, actions: &mut Actions) {
     for _ in 0..7 + roll(8) {
         let (at, host) = (FROM_MS + roll(28_000), roll(3) as usize);
@@ -197,7 +199,7 @@ fn faults(mut roll: &mut dyn FnMut(u64) -> u64, actions: &mut Actions) {
     }
 }
 
-/// What people do with the storage managers, and what happens to engines.
+/// The operators' changes to the storage managers, and the faults of engines.
 fn storage(roll: &mut dyn FnMut(u64) -> u64, actions: &mut Actions) {
     for _ in 0..5 + roll(7) {
         let at = FROM_MS + roll(28_000);
@@ -205,7 +207,7 @@ fn storage(roll: &mut dyn FnMut(u64) -> u64, actions: &mut Actions) {
             0..=3 => Action::Scale(1 + roll(3) as u32),
             12 => Action::Scale(0),
             13 => {
-                // One has been away for a while when all the others go too: its data is old.
+                // One storage manager has been away for a while when all the others end too, so its data is old.
                 let lone = roll(2) as u32;
                 actions.push((at, Action::KillFor(lone, 2_000 + roll(7_000))));
                 actions.push((at + 200 + roll(3_000), Action::KillEngines));

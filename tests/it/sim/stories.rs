@@ -1,5 +1,5 @@
-//! Single stories in simulated time, each of what a seed seldom brings about: what is wrong stays wrong, and the domain has
-//! to follow all the same.
+//! Single scenarios in simulated time that a seed seldom produces: the fault lasts, and the domain must still follow
+//! Kubernetes.
 
 use crate::sim::kubernetes::Trouble;
 use crate::sim::people;
@@ -13,12 +13,13 @@ use std::collections::BTreeSet;
 const ADMINS: usize = 3;
 /// How long the agents may take to found the domain and to show everything in it.
 const BEGINS_WITHIN_MS: u64 = 60_000;
-/// For how long a holder keeps the Lease that cannot lead, and the next look of the others.
+/// How long a resync leader that can no longer lead keeps the Lease, plus the time until the other agents look again.
 const HANDED_OVER_WITHIN_MS: u64 = 15_000;
-/// Until an engine is told that its agent vouches for nobody, or is declared lost, and until the resync has judged it.
+/// The time until an engine learns that its agent has no quorum, or its session is declared lost, and until the resync
+/// has judged it.
 const FOLLOWED_WITHIN_MS: u64 = 60_000;
 
-/// A world in which all is well, and what happens in it.
+/// A world without faults, in which the scenario happens.
 struct Story(World);
 
 impl Story {
@@ -33,7 +34,7 @@ impl Story {
         story
     }
 
-    /// Lets time pass until something holds. Tells how long that took.
+    /// Lets time pass until a condition holds. Returns how long that took.
     fn until(&mut self, within_ms: u64, what: &str, holds: impl Fn(&World) -> bool) -> u64 {
         let Self(world) = self;
         let begun = world.now_ms();
@@ -48,7 +49,7 @@ impl Story {
         panic!("not within {within_ms} ms: {what}\n{}", world.trace.text());
     }
 
-    /// Nothing went wrong, and the next story may begin.
+    /// Checks that nothing went wrong; then the next scenario may begin.
     fn end(self) {
         let wrong = self.0.trace.all_wrong();
         assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), self.0.trace.text());
@@ -56,7 +57,7 @@ impl Story {
     }
 }
 
-/// Whether an agent shows a domain with so many active archives.
+/// The number of active archives in the domain that an agent shows.
 fn active_archives(world: &World, host: usize) -> usize {
     let active = |domain: &Domain| domain.archives.values().filter(|archive| archive.removed.is_none()).count();
     world.hosts[host].look(|shared| shared.raft.read(active)).unwrap_or_default()
@@ -66,7 +67,8 @@ fn why_away(world: &World, host: usize) -> Option<Inability> {
     world.hosts[host].look(|shared| shared.candidacy.away().map(|(away, _)| away.why)).flatten()
 }
 
-/// What makes the holder unable goes on; another one holds the Lease, and a scale-down is followed.
+/// The fault that makes the resync leader unable to lead lasts. Another agent gets the Lease, and the domain follows a
+/// scale-down.
 fn another_leads_and_follows(seed: u64, unable: fn(usize) -> Action, why: Inability) {
     let mut story = Story::begin(seed);
     let holder = story.0.holder().expect("somebody holds the lease");
@@ -104,7 +106,7 @@ fn nobody_is_voted_out_on_what_the_watches_show() {
     let lags = Trouble { lag_ms, ..Trouble::default() };
     world.hosts.iter().for_each(|host| world.ground.kubernetes.set_trouble(&host.name, lags));
     people::scale_admins(world, 2);
-    // Each is a piece of its own of a watch, and comes as late after the one before.
+    // Each change is a separate piece of a watch, and arrives with the lag after the previous one.
     world.step();
     people::scale_admins(world, ADMINS);
     let until = world.now_ms() + 3 * lag_ms;
@@ -113,7 +115,7 @@ fn nobody_is_voted_out_on_what_the_watches_show() {
     }
     assert_eq!(world.group.counts.evictions, 0, "{}", world.trace.text());
     world.hosts.iter().for_each(|host| world.ground.kubernetes.set_trouble(&host.name, Trouble::default()));
-    // An eviction that is meant is not held up.
+    // An intended eviction is not delayed.
     people::scale_admins(world, 2);
     story.until(HANDED_OVER_WITHIN_MS, "the third one is voted out", |world| world.group.counts.evictions == 1);
     story.end();

@@ -1,9 +1,9 @@
-//! What happened, in words for people, and as a hash of much more than the words: two runs of one seed must agree in
-//! it.
+//! What happened in a run: as text for a reader, and as a hash of much more than the text. Two runs of one seed must
+//! have the same hash.
 
 use std::sync::{Arc, Mutex};
 
-/// A record that all parts of a run write into.
+/// A record to which all parts of a run write.
 #[derive(Clone, Default)]
 pub struct Trace(Arc<Mutex<Record>>);
 
@@ -29,7 +29,7 @@ impl Record {
 }
 
 impl Trace {
-    /// Moves its time on.
+    /// Sets the virtual time of the trace.
     pub fn set_now(&self, now_ms: u64) {
         self.0.lock().unwrap().now_ms = now_ms;
     }
@@ -39,12 +39,12 @@ impl Trace {
         self.0.lock().unwrap().now_ms
     }
 
-    /// Something that only counts for the hash: messages and requests.
+    /// Adds to the hash only: messages and requests.
     pub fn mix(&self, text: &str) {
         self.0.lock().unwrap().mix(text);
     }
 
-    /// Something that people want to read.
+    /// Adds a line for the reader.
     pub fn line(&self, text: &str) {
         let mut record = self.0.lock().unwrap();
         record.mix(text);
@@ -52,13 +52,13 @@ impl Trace {
         record.lines.push(line);
     }
 
-    /// Something that must not happen.
+    /// Records a violation.
     pub fn wrong(&self, what: &str) {
         self.line(&format!("WRONG: {what}"));
         self.0.lock().unwrap().wrong.push(what.to_owned());
     }
 
-    /// What must not have happened and did.
+    /// All violations.
     pub fn all_wrong(&self) -> Vec<String> {
         self.0.lock().unwrap().wrong.clone()
     }

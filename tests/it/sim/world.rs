@@ -1,4 +1,4 @@
-//! One run: a seed in, what happened out. One thread, one clock, one source of chance.
+//! One run, from a seed to its result. One thread, one clock, one source of random numbers.
 
 use crate::sim::checks::Checks;
 use crate::sim::engine::{self, Truth};
@@ -24,24 +24,24 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
-/// How far the clocks move in one step: the grain of what happens between agents.
+/// How far the clocks move in one step: the resolution of what happens between agents.
 const TICK_MS: u64 = 4;
 /// The wall time at which a run begins.
 pub const EPOCH_MS: u64 = 1_750_000_000_000;
-/// How long the domain may take to converge once nothing goes wrong any more: the grace of an agent that is on its way to
-/// the end, the Lease of one that is gone, two passes of the resync, and the next look of everybody else.
+/// How long the domain may take to converge after the faults have ended: the grace period of an agent that is about to
+/// end, the Lease of one that is gone, two passes of the resync, and the next look of all others.
 const CONVERGED_WITHIN_MS: u64 = 90_000;
-/// As many admin servers as there may be.
+/// The highest number of admin servers.
 const MOST_ADMINS: usize = 4;
-/// How many there are at first and in the end.
+/// How many admin servers there are at the beginning and at the end.
 const ADMINS: usize = 3;
 
-/// What came of a run.
+/// The result of a run.
 pub struct Run {
     pub hash: u64,
     pub text: String,
     pub wrong: Vec<String>,
-    /// How long it took to converge.
+    /// How long the domain took to converge.
     pub converged_ms: u64,
     pub acknowledged: usize,
     /// Linearizable reads that were answered.
@@ -50,17 +50,17 @@ pub struct Run {
     pub group: Counts,
 }
 
-/// What clients were told.
+/// What the clients learned.
 #[derive(Default)]
 struct Clients {
     /// The values whose writes were acknowledged.
     acknowledged: BTreeSet<String>,
-    /// The last entry of the log that any client knows to be committed.
+    /// The index of the last log entry that any client knows as committed.
     known: u64,
     reads: usize,
 }
 
-/// Everything of one run.
+/// All parts of one run.
 pub struct World {
     now_ms: u64,
     pub trace: Trace,
@@ -77,13 +77,13 @@ pub struct World {
     _directory: TempDir,
 }
 
-/// The clock and the chance of the agents. Kubernetes has a sequence of its own: with the same one, both would give the same name
-/// to two objects one day.
+/// The clock and the random numbers of the agents. Kubernetes has its own sequence: with the same one, both could give
+/// the same name to two objects.
 pub fn simulated(seed: u64) -> Simulated {
     Simulated { now: Millis(EPOCH_MS), random: seed ^ 0xa6e2_7500 }
 }
 
-/// Plays a seed.
+/// Runs a seed.
 pub fn play(seed: u64) -> Run {
     clock::simulate(Some(simulated(seed)));
     let mut world = World::new(seed);
@@ -95,7 +95,7 @@ pub fn play(seed: u64) -> Run {
         }
     }
     for (_, action) in actions {
-        // What was to end later ends now.
+        // An agent that was to start later starts now.
         if matches!(action, Action::Start(_)) {
             world.act(action);
         }
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// Lets everything move on by one tick.
+    /// Advances all parts by one tick.
     pub fn step(&mut self) {
         self.now_ms += TICK_MS;
         self.trace.set_now(self.now_ms);
@@ -178,7 +178,8 @@ impl World {
         }
     }
 
-    /// An operator writes a value at some agent. What is acknowledged comes after all that was acknowledged before it began.
+    /// An operator writes a value on some agent. An acknowledged write has a higher index than all entries that were
+    /// known before it began.
     fn write(&mut self) {
         self.writes += 1;
         let host = &self.hosts[usize::try_from(self.dice.number()).unwrap() % self.hosts.len()];
@@ -202,7 +203,8 @@ impl World {
         });
     }
 
-    /// An operator reads at some agent: all that was acknowledged before, or nothing.
+    /// An operator reads from some agent. The answer includes everything that was acknowledged before; otherwise there
+    /// is no answer.
     fn read(&mut self) {
         let host = &self.hosts[usize::try_from(self.dice.number()).unwrap() % self.hosts.len()];
         let (clients, trace, name) = (self.clients.clone(), self.trace.clone(), host.name.clone());
@@ -218,12 +220,12 @@ impl World {
         });
     }
 
-    /// Ends everything that goes wrong and waits until the domain shows what is. Tells how long that took.
+    /// Ends all faults, and waits until the domain shows the real state. Returns how long that took.
     fn converge(&mut self) -> u64 {
         self.trace.line("nothing goes wrong any more");
         self.ground.network.heal();
-        // With all of them back even a group goes on that has waited for an operator: no more is lost for good than it can
-        // do without.
+        // With all servers back, even a group that waited for an operator continues: it has lost no more for good than
+        // it can do without.
         people::scale_admins(self, ADMINS);
         for ordinal in 0..self.hosts.len() {
             self.act(Action::Resume(ordinal));
@@ -256,16 +258,16 @@ impl World {
         CONVERGED_WITHIN_MS
     }
 
-    /// Whether all servers that are wanted run, vote, and know it, and nobody else votes: then the volume of one may go,
-    /// or of any other that is not wanted. The volumes of two voters at once, or of the only one, are more than any group
-    /// survives without an operator who gives up what they held.
+    /// Whether all wanted servers run, vote, and know it, and no other server votes. Then the group can lose the volume
+    /// of one server, or of any server that is not wanted. If two voters, or the only one, lost their volumes at the
+    /// same time, no group would continue without an operator who gives up their data.
     fn may_lose(&self, ordinal: usize) -> bool {
         let wanted = self.group.wanted();
         let whole = self.group.differences(&self.hosts[..wanted]).is_empty();
         whole && (ordinal >= wanted || wanted > 1)
     }
 
-    /// Who leads the resync, as it says itself; of several, the last one.
+    /// The server that leads the resync by its own account; if there are several, the one with the highest ordinal.
     pub fn holder(&self) -> Option<usize> {
         let leads = |shared: &Shared| matches!(*shared.candidacy.leadership.borrow(), Leadership::Leader(_));
         self.hosts.iter().rposition(|host| host.look(leads) == Some(true))
@@ -286,7 +288,7 @@ impl World {
                 self.hosts[host].kill();
             }
             Action::Start(host) => {
-                // What has not ended by now is killed, unless its pod ends as well.
+                // A process that has not ended by now is killed, unless its pod ends as well.
                 if self.hosts[host].held && self.hosts[host].is_stopping() {
                     self.hosts[host].kill();
                 }

@@ -1,4 +1,4 @@
-//! One topic talked through: every step asked, its answer masked.
+//! Runs one topic: sends the question of every step, and masks the answer.
 
 use super::fields::{field, shown, text};
 use super::kubernetes::{Kubernetes, Namespace, PATIENCE, PAUSE, request};
@@ -10,10 +10,10 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Lines of kubectl's log among its errors: which there are is as it happens.
+/// Lines of kubectl's log among its errors: their number varies.
 const LOGGED: &str = r"^[IWEF]\d{4} [\d:.]+ |^Unknown stream id";
 
-/// What was answered: the lines that are compared, and what `until` and `keep` look at.
+/// An answer: the lines to compare, and what `until` and `keep` use.
 #[derive(Debug, Default)]
 struct Answer {
     lines: Vec<String>,
@@ -22,17 +22,17 @@ struct Answer {
     json: Option<Value>,
 }
 
-/// A conversation under way.
+/// A running conversation.
 struct Conversation {
     namespace: Namespace,
     masks: Masks,
     logged: Regex,
-    /// `$NAME` to what it means, longest name first where they are put in.
+    /// The value of each `$NAME`. Longer names are replaced first.
     variables: BTreeMap<String, String>,
     watches: BTreeMap<String, Watch>,
 }
 
-/// Asks all of it in a namespace of its own. The answers, step by step.
+/// Sends all questions in a namespace of their own. Returns the answers, step by step.
 pub async fn converse(kubernetes: &Kubernetes, script: &Script) -> Result<Vec<Vec<String>>, String> {
     if kubernetes.image.len() < SHORTEST {
         return Err(format!("the image's name is too short to be masked: {}", kubernetes.image));
@@ -56,8 +56,8 @@ pub async fn converse(kubernetes: &Kubernetes, script: &Script) -> Result<Vec<Ve
 }
 
 impl Conversation {
-    /// The answer's lines, asked until it is the one that is waited for. A question that cannot be asked is answered by
-    /// the reason, so that the rest of the topic is heard too.
+    /// The lines of the answer. The question is repeated until the answer is the expected one. If a question cannot be
+    /// sent, the reason is the answer, so that the rest of the topic runs too.
     async fn answered(&mut self, step: &Step) -> Vec<String> {
         let began = Instant::now();
         loop {
@@ -123,7 +123,7 @@ impl Conversation {
         }
     }
 
-    /// Names what the step says is to be kept.
+    /// Stores the values that the step wants to keep, under their names.
     fn keep(&mut self, step: &Step, answer: &mut Answer) {
         for (name, path) in &step.keep {
             let kept = match &answer.json {
@@ -140,14 +140,14 @@ impl Conversation {
         }
     }
 
-    /// The text with what `$NAME`s mean.
+    /// Replaces each `$NAME` in the text with its value.
     fn filled(&self, text: &str) -> String {
         let mut names: Vec<_> = self.variables.iter().collect();
         names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
         names.into_iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("${name}"), value))
     }
 
-    /// Whether the answer is the one that is waited for.
+    /// Whether the answer is the expected one.
     fn fits(&self, step: &Step, answer: &Answer) -> bool {
         let Some(until) = &step.until else { return true };
         match (&step.call, until.split_once(' ')) {

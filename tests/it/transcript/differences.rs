@@ -1,28 +1,28 @@
-//! Where the embedded Kubernetes answers otherwise than a real one, and why: the list in `differences.txt`.
+//! The list of answers of the embedded Kubernetes that differ from a real one, with the reasons: `differences.txt`.
 //!
 //! ```text
 //! ## topic: $ kubectl version
 //! because: one sentence, without which the list is refused
 //!   the embedded one's answer
 //! ```
-//! An entry that no longer differs, or that names no request, is a failure: the list cannot rot.
+//! An entry that no longer differs, or that names no request, fails the test, so that the list stays true.
 
 use super::script::Script;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-/// By topic and request: the reason, and the answer.
+/// The reason and the answer, by topic and request.
 pub type Differences = BTreeMap<(String, String), (String, Vec<String>)>;
 
-/// Topics run side by side and rewrite one list.
+/// Topics run in parallel and rewrite one list.
 static WRITING: Mutex<()> = Mutex::new(());
 
 pub fn file() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcript/differences.txt")
 }
 
-/// What names each step in the list: the line that asks, numbered from its second time on.
+/// The name of each step in the list: its question, with a number from its second occurrence on.
 pub fn names(script: &Script) -> Vec<(String, String)> {
     let mut times: BTreeMap<&str, usize> = BTreeMap::new();
     let name = |asked: &'_ str, time: usize| if time == 1 { asked.to_owned() } else { format!("{asked} ({time})") };
@@ -80,7 +80,7 @@ pub fn untrue(differences: &Differences, scripts: &[Script]) -> Vec<String> {
     wrong
 }
 
-/// Puts down what differs now in a topic. Reasons that were given stay; a new one is for an operator to write.
+/// Writes the present differences of a topic to the list. Existing reasons stay; the developer writes the new ones.
 pub fn rewrite(script: &Script, answers: &[Vec<String>]) -> Result<(), String> {
     let _guard = WRITING.lock().map_err(|error| error.to_string())?;
     let (old, mut new) = (read()?, read()?);

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// The value at a path of names with dots between; `*` stands for every element of a list, and `\.` for a dot in a name.
-/// What is not there is `None`, and left out of a list.
+/// The value at a path of names with dots between them; `*` stands for every element of a list, and `\.` for a dot in a
+/// name. The result is `None` if there is no such value; a list omits the elements without one.
 pub fn field(value: &Value, path: &str) -> Option<Value> {
     let path = path.replace("\\.", "\0");
     let names: Vec<String> = path.split('.').map(|name| name.replace('\0', ".")).collect();
@@ -19,7 +19,7 @@ fn find(value: &Value, names: &[String]) -> Option<Value> {
     }
 }
 
-/// One line for each field. A Status is shown whole, unless its `reason` is asked for.
+/// One line for each field. A Status is shown as a whole, unless `show` has its `reason`.
 pub fn shown(answer: &Value, show: &[String]) -> Vec<String> {
     if answer["kind"] == "Status" && !show.iter().any(|path| path == "reason") {
         let says = |path: &str| field(answer, path).map(|value| format!("{path} {value}"));
@@ -28,7 +28,7 @@ pub fn shown(answer: &Value, show: &[String]) -> Vec<String> {
     show.iter().map(|path| format!("{path} {}", text(answer, path))).collect()
 }
 
-/// The field as it is printed.
+/// The field as text.
 pub fn text(value: &Value, path: &str) -> String {
     field(value, path).map_or_else(|| "-".to_owned(), |value| value.to_string())
 }

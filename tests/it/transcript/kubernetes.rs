@@ -1,4 +1,4 @@
-//! A Kubernetes to talk with, and a namespace of its own in it for one topic.
+//! A Kubernetes, and a namespace of its own for each topic.
 
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -8,25 +8,25 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long anything may take to show. Far more than it takes, so that a busy machine does not fail a test.
+/// How long anything may take to become visible. Far more than it takes, so that a busy machine does not fail a test.
 pub use testkit::PATIENCE;
-/// How long a command may take, which may itself be one that waits.
+/// How long a command may take, which may itself wait for something.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(360);
-/// How long is waited before a question is asked again.
+/// The time before a question is repeated.
 pub const PAUSE: Duration = Duration::from_millis(200);
 
-/// Whom the conversation is with.
+/// The Kubernetes of the conversation.
 #[derive(Debug, Clone)]
 pub struct Kubernetes {
     pub kubeconfig: PathBuf,
     pub kubectl: PathBuf,
-    /// An image with `sh` and the commands that come with it.
+    /// An image with `sh` and the usual commands.
     pub image: String,
-    /// Whether it is the embedded one, and `differences.txt` holds.
+    /// Whether it is the embedded one, so that `differences.txt` applies.
     pub embedded: bool,
 }
 
-/// What a request came back with.
+/// The answer to a request.
 #[derive(Debug)]
 pub struct Response {
     pub code: u16,
@@ -34,7 +34,7 @@ pub struct Response {
     pub json: Option<Value>,
 }
 
-/// What a command came back with.
+/// The output of a command.
 #[derive(Debug)]
 pub struct Printed {
     pub output: String,
@@ -42,7 +42,7 @@ pub struct Printed {
     pub code: Option<i32>,
 }
 
-/// A namespace, and what it takes to ask in it.
+/// A namespace, and what is necessary to send questions to it.
 pub struct Namespace {
     pub name: String,
     pub nodes: Vec<String>,
@@ -54,7 +54,7 @@ pub struct Namespace {
 type Request = hyper::http::Request<Vec<u8>>;
 
 impl Kubernetes {
-    /// The one that the environment names.
+    /// The Kubernetes that the environment names.
     pub fn of_environment() -> Self {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         Self {
@@ -66,7 +66,7 @@ impl Kubernetes {
     }
 }
 
-/// A client of the cluster, as whom the kubeconfig says or as the token's bearer.
+/// A client of the cluster: with the user of the kubeconfig, or with this token.
 async fn client(kubeconfig: &Kubeconfig, token: Option<&str>) -> Result<Client, String> {
     let options = KubeConfigOptions::default();
     let config = Config::from_custom_kubeconfig(kubeconfig.clone(), &options).await;
@@ -89,7 +89,7 @@ async fn answer(client: &Client, request: Request) -> Result<Response, String> {
 }
 
 impl Namespace {
-    /// A fresh one whose default service account is there, so that pods are let in.
+    /// A new namespace whose default service account exists, so that the API server admits pods.
     pub async fn new(kubernetes: &Kubernetes) -> Result<Self, String> {
         let mut kubeconfig = Kubeconfig::read_from(&kubernetes.kubeconfig).map_err(|error| error.to_string())?;
         let client = client(&kubeconfig, None).await?;
@@ -119,7 +119,7 @@ impl Namespace {
         Ok(new)
     }
 
-    /// Asks through the Rust client.
+    /// Sends a request through the Rust client.
     pub async fn request(&self, request: Request, token: Option<&str>) -> Result<Response, String> {
         match token {
             Some(token) => answer(&client(&self.kubeconfig, Some(token)).await?, request).await,
@@ -127,7 +127,7 @@ impl Namespace {
         }
     }
 
-    /// Opens an answer that goes on.
+    /// Opens an answer that continues.
     pub async fn open(&self, request: Request) -> Result<(u16, kube::client::Body), String> {
         let response = self.client.send(request.map(Into::into)).await.map_err(|error| error.to_string())?;
         Ok((response.status().as_u16(), response.into_body()))
@@ -159,7 +159,7 @@ impl Namespace {
         Ok(Printed { output: text(&done.stdout), errors: text(&done.stderr), code: done.status.code() })
     }
 
-    /// Takes it away, without waiting.
+    /// Deletes the namespace, and does not wait.
     pub async fn delete(self) -> Result<(), String> {
         let gone = request("DELETE", &format!("/api/v1/namespaces/{}", self.name), &[], String::new())?;
         let response = self.request(gone, None).await?;
@@ -188,7 +188,7 @@ pub fn request(method: &str, path: &str, options: &[(String, String)], body: Str
     built.body(body.into_bytes()).map_err(|error| format!("{method} {path}: {error}"))
 }
 
-/// Where `kubectl` finds its configuration, and a `kubectl` that is the one to use.
+/// A directory with the configuration of `kubectl`, and with a `kubectl` that runs the configured one.
 fn directory(kubernetes: &Kubernetes, kubeconfig: &Kubeconfig) -> std::io::Result<TempDir> {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir()?;
@@ -200,7 +200,7 @@ fn directory(kubernetes: &Kubernetes, kubeconfig: &Kubeconfig) -> std::io::Resul
     Ok(directory)
 }
 
-/// The whole path of a program: a bare name in the new directory's `kubectl` would mean itself.
+/// The absolute path of a program: with a bare name, the script `kubectl` in the new directory would run itself.
 fn which(program: &Path) -> std::io::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let missing = || std::io::Error::other(format!("{} is not in PATH", program.display()));

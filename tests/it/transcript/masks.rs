@@ -1,9 +1,9 @@
-//! What differs from run to run and is masked before it is compared.
+//! Masks that replace values which differ from run to run, before texts are compared.
 
 use regex::Regex;
 use std::collections::BTreeMap;
 
-/// A pattern, and what stands for it.
+/// A pattern, and the text that replaces it.
 const PATTERNS: [(&str, &str); 12] = [
     (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "<uid>"),
     (r"\b\d{4}-\d\d-\d\dT[\d:.]+Z", "<time>"),
@@ -19,7 +19,7 @@ const PATTERNS: [(&str, &str); 12] = [
     (r" +$", ""),
 ];
 
-/// The letters of what Kubernetes makes up: no vowels, so that it makes up no words.
+/// The letters in names that Kubernetes generates: no vowels, so that it generates no words.
 const MADE_UP: &str = "[bcdfghjklmnpqrstvwxz2456789]";
 
 /// A shorter value is not masked.
@@ -39,8 +39,8 @@ impl Masks {
         Self { patterns: PATTERNS.iter().map(compiled).collect(), hash, values: BTreeMap::new() }
     }
 
-    /// From now on the value is shown as the mask. Short ones and numbers are left: they stand for themselves in too many
-    /// places.
+    /// From now on the mask replaces the value. Short values and numbers are not masked, because they appear in too
+    /// many other places.
     pub fn add(&mut self, value: &str, mask: &str) {
         if value.len() >= SHORTEST && !value.bytes().all(|byte| byte.is_ascii_digit()) {
             self.values.insert(value.to_owned(), mask.to_owned());

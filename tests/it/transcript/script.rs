@@ -1,17 +1,17 @@
-//! The conversation as text: reading a topic's file into steps, and writing it back with the answers of a run.
+//! The text form of the conversation: parses a topic's file into steps, and writes it with the answers of a run.
 //!
 //! ```text
 //! # What follows is about ...                        comments and blank lines
 //! $ kubectl apply -f -                               a command line, for sh
 //! > PATCH /api/v1/namespaces/$NS/pods/a type=merge   a request of the Rust client (type=, as=, token=)
 //! > WATCH pods /api/v1/namespaces/$NS/pods           opens a watch and calls it `pods`
-//! < pods                                             what that watch brought
+//! < pods                                             the events of that watch
 //! | {"metadata": {}}                                 standard input, or the body
 //! : show metadata.name spec                          the fields of the answer to compare
-//! : keep UID metadata.uid                            from here on `$UID`; of a command, without a path: what it printed
+//! : keep UID metadata.uid                            sets `$UID`; for a command, without a path, to its output
 //! : until status.phase "Running"                     asked again until the field is that; of a command, until it prints
 //! :                                                  the text; of a watch, until a line has the text, or `until 3 lines`
-//! : grep ADDED|DELETED                               events whose line fits; `: sorted` where their order is free
+//! : grep ADDED|DELETED                               only events whose line matches; `: sorted` if their order varies
 //!   200                                              the answer, masked: two spaces before each line
 //! ```
 
@@ -27,7 +27,7 @@ pub struct Script {
     tail: Vec<String>,
 }
 
-/// What is asked.
+/// A question.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Call {
     Command(String),
@@ -36,12 +36,12 @@ pub enum Call {
     Events { name: String },
 }
 
-/// Something asked, and the answer to it.
+/// A question, and the answer to it.
 #[derive(Debug)]
 pub struct Step {
-    /// Every line of the file that belongs to the question, comments before it included, as it stands there.
+    /// All lines of the file that belong to the question, unchanged, with the comments before it.
     head: Vec<String>,
-    /// The line that asks.
+    /// The line with the question.
     pub asked: String,
     pub call: Call,
     pub body: String,
@@ -65,7 +65,7 @@ impl Script {
         let (mut steps, mut ahead): (Vec<Step>, Vec<String>) = (Vec::new(), Vec::new());
         for (number, line) in text.lines().enumerate() {
             let wrong = |why: &str| format!("{}: {why}: {line}", number + 1);
-            // Belongs to the step that was begun last, which no comment may interrupt.
+            // Belongs to the last step. No comment may be in between.
             let step = if ahead.is_empty() { steps.last_mut() } else { None };
             if line.is_empty() || line.starts_with('#') {
                 ahead.push(line.to_owned());
@@ -83,7 +83,7 @@ impl Script {
         Ok(Self { topic, steps, tail: ahead })
     }
 
-    /// How many requests are made.
+    /// The number of requests.
     pub fn requests(&self) -> usize {
         self.steps.iter().filter(|step| !matches!(step.call, Call::Events { .. })).count()
     }

@@ -1,4 +1,4 @@
-//! A watch that is read while the conversation goes on, and the lines that its events are shown as.
+//! A watch that runs in the background of the conversation, and the lines that show its events.
 
 use super::fields::text;
 use super::kubernetes::{Namespace, PATIENCE, request};
@@ -23,7 +23,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Opens it; the status code, and the events to come. What is answered instead of events counts as one.
+    /// Opens a watch. Returns the status code, and the watch. An answer other than events counts as one event.
     pub async fn open(namespace: &Namespace, path: &str) -> Result<(u16, Self), String> {
         let path = format!("{path}{}watch=true", if path.contains('?') { '&' } else { '?' });
         let (code, body) = namespace.open(request("GET", &path, &[], String::new())?).await?;
@@ -31,7 +31,7 @@ impl Watch {
         Ok((code, Self { events, reader: tokio::spawn(read(body, sender)) }))
     }
 
-    /// What comes until the line that the step waits for, or until the watch ends.
+    /// The lines of the events, until the line that the step waits for, or until the watch ends.
     pub async fn events(&mut self, step: &Step, masks: &Masks) -> Vec<String> {
         let (mut lines, mut last) = (Vec::<String>::new(), BTreeMap::<String, String>::new());
         let wanted = step.until.as_deref();
@@ -51,7 +51,7 @@ impl Watch {
             if grep.as_ref().is_some_and(|grep| !grep.is_match(&line)) {
                 continue;
             }
-            // Events that change nothing of what is shown are as many as it happens.
+            // How many events there are that change no shown field varies from run to run.
             let name = text(&event["object"], "metadata.name");
             if last.insert(name, line.clone()).is_none_or(|before| before != line) {
                 lines.push(line);
@@ -71,7 +71,7 @@ impl Drop for Watch {
     }
 }
 
-/// The event as a line.
+/// The line that shows an event.
 fn line(event: &Value, step: &Step) -> String {
     let kind = event["type"].as_str().unwrap_or("not an event");
     let object = &event["object"];
@@ -84,7 +84,7 @@ fn line(event: &Value, step: &Step) -> String {
     format!("{kind} {}", fields.join(" "))
 }
 
-/// Sends on each line of the body, until nobody listens or it ends.
+/// Sends each line of the body to the receiver, until the receiver is gone or the body ends.
 async fn read(mut body: Body, sender: mpsc::Sender<Value>) {
     let mut ahead: Vec<u8> = Vec::new();
     while let Some(Ok(frame)) = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {

@@ -1,10 +1,10 @@
-//! A second evaluator, written from docs/load-balancing.md and from nothing else: it reads the text again for each
-//! process that it looks at, knows no tree, and takes queries for granted that parse.
+//! A second evaluator, written only from docs/load-balancing.md: it reads the text again for each process, builds no
+//! tree, and assumes that queries parse.
 
 use kaa_core::domain::process::{DurableState, EngineKind, EngineState, Process, SessionState};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who asks whom.
+/// The processes, and the client's properties and address.
 pub struct World<'a> {
     pub processes: &'a [Process],
     pub properties: &'a BTreeMap<String, String>,
@@ -14,7 +14,7 @@ pub struct World<'a> {
 type Ids = BTreeSet<u64>;
 
 impl World<'_> {
-    /// Those that are offered to clients.
+    /// The processes that are offered to clients.
     pub fn offered(&self) -> Ids {
         let offered = |process: &&Process| {
             process.kind == EngineKind::Te
@@ -25,13 +25,13 @@ impl World<'_> {
         self.processes.iter().filter(offered).map(|process| process.id.0).collect()
     }
 
-    /// Those that suit: the pre-filters, one after another, then the query.
+    /// The suitable processes: the pre-filters apply one after another, then the query.
     pub fn suitable(&self, prefilters: &[String], query: &str) -> Ids {
         let (_, filter) = word_and_inside(query);
         prefilters.iter().map(String::as_str).chain([filter]).fold(self.offered(), |left, it| self.passes(it, &left))
     }
 
-    /// Those of a set that a filter lets pass.
+    /// The processes of a set that a filter lets pass.
     pub fn passes(&self, filter: &str, among: &Ids) -> Ids {
         let (word, inside) = word_and_inside(filter);
         let mut inner = parts(inside).into_iter().map(|part| self.passes(part, among));
@@ -107,7 +107,7 @@ impl World<'_> {
     }
 }
 
-/// `first(any label(a b))` is `first` and `any label(a b)`.
+/// Splits `first(any label(a b))` into `first` and `any label(a b)`.
 fn word_and_inside(text: &str) -> (&str, &str) {
     let text = text.trim();
     match text.split_once('(') {
@@ -116,7 +116,8 @@ fn word_and_inside(text: &str) -> (&str, &str) {
     }
 }
 
-/// The filters of a list. One ends at a `)` that closes all, or with a word that no `(` follows.
+/// The filters of a list. A filter ends at the `)` that closes its outermost parenthesis, or with a word that no `(`
+/// follows.
 fn parts(list: &str) -> Vec<&str> {
     let (mut parts, mut begin, mut depth) = (Vec::new(), 0, 0);
     for (at, character) in list.char_indices() {

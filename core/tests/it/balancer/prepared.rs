@@ -1,4 +1,4 @@
-//! Candidates are prepared once and used until a process changes: they must not be used after that.
+//! Candidates are prepared once and used until a process changes. After that they must not be used.
 
 use crate::script::World;
 use kaa_core::balancer::candidates::Candidates;
@@ -7,7 +7,7 @@ use kaa_core::balancer::policies::Route;
 use kaa_core::balancer::query::Query;
 use std::collections::BTreeMap;
 
-/// Each line, and whether candidates that were prepared before it are those of the database after it.
+/// Each line, and whether candidates that were prepared before this line are still those of the database after it.
 const STORY: [(&str, bool); 25] = [
     ("found", true),
     ("lead admin-0", true),

@@ -1,7 +1,7 @@
 //! Random texts, trees, processes and clients.
 //!
-//! `a_second_evaluator_finds_the_same`: pairs of a query and processes, each with a seed of its own. `KAA_SEED=n KAA_PAIRS=1`
-//! plays one again, `KAA_PAIRS=n` plays so many instead of those of the tier.
+//! `a_second_evaluator_finds_the_same`: pairs of a query and processes, each with its own seed. `KAA_SEED=n
+//! KAA_PAIRS=1` repeats one pair, `KAA_PAIRS=n` runs this number of pairs instead of the number of the tier.
 
 use super::{naive, process};
 use kaa_core::balancer::candidates::{Candidate, Candidates};
@@ -23,7 +23,7 @@ use testkit::{Chance, tier};
 
 const NAMES: [&str; 4] = ["zone", "node", "pod-name", "role"];
 const VALUES: [&str; 7] = ["z1", "z2", "z12", "1", "z", "te-1", ""];
-/// Of clients, who may send anything.
+/// The values of clients' properties; a client may send anything.
 const PROPERTIES: [&str; 9] = ["z1", "z2", "1", "", "*", "z1,z2", "z*", "${zone}", "z1) any"];
 const FIELDS: [&str; 6] = ["start_id", "server_id", "node_id", "pid", "address", "hostname"];
 
@@ -31,7 +31,7 @@ fn one<'a>(chance: &mut Chance, of: &[&'a str]) -> &'a str {
     of[chance.below(of.len())]
 }
 
-/// A text as it may be written, and as it is printed.
+/// A text as a user may write it, and as the parser prints it.
 struct Text {
     written: String,
     printed: String,
@@ -169,7 +169,7 @@ fn processes(chance: &mut Chance) -> Vec<Process> {
     (0..count).map(next).collect()
 }
 
-/// Plays one pair; panics with what is wrong.
+/// Runs one pair. Panics with what is wrong.
 fn pair(seed: u64) {
     let mut chance = Chance::of(seed);
     let processes = processes(&mut chance);
@@ -239,7 +239,7 @@ fn a_second_evaluator_finds_the_same() {
 
 fn pieces() -> impl Strategy<Value = Value> {
     let variable = ("[a-zA-Z0-9_-]{1,4}", proptest::option::of("[a-z0-9.:_-]{0,3}"));
-    // Two texts side by side would be one.
+    // Two adjacent texts would be one.
     let piece = prop_oneof![
         2 => "[a-zA-Z0-9.:_-]{1,5}".prop_map(Piece::Text),
         1 => variable.prop_map(|(name, default)| Piece::Variable { name, default }),
@@ -288,7 +288,7 @@ fn a_tree() -> impl Strategy<Value = Filter> {
     })
 }
 
-/// Where a filter stands is no part of what it says.
+/// The position of a filter in the text is not part of its meaning.
 fn without_positions(filter: &mut Filter) {
     filter.position = 0;
     match &mut filter.test {
@@ -351,7 +351,7 @@ proptest! {
     }
 }
 
-/// On a stack of 256 KiB, of which a frame for each of 100,000 filters would need a hundred times as much.
+/// Runs a test on a stack of 256 KiB. A frame for each of 100,000 filters would need a hundred times as much.
 fn on_a_small_stack(test: impl FnOnce() + Send + 'static) {
     std::thread::Builder::new().stack_size(256 << 10).spawn(test).unwrap().join().unwrap();
 }

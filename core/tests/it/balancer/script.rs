@@ -1,5 +1,5 @@
-//! The language of the cases: blocks of command lines, `----`, and what they answer. What each command does stands in
-//! `World::run`. `UPDATE=1` rewrites the answers.
+//! The language of the cases: blocks of command lines, `----`, and the answers. `World::run` says what each command
+//! does. `UPDATE=1` rewrites the answers.
 
 use super::process;
 use crate::script::answered;
@@ -33,17 +33,17 @@ impl World {
     fn run(&mut self, line: &str) -> String {
         let (command, rest) = line.split_once(' ').unwrap_or((line, ""));
         match command {
-            // `te ID [@KEY=VALUE...] [LABEL=VALUE...]`: what is not said is what a process has that is offered.
+            // `te ID [@KEY=VALUE...] [LABEL=VALUE...]`: by default the process is one that is offered.
             "te" => self.start(EngineKind::Te, rest),
             "sm" => self.start(EngineKind::Sm, rest),
             "gone" => self.processes.remove(&rest.parse().unwrap()).map(|_| String::new()).expect("a process"),
-            // `client [@ADDRESS] [PROPERTY=VALUE...]`: all that the client says of itself.
+            // `client [@ADDRESS] [PROPERTY=VALUE...]`: everything that the client sends about itself.
             "client" => self.become_client(rest),
             // `global|database default|prefilter TEXT|none`.
             "global" | "database" => self.configure(command, rest),
             // `policy NAME TEXT|none`.
             "policy" => self.name_policy(rest),
-            // `ask [QUERY]`: which are suitable. Without a query, the client sends none.
+            // `ask [QUERY]`: the suitable processes. Without a query, the client sends none.
             "ask" => {
                 self.decide(rest, |route, candidates, client, _| numbers(&suitable(route, candidates, client))) + "\n"
             }
@@ -55,12 +55,13 @@ impl World {
                 };
                 self.decide(rest, told).trim_end().to_owned() + "\n"
             }
-            // `list FILTER`: for lists of processes.
+            // `list FILTER`: as in lists of processes.
             "list" => {
                 let filter: Filter = rest.parse().unwrap();
                 numbers(&listed(&filter, &self.candidates(), self.client(&self.properties))) + "\n"
             }
-            // `query TEXT`, `filter TEXT`: printed, or why it does not parse. `\n`, `\t` and `\a` are what they are in C.
+            // `query TEXT`, `filter TEXT`: the printed form, or why the text does not parse. `\n`, `\t` and `\a` are as
+            // in C.
             "query" => printed(text(rest).parse::<Query>()),
             "filter" => printed(text(rest).parse::<Filter>()),
             _ => panic!("unknown command: {line}"),

@@ -13,7 +13,7 @@ use std::thread;
 
 const THREADS: usize = 8;
 
-/// So many of each process were drawn by many threads at once, each of which asks `times` times, by turns for each label.
+/// How often each process was drawn by several threads at once. Each thread asks `times` times for each label in turn.
 fn drawn(processes: u64, times: usize, zones: &[&str]) -> BTreeMap<u64, usize> {
     let all: Vec<Process> = (1..=processes)
         .map(|id| {
@@ -62,7 +62,7 @@ fn clients_of_several_zones_take_no_turns_from_each_other() {
     assert_eq!(counts, [THREADS * 125; 4]);
 }
 
-/// Two sets with one counter would take each other's turns.
+/// Two sets with the same counter would use up each other's turns.
 #[test]
 fn sets_spread_over_the_counters() {
     let all: Vec<Process> = (1..=64).map(|id| process(id, EngineKind::Te)).collect();
@@ -78,7 +78,8 @@ fn sets_spread_over_the_counters() {
             first += usize::from(chosen.map(|chosen| chosen.0) == lowest);
         }
     }
-    // 2,080 sets, asked for up to twice, over 4,096 counters: by pure chance some 1,600 find theirs unused.
+    // 2,080 sets, each drawn once or twice, over 4,096 counters: by chance about 1,600 of them find their counter
+    // unused.
     assert!((1_400..=2_080).contains(&first), "{first} sets had their first turn");
 }
 

@@ -9,10 +9,10 @@ use kaa_core::domain::evidence::Evidence;
 use kaa_core::domain::ids::{ArchiveId, DatabaseName};
 use std::collections::BTreeMap;
 
-/// The databases that are named: those of the StatefulSets, and one that nothing wants.
+/// The databases with names: those of the StatefulSets, and one that nothing wants.
 pub const DATABASES: [&str; 3] = ["demo", "other", "hand"];
 
-/// What an operator asks for. Databases and archives are picked by number.
+/// An operator's command. Numbers select databases and archives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByHand {
     CreateDatabase { database: usize },
@@ -61,8 +61,9 @@ impl Run {
         }
     }
 
-    /// By rules that know nothing of the checks: no archive goes that has a claim which exists, or on which an engine ran and of
-    /// whose claim nothing is known; no database of which something lives or that something wants.
+    /// Judges a deletion by rules that do not use the domain's checks. It must not delete an archive whose claim
+    /// exists, nor one on which an engine ran and whose claim is not known. It must not delete a database that has
+    /// processes or that something wants.
     fn wrongly_dropped(&self, before: &Domain, database: &DatabaseName, truth: &Truth) -> Vec<String> {
         let mut wrong = Vec::new();
         for archive in before.archives.values().filter(|archive| !self.domain.archives.contains_key(&archive.id)) {

@@ -34,7 +34,7 @@ pub struct Engine {
     pub runs: bool,
     /// The engine has the data of its database, and serves.
     pub serves: bool,
-    /// Its pod was deleted and it runs on.
+    /// Its pod was deleted and it still runs.
     pub zombie: bool,
     before: Option<Ended>,
 }
@@ -48,7 +48,7 @@ pub struct Volume {
 }
 
 impl Run {
-    /// Has the kubelet do what the last change asks for.
+    /// Makes the kubelet do what the last change requires.
     pub fn follow_kubernetes(&mut self) {
         let stopping = self.kubernetes.effects.iter().filter_map(|effect| match effect {
             Effect::Ends(pod, Death::Graceful) => Some(pod.clone()),
@@ -109,7 +109,7 @@ impl Run {
         self.start_container(uid, true);
     }
 
-    /// The next container of a pod.
+    /// Starts the next container of a pod.
     pub fn start_container(&mut self, pod: &Uid, shown: bool) {
         self.nonces += 1;
         let (nonce, clock, release) = (self.nonces, self.clock, self.release());
@@ -123,7 +123,7 @@ impl Run {
         }
     }
 
-    /// Has the pod's status say what its container does.
+    /// Updates the pod's status to the state of its container.
     pub fn show_status(&mut self, pod: &Uid) {
         let Some(engine) = self.engines.get(pod).filter(|engine| !engine.zombie) else { return };
         let running = engine.alive.then(|| running(engine.container.as_str(), engine.started));
@@ -133,7 +133,7 @@ impl Run {
         self.kubernetes.show(&name, container);
     }
 
-    /// The living process of an engine, if it has one.
+    /// The process of an engine in the domain, if it has one.
     pub fn process_of(&self, engine: &Engine) -> Option<&Process> {
         let is_it =
             |process: &&Process| process.identity.pod_uid == engine.pod_uid && process.identity.nonce == engine.nonce;
@@ -154,7 +154,7 @@ impl Run {
         }
     }
 
-    /// A container ends; whether its wrapper can say so is another matter.
+    /// A container ends. `said`: its wrapper reports that.
     pub fn end_container(&mut self, pod: &Uid, said: bool, shown: bool) {
         let Some(engine) = self.engines.get(pod).filter(|engine| engine.alive && !engine.zombie).cloned() else {
             return;
@@ -194,7 +194,7 @@ impl Run {
         self.engines.retain(|_, engine| !engine.zombie);
     }
 
-    /// Notes sessions as lost whose engine is dead, or has gone on to another one.
+    /// Reports sessions as lost whose engine is dead or has opened another connection.
     pub fn notice_the_dead(&mut self) {
         let connections: BTreeSet<u64> =
             self.engines.values().filter(|engine| engine.alive).map(|engine| engine.connection).collect();
@@ -246,7 +246,7 @@ impl Run {
             let Ok(start) = self.domain.may_start(process) else { return };
             let database = &self.domain.processes[&process].database;
             if start == Start::Join && engine.claim.is_some() && self.running_on(database).is_empty() {
-                // The one that it was to join has ended meanwhile.
+                // The storage manager that it was to join has ended meanwhile.
                 self.end_container(pod, true, true);
                 self.start_container(pod, true);
                 return;
@@ -272,7 +272,7 @@ impl Run {
         self.commit(&self.domain.processes[&process].database.clone());
     }
 
-    /// A client's change, which every storage manager of the database that runs takes part in.
+    /// A client's commit, in which every running storage manager of the database takes part.
     fn commit(&mut self, database: &DatabaseName) {
         let clock = self.clock;
         for claim in self.running_on(database) {
@@ -280,10 +280,11 @@ impl Run {
         }
     }
 
-    /// The claims of the storage managers of a database that run.
+    /// The claims of the running storage managers of a database.
     pub fn running_on(&self, database: &DatabaseName) -> Vec<Uid> {
         let of_it = |engine: &&Engine| {
-            // Whoever deletes a pod by force says that its engine has ended: what it does from then on is lost.
+            // An operator who deletes a pod by force declares that its engine has ended: commits of that engine after
+            // this are lost.
             let gone = engine.zombie && self.process_of(engine).is_none();
             let claim = engine.claim.as_ref().filter(|_| engine.alive && engine.serves && !gone);
             claim.is_some_and(|claim| self.database_of(&claim.name) == database.as_str())
@@ -315,7 +316,7 @@ impl Run {
         }
     }
 
-    /// The archive that the volume of an engine that is not known yet is a copy of, if what was read for it proves that.
+    /// The archive of which the volume of a new engine is a copy, if the evidence of the registration proves that.
     fn read_as_a_copy(&self, asked: &Registration) -> Option<ArchiveId> {
         let archive = self.domain.archives.get(&asked.marker.as_ref()?.archive)?;
         let (known, claim) = (archive.claim.as_ref()?, asked.claim.as_ref()?);
@@ -342,7 +343,8 @@ impl Run {
         }
     }
 
-    /// What an agent reads of the pod of an engine: the claim that it mounts, with whose the pod is now; and the evidence.
+    /// What an agent reads of an engine's pod: the claim that the pod mounts, with the present owner of the pod; and
+    /// the evidence.
     fn read_pod(&self, engine: &Engine) -> (Option<Claim>, Option<Evidence>) {
         if self.unread() {
             return (None, None);
@@ -357,7 +359,7 @@ impl Run {
         (claim, pod.map(|pod| Evidence { read_at: Millis(self.clock), facts: facts(pod) }))
     }
 
-    /// The agents read again the pods that could not be read. One that must not start is told to end.
+    /// The agents read the pods again that they could not read. An engine that must not run is told to end.
     pub fn learn_claims(&mut self) {
         for mut asked in self.domain.unbound(&"admin-0".into()) {
             let engine = self.engines.get(&asked.identity.pod_uid).filter(|it| it.nonce == asked.identity.nonce);
@@ -381,7 +383,7 @@ impl Run {
         }
     }
 
-    /// What an engine registers with now. It may arrive later, too.
+    /// The registration that an engine sends now. It may also arrive later.
     pub fn registration(&mut self, engine: &Engine) -> Registration {
         self.nonces += 1;
         if let Some(engine) = self.engines.get_mut(&engine.pod_uid) {

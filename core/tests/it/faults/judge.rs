@@ -1,5 +1,5 @@
-//! What is wrong with a run: the domain's own invariants, takings-away that the truth does not bear out, and an end that
-//! differs from the one without faults.
+//! The violations of a run: of the domain's own invariants, removals for which there was no real cause, and an end that
+//! differs from the end without faults.
 
 use super::engines::Engine;
 use super::kubernetes::SETS;
@@ -27,7 +27,7 @@ impl Truth {
         set.is_some_and(|set| set.paused || (purge && set.holds_purge))
     }
 
-    /// The StatefulSet that the archive is of is there and does not want it.
+    /// Whether the StatefulSet of the archive exists and does not want it.
     fn unwanted(&self, claim: &Claim) -> bool {
         claim.owner.as_ref().is_some_and(|owner| {
             let set = self.objects.sets.get(&owner.stateful_set).filter(|set| set.uid == owner.uid);
@@ -87,14 +87,15 @@ impl Run {
         }
     }
 
-    /// Whatever took it away: what is there, lives, or is another cluster's.
+    /// Checks all losses, whatever the command: nothing may be lost that exists, lives, or belongs to another cluster.
     fn wrongly_lost(&self, before: &Domain, sent: Option<&Sent>) -> Vec<String> {
         let mut wrong = Vec::new();
         for (id, archive) in before.archives.iter().filter(|(id, _)| !self.domain.archives.contains_key(id)) {
             let Some(claim) = &archive.claim else { continue };
             let there = match sent {
                 Some(sent) => sent.truth.has_claim(&claim.uid),
-                // By a registration: one that never ran gives way to what the volume says it holds.
+                // After a registration: an archive that never ran is replaced by the archive that the marker on the
+                // volume names.
                 None => archive.ever_ran && self.kubernetes.claim_uids().contains(&claim.uid),
             };
             if there || archive.cluster.as_str() != "c1" {
@@ -117,7 +118,8 @@ impl Run {
         wrong
     }
 
-    /// What became of an archive, a process or a database without a record of it. The audit trail holds this command's alone.
+    /// Changes of an archive, a process or a database without a record. The audit trail has only the records of this
+    /// command.
     fn unexplained(&self, before: &Domain) -> Vec<String> {
         let after = &self.domain;
         let archive = |domain: &Domain, id| {
@@ -139,7 +141,7 @@ impl Run {
         unexplained.map(|subject| format!("nothing tells what became of {subject}")).collect()
     }
 
-    /// An archive's id is given once.
+    /// An archive id is given only once.
     fn wrong_ids(&mut self, before: &Domain) -> Vec<String> {
         let mut wrong = Vec::new();
         for id in self.domain.archives.keys().filter(|id| !before.archives.contains_key(id)) {
@@ -150,7 +152,7 @@ impl Run {
         wrong
     }
 
-    /// A start id is one wrapper's.
+    /// A start id belongs to one wrapper.
     pub fn judge_id(&mut self, process: StartId, engine: &Engine) {
         let nonce = *self.starts.entry(process).or_insert(engine.nonce);
         if nonce != engine.nonce {
@@ -158,7 +160,7 @@ impl Run {
         }
     }
 
-    /// A leader's command that changed something, against what was true when its evidence was read.
+    /// Checks a leader's command that changed something, by the real state at the time when its evidence was read.
     fn wrong_proposal(&self, before: &Domain, command: &Command, truth: &Truth) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut check = |holds: bool, what: &str| {
@@ -192,7 +194,7 @@ impl Run {
                 check(!truth.has_claim(&claim.uid), "an archive was purged whose claim is there");
                 check(!truth.holds(&claim, true), "an archive was purged that is held");
                 let gone = archive.removed.as_ref().and_then(|removal| removal.claim_gone_since());
-                // A clock that is set forward while its agent leads adds no more than this.
+                // A clock that is set forward while its agent leads shortens the delay by no more than this.
                 let slack = self.clocks_set * WATCH_MOST_MS;
                 let long = gone.is_some_and(|gone| self.now().since(gone) + slack >= self.purge_delay_ms);
                 check(long || self.purge_delay_ms == 0, "an archive was purged before its delay was over");
@@ -216,7 +218,7 @@ impl Run {
         wrong
     }
 
-    /// Whether no archive of a database had its claim, and one of them was wanted.
+    /// Whether every archive of the database lacked its claim although at least one of them was wanted.
     fn all_vanished(&self, before: &Domain, archive: &Archive, truth: &Truth) -> bool {
         let of_it = |other: &&Archive| other.database == archive.database && other.cluster == archive.cluster;
         let named = |claim: &Claim| truth.objects.claims.contains_key(&claim.name);
@@ -230,8 +232,8 @@ impl Run {
         wants && all.all(|archive| archive.claim.as_ref().is_some_and(|claim| !named(claim)))
     }
 
-    /// An engine starts: a database never starts on data that is older than data it last ran with, while an archive that holds
-    /// the newer data is known, its claim exists, and no operator gave it up.
+    /// Checks the start of an engine. A database must never start on data that is older than data with which it last
+    /// ran, while an archive with the newer data is known, its claim exists, and no operator gave it up.
     pub fn judge_start(&mut self, engine: &Engine, process: StartId) {
         let process = &self.domain.processes[&process];
         let database = process.database.clone();
@@ -247,7 +249,8 @@ impl Run {
             let history = self.volumes.get(&claim.uid).map_or(0, |volume| volume.history);
             (archive.database == database && !given_up).then_some((history, archive.id))
         });
-        // Of engines that cannot say how new their data is, those that are there and held cannot be told from each other.
+        // If engines cannot report how new their data is, those that are present and blocked cannot be distinguished
+        // from each other.
         let held = |archive: ArchiveId| {
             let mut on_it = self.domain.processes.values().filter(|process| process.archive == Some(archive));
             !self.tells_history && on_it.any(|process| process.history.is_some())
@@ -265,7 +268,7 @@ impl Run {
     }
 }
 
-/// What became of the archive on a claim.
+/// The final state of the archive on a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Fate {
     claim: Uid,
@@ -282,8 +285,8 @@ impl Run {
         fates.collect()
     }
 
-    /// The names of the claims on which the two runs did not show the domain the same: an engine that had to wait in one of
-    /// them was gone before it could register, or never ran.
+    /// The names of the claims about which the two runs told the domain different things: an engine that had to wait in
+    /// one of the runs was gone before it could register, or never ran.
     fn shown_otherwise(&self, other: &Self) -> BTreeSet<String> {
         let registered: BTreeSet<Uid> =
             self.registered.symmetric_difference(&other.registered).map(|(pod, _)| pod.clone()).collect();
@@ -291,19 +294,19 @@ impl Run {
         let pods: BTreeSet<Uid> = registered.union(&ran).cloned().collect();
         let claims = self.claim_of_pod.iter().filter(|(pod, _)| pods.contains(*pod));
         let claims = claims.map(|(_, claim)| claim.name.clone());
-        // An archive whose claim was replaced waits for the engine on the new one to tell what it holds.
+        // An archive whose claim was replaced waits until the engine on the new claim reports what is on it.
         let untold = self.kubernetes.is.claims.values().filter(|claim| !self.told_of(claim) || !other.told_of(claim));
         claims.chain(untold.map(|claim| claim.name.clone())).collect()
     }
 
-    /// Whether an engine on the claim has registered.
+    /// Whether an engine on the claim has registered with a proven read of its claim.
     fn told_of(&self, claim: &kaa_core::observed::objects::Claim) -> bool {
         self.registered
             .iter()
             .any(|(pod, unread)| !unread && self.claim_of_pod.get(pod).is_some_and(|known| known.uid == claim.uid))
     }
 
-    /// What by itself is wrong with a domain at rest.
+    /// Checks a domain at rest, without a comparison.
     pub fn judge_rest(&mut self) {
         let mut wrong = Vec::new();
         for archive in self.domain.archives.values().filter(|archive| archive.cluster.as_str() == "c1") {
@@ -325,7 +328,8 @@ impl Run {
         wrong.extend(self.wrongly_held());
         let alive = self.alive();
         for process in self.domain.processes.values().filter(|process| process.cluster.as_str() == "c1") {
-            // One whose container was never learned ends when the next start in its pod registers, which a copy does not.
+            // A process whose container was never learned ends when the next start in its pod registers. A copy never
+            // registers.
             let refused = self.engines.get(&process.identity.pod_uid).is_some_and(|engine| self.has_a_copy(engine));
             if !alive.contains(&process.identity.nonce) && !refused {
                 wrong.push(format!("process {} is left and dead", process.id));
@@ -334,14 +338,14 @@ impl Run {
         wrong.into_iter().for_each(|what| self.violated(what));
     }
 
-    /// Whether an archive is on the claim of this UID.
+    /// Whether an archive is bound to the claim with this UID.
     fn is_bound_to(&self, uid: Option<&Uid>) -> bool {
         let mut claims = self.domain.archives.values().filter_map(|archive| archive.claim.as_ref());
         claims.any(|claim| Some(&claim.uid) == uid)
     }
 
-    /// The volume of an engine is marked as an archive that has another claim, which exists, or as another database's: it is a
-    /// copy, and its engine does not get in.
+    /// Whether the volume of an engine is a copy, so that its engine is refused: its marker names an archive whose
+    /// other claim exists, or an archive of another database.
     fn has_a_copy(&self, engine: &Engine) -> bool {
         let Some(own) = &engine.claim else { return false };
         self.marked(engine).is_some_and(|archive| {
@@ -357,8 +361,8 @@ impl Run {
         self.domain.archives.get(&volume.marker?)
     }
 
-    /// Whether a copy runs as this archive: it joined a database that ran, before anybody could read which claim its pod mounts.
-    /// The original is refused until an operator evicts it.
+    /// Whether a copy runs as this archive: it joined a running database before any agent could read which claim its
+    /// pod mounts. The original is refused until an operator evicts the copy.
     fn is_on_a_copy(&self, archive: &Archive) -> bool {
         let process = self.domain.process_on(archive.id).filter(|it| it.claim_unread && it.may_have_run());
         let engine = process.and_then(|process| self.engines.get(&process.identity.pod_uid));
@@ -370,24 +374,25 @@ impl Run {
         archives.any(|archive| self.is_on_a_copy(archive))
     }
 
-    /// Where a storage manager runs, its archive holds what those hold that have ended: the unwanted ones of them go.
+    /// While a storage manager runs, its archive has the data of those that have ended: of these, the unwanted archives
+    /// must be removed.
     fn wrongly_kept(&self) -> Vec<String> {
         let kept = self.domain.archives.values().filter(|archive| {
             let claim = archive.claim.as_ref().filter(|_| archive.removed.is_none());
             let idle = self.domain.process_on(archive.id).is_none();
-            // What a copy holds proves nothing of the archive's data.
+            // The data of a copy proves nothing about the archive's data.
             let runs = !self.running_on(&archive.database).is_empty() && !self.runs_a_copy(&archive.database);
             claim.is_some_and(|claim| idle && runs && !self.was_evicted(archive) && self.is_unwanted(claim))
         });
         kept.map(|archive| format!("archive {} is kept, unwanted, while its database runs", archive.id)).collect()
     }
 
-    /// That an operator evicted the last process on an archive does not say that its engine has ended.
+    /// If an operator evicted the last process on an archive, that does not prove that its engine has ended.
     fn was_evicted(&self, archive: &Archive) -> bool {
         self.domain.last_exit_on(archive.id).is_some_and(|exited| exited.reason == ExitReason::Evicted)
     }
 
-    /// A database whose archives are all there starts.
+    /// A database must start once all its archives are present.
     fn wrongly_held(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for (_, name) in SETS {
@@ -405,7 +410,7 @@ impl Run {
         wrong
     }
 
-    /// The StatefulSet of an archive is there, and does not want it.
+    /// Whether the StatefulSet of an archive exists and does not want it.
     fn is_unwanted(&self, claim: &Claim) -> bool {
         let set = claim.owner.as_ref().and_then(|owner| {
             let set = self.kubernetes.is.sets.get(&owner.stateful_set).filter(|set| set.uid == owner.uid)?;
@@ -414,12 +419,12 @@ impl Run {
         set == Some(false)
     }
 
-    /// Compares the end with that of a run without faults. Returns whether all could be compared.
+    /// Compares the end with that of a run without faults. Returns whether everything could be compared.
     pub fn judge_end(&mut self, reference: &Self) -> bool {
         let otherwise = self.shown_otherwise(reference);
         let (ours, theirs) = (self.fates(), reference.fates());
         let mut wrong = Vec::new();
-        // One that was never bound is never judged, and so a cold start may wait for it.
+        // An archive that was never bound is never judged, so a cold start may wait for it.
         let unbound = |run: &Self| run.domain.archives.values().any(|archive| archive.claim.is_none());
         let mut all = otherwise.is_empty() && !unbound(self) && !unbound(reference);
         for (_, database) in SETS {
@@ -434,7 +439,7 @@ impl Run {
             let of_it = |name: &&String| self.database_of(name) == database;
             for name in names.into_iter().filter(of_it).filter(|name| !otherwise.contains(*name)) {
                 let (one, other) = (ours.get(name), theirs.get(name));
-                // Which of several unwanted archives a database keeps depends on the order; so does what was judged
+                // The order of events decides which of several unwanted archives a database keeps, and what was judged
                 // before its StatefulSet was deleted.
                 let loosely = kept || !self.judged_by_its_set(name) || !reference.judged_by_its_set(name);
                 all &= !loosely;
@@ -455,14 +460,15 @@ impl Run {
     fn other_differences(&self, reference: &Self) -> Vec<String> {
         let processes = |run: &Self| -> BTreeSet<String> {
             let line = |process: &Process| {
-                // A transaction engine without a storage manager runs if it started before that one went.
+                // A transaction engine without a storage manager runs if it started before the storage manager ended.
                 let judged = run.domain.active_archives(&process.database).next().is_some();
                 let state = if judged { process.durable.to_string() } else { String::new() };
                 format!("{} {} {} {state}", process.kind, process.identity.pod, process.identity.pod_uid)
             };
             run.domain.processes.values().map(line).collect()
         };
-        // Whether one was deleted before an operator created it again, or could be deleted by hand, depends on who saw what when.
+        // Whether a database was deleted before an operator created it again, or could be deleted by hand, depends on
+        // when each leader saw which change.
         let by_hand = |name: &DatabaseName| {
             [self, reference].iter().any(|run| run.domain.databases.get(name).is_some_and(|it| it.by_hand))
         };
@@ -494,7 +500,7 @@ impl Run {
         archives.peek().is_some() && (self.running_on(&name).is_empty() || archives.any(|it| self.was_evicted(it)))
     }
 
-    /// Whether the StatefulSet that an archive is of is there to judge it.
+    /// Whether the StatefulSet of an archive exists, so that it can be judged.
     fn judged_by_its_set(&self, claim: &str) -> bool {
         let on_it = |archive: &&Archive| archive.claim.as_ref().is_some_and(|known| known.name == claim);
         let archive = self.domain.archives.values().find(on_it);

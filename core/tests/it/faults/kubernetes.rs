@@ -1,4 +1,4 @@
-//! The true Kubernetes of a sequence: its objects, and what people, controllers and the kubelet do with them.
+//! The real Kubernetes of a sequence: its objects, and the actions of operators, controllers and the kubelet.
 //!
 //! What becomes of it never depends on the domain, so that two runs of one script have the same objects under the same UIDs.
 
@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 
 /// The StatefulSets and their databases. The name of one is a prefix of another's, and of its own pods'.
 pub const SETS: [(&str, &str); 3] = [("sm", "demo"), ("sm-1", "demo"), ("other", "other")];
-/// The names that the one Deployment bears, one at a time.
+/// The names of the only Deployment, which has one of them at a time.
 pub const DEPLOYMENTS: [&str; 2] = ["te", "te-new"];
-/// No StatefulSet here has an ordinal as high as this.
+/// No StatefulSet here has such a high ordinal.
 pub const ORDINALS: u32 = 5;
 
 /// A kind of objects.
@@ -26,18 +26,18 @@ pub enum Kind {
 
 pub const KINDS: [Kind; 4] = [Kind::StatefulSets, Kind::Deployments, Kind::Pods, Kind::Claims];
 
-/// How a pod goes.
+/// How a pod ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
     /// Its wrapper reports the end of the engine.
     Graceful,
-    /// Nobody says anything.
+    /// Nothing reports the end.
     Silent,
     /// It was deleted by force, and its engine runs on: its node is cut off.
     Zombie,
 }
 
-/// What happens in Kubernetes, or what people ask of the domain. Sets and pods are picked by number.
+/// A change in Kubernetes, or an operator's command. Numbers select StatefulSets and pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     Scale {
@@ -66,7 +66,7 @@ pub enum Change {
         set: usize,
         replicas: u32,
     },
-    /// Deleted with its pods left behind, and created again: it adopts them.
+    /// The StatefulSet is deleted without its pods, and created again: it adopts them.
     RecreateSet {
         set: usize,
     },
@@ -74,7 +74,7 @@ pub enum Change {
     ScaleDeployment {
         replicas: u32,
     },
-    /// The controllers make the pods as they are wanted.
+    /// The controllers create and delete pods as they are wanted.
     Reconcile,
     DeletePod {
         pod: usize,
@@ -87,7 +87,7 @@ pub enum Change {
         set: usize,
         ordinal: u32,
     },
-    /// Somebody deletes all pods and claims of a StatefulSet, and its controller has not noticed yet.
+    /// An operator deletes all pods and claims of a StatefulSet, and its controller has not noticed yet.
     Wipe {
         set: usize,
         death: Death,
@@ -96,7 +96,7 @@ pub enum Change {
         set: usize,
         ordinal: u32,
     },
-    /// A claim is made of a copy of another one's volume, marker included.
+    /// A claim is created with a copy of another claim's volume, marker included.
     CopyClaim {
         set: usize,
         ordinal: u32,
@@ -107,20 +107,20 @@ pub enum Change {
         set: usize,
         ordinal: u32,
     },
-    /// A container ends, with or without a word, and the next one begins; its status may be shown later.
+    /// A container ends, with or without a report, and the next one begins. The pod's status may show that later.
     Restart {
         pod: usize,
         said: bool,
         shown: bool,
     },
-    /// A container ends and is not started again yet.
+    /// A container ends, and the kubelet has not restarted it yet.
     Ends {
         pod: usize,
         said: bool,
     },
-    /// The statuses of all pods are what their containers do.
+    /// The statuses of all pods show the state of their containers.
     Shown,
-    /// The engine's connection breaks; it runs on.
+    /// The engine's connection breaks; the engine continues to run.
     Cut {
         pod: usize,
     },
@@ -141,7 +141,7 @@ pub enum Change {
     Later {
         seconds: u64,
     },
-    /// A later release of all engines; their containers start again with it, all or some.
+    /// A later release of all engines: all or some containers restart with it.
     RollOut {
         all: bool,
         said: bool,
@@ -156,13 +156,13 @@ pub enum Change {
     ByHand(ByHand),
 }
 
-/// An engine that the kubelet must start or end.
+/// The effect of a change on engines and volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// In the pod with this UID.
+    /// An engine begins in the pod with this UID.
     Begins(Uid),
     Ends(Uid, Death),
-    /// The claim with this UID holds what the last one of its name held.
+    /// The claim with this UID has the contents of the last claim of this name.
     Restored(String, Uid),
     /// The volume of the first claim was copied to the second.
     Copied(Uid, Uid),
@@ -188,7 +188,7 @@ impl Kubernetes {
         format!("{letter}{}", self.uids).into()
     }
 
-    /// The pod that is picked by a number, if there is any.
+    /// The pod that a number selects, if there is any.
     pub fn pod(&self, number: usize) -> Option<&Pod> {
         let pods = &self.is.pods;
         if pods.is_empty() { None } else { pods.values().nth(number % pods.len()) }
@@ -257,7 +257,7 @@ impl Kubernetes {
         }
     }
 
-    /// As pvc-protection has it: a claim goes only when no pod uses it.
+    /// As pvc-protection does: a claim in use is deleted only when no pod uses it any more.
     pub fn delete_claim(&mut self, name: &str) {
         let in_use = self.is.pods.values().any(|pod| pod.archive_claim.as_deref() == Some(name));
         if in_use && let Some(claim) = self.is.claims.get_mut(name) {
@@ -267,7 +267,7 @@ impl Kubernetes {
         }
     }
 
-    /// Makes a claim, unless there is one of this name.
+    /// Creates a claim, unless one of this name exists.
     pub fn create_claim(&mut self, set: usize, ordinal: u32) -> Option<Uid> {
         let name = claim_name(SETS[set].0, ordinal);
         if self.is.claims.contains_key(&name) {
@@ -293,7 +293,7 @@ impl Kubernetes {
         }
     }
 
-    /// What the StatefulSet and Deployment controllers do.
+    /// The work of the StatefulSet and Deployment controllers.
     pub fn reconcile(&mut self) {
         for (number, (name, _)) in SETS.iter().enumerate() {
             if let Some(set) = self.is.sets.get(*name).cloned() {

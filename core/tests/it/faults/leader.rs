@@ -18,7 +18,7 @@ use kaa_core::tasks::workloads;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-/// What a watch delivers of one object: what it is now, or that it is gone.
+/// A watch event for one object: its present state, or its deletion.
 #[derive(Clone)]
 enum Event {
     StatefulSet(String, Option<StatefulSet>),
@@ -27,27 +27,27 @@ enum Event {
     Claim(String, Option<Claim>),
 }
 
-/// What was true when a command's evidence was read.
+/// The real state at the time when a command's evidence was read.
 pub struct Truth {
     pub objects: Objects,
     pub anchor: Option<Uid>,
-    /// The wrappers that ran, by nonce.
+    /// The nonces of the wrappers that ran.
     pub alive: BTreeSet<u64>,
 }
 
-/// A command on its way, with the truth that it was made from.
+/// A command in transit, with the real state from which it was made.
 #[derive(Clone)]
 pub struct Sent {
     pub command: Command,
     pub truth: Rc<Truth>,
 }
 
-/// One resync leader, or one that was.
+/// A present or earlier resync leader.
 #[derive(Default)]
 pub struct Leader {
     observed: Observed,
     events: BTreeMap<Kind, VecDeque<Event>>,
-    /// The domain as far as this agent has applied the log.
+    /// The domain, up to the log entry that this agent has applied.
     domain: Domain,
     epoch: ResyncEpoch,
     /// How far its clock is off.
@@ -56,15 +56,15 @@ pub struct Leader {
     pub outbox: VecDeque<Sent>,
 }
 
-/// What goes wrong with a leader's watches.
+/// Delivery and faults of a leader's watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watch {
-    /// So many events arrive.
+    /// This number of events arrives.
     Deliver(usize),
     Lose,
     Repeat,
     Swap,
-    /// A list is begun and breaks off.
+    /// A list begins and breaks off.
     Partial,
     Relist,
 }
@@ -80,7 +80,7 @@ fn differences<T: Clone + PartialEq>(
 }
 
 impl Leader {
-    /// Queues what a change of Kubernetes makes every watch deliver.
+    /// Queues the watch events that a change of Kubernetes causes.
     pub fn queue(&mut self, before: &Objects, after: &Objects) {
         let events = [
             (Kind::StatefulSets, differences(&before.sets, &after.sets, Event::StatefulSet)),
@@ -108,7 +108,8 @@ impl Leader {
         }
     }
 
-    /// Lists one kind: `whole`, or only its first object, or, where that is not granted, learns that it may not.
+    /// Lists one kind: everything if `whole`, otherwise only its first object; if it is not granted, the leader learns
+    /// that it may not list.
     fn list(&mut self, kind: Kind, is: &Objects, granted: bool, whole: bool) {
         fn fill<T: Named + PartialEq + Clone>(
             listing: &mut kaa_core::observed::Listing<T>,
@@ -160,25 +161,25 @@ impl Run {
         }
     }
 
-    /// Has a leader know everything, of Kubernetes and of the domain.
+    /// Updates a leader's view to the present state of Kubernetes and of the domain.
     pub fn see(&mut self, leader: usize) {
         KINDS.into_iter().for_each(|kind| self.watch(leader, kind, Watch::Relist));
         self.follow(leader);
     }
 
-    /// Has a leader apply the log up to now.
+    /// Makes a leader apply the log up to now.
     pub fn follow(&mut self, leader: usize) {
         self.leaders[leader].domain = self.domain.clone();
     }
 
-    /// The agent is killed: what it had planned and not yet proposed is gone, and so is all it had seen.
+    /// The agent is killed: it loses its plan, its commands that are not sent, and everything it has seen.
     pub fn crash(&mut self, leader: usize) {
         let domain = self.domain.clone();
         let clock_ms = self.leaders[leader].clock_ms;
         self.leaders[leader] = Leader { domain, clock_ms, ..Leader::default() };
     }
 
-    /// A leader acquires the Lease; or, `late`, its word of an earlier acquisition arrives only now.
+    /// A leader acquires the Lease. If `late`, its command for an earlier acquisition arrives only now.
     pub fn lead(&mut self, leader: usize, late: bool) {
         if !late {
             self.transitions += 1;
@@ -210,12 +211,12 @@ impl Run {
         self.clocks_set += 1;
     }
 
-    /// What a leader's clock says.
+    /// The time on a leader's clock.
     fn now_at(&self, leader: usize) -> Millis {
         Millis(self.now().0.strict_add_signed(self.leaders[leader].clock_ms))
     }
 
-    /// Compares what a leader knows of both sides.
+    /// Plans from a leader's knowledge of Kubernetes and of the domain. Returns the number of findings.
     pub fn plan(&mut self, leader: usize) -> usize {
         let (now, policy) = (self.now_at(leader), self.policy());
         let leader = &mut self.leaders[leader];
@@ -226,7 +227,8 @@ impl Run {
         findings
     }
 
-    /// Reads afresh what the plan of a leader needs, and makes its commands; reads of `fails` get no answer.
+    /// Makes the fresh reads that the plan of a leader needs, and makes its commands. Reads of the kind `fails` get no
+    /// answer.
     pub fn read(&mut self, leader: usize, fails: Option<Kind>) {
         let Some(plan) = self.leaders[leader].planned.take() else { return };
         let needs = plan.findings.iter().flat_map(|finding| &finding.needs);
@@ -292,7 +294,8 @@ impl Run {
         })
     }
 
-    /// So many commands of a leader arrive, each of them `twice` if its answer was lost. Returns how many changed anything.
+    /// Up to `most` commands of a leader arrive, each of them a second time if `twice`, as if its answer was lost.
+    /// Returns how many changed anything.
     pub fn send(&mut self, leader: usize, most: usize, twice: bool) -> usize {
         let mut changed = 0;
         for _ in 0..most {

@@ -1,4 +1,4 @@
-//! One run of a script: the domain, the true Kubernetes, the engines and the leaders, and what was found to be wrong.
+//! One run of a script: the domain, the real Kubernetes, the engines and the leaders, and the violations.
 
 use super::engines::{Engine, Volume};
 use super::kubernetes::{Change, DEPLOYMENTS, KINDS, Kind, Kubernetes, SETS, claim_name};
@@ -18,9 +18,9 @@ use kaa_core::domain::process::{About, EngineKind, Identity, Registration};
 use kaa_core::resync::Policy;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How much time passes with each step: also less than a container's start and the next may be apart.
+/// How much time passes with each step. Two starts of a container may be even less than that apart.
 const STEP_MS: u64 = 700;
-/// Passes that a quiet domain is given at most to come to rest.
+/// The maximum number of passes until a domain without changes must be at rest.
 const ROUNDS: usize = 24;
 
 #[derive(Default)]
@@ -31,11 +31,11 @@ pub struct Run {
     pub denied: BTreeSet<Kind>,
     /// By pod UID.
     pub engines: BTreeMap<Uid, Engine>,
-    /// By the claim's UID.
+    /// By the UID of the claim.
     pub volumes: BTreeMap<Uid, Volume>,
-    /// By the claim's name: what the last that is gone held.
+    /// The contents of the last claim of each name that was deleted.
     pub last_volume: BTreeMap<String, Volume>,
-    /// Registrations as they were sent: each may arrive at any time, and again.
+    /// The registrations that were sent: each may arrive at any time, and more than once.
     pub sent: Vec<Registration>,
     pub leaders: Vec<Leader>,
     pub purge_delay_ms: u64,
@@ -44,23 +44,23 @@ pub struct Run {
     /// How often a leader's clock was set.
     pub clocks_set: u64,
     pub nonces: u64,
-    /// Which pods registered, and whether without a look at their claim.
+    /// The pods whose engines registered, and whether without a proven read of their claim.
     pub registered: BTreeSet<(Uid, bool)>,
-    /// Which pods' engines ran.
+    /// The pods whose engines ran.
     pub ran: BTreeSet<Uid>,
     pub starts: BTreeMap<StartId, u64>,
     pub archives: BTreeSet<ArchiveId>,
-    /// The claims of all pods that ever were, by pod UID.
+    /// The claims of all pods so far, by the UID of the pod.
     pub claim_of_pod: BTreeMap<Uid, Claim>,
     /// Whether engines can say how new their data is; else all of them say 0.
     pub tells_history: bool,
-    /// What has become of the tasks.
+    /// The progress of the tasks.
     pub upgrades: Seen,
     /// How many commands changed anything, and how many containers were started.
     pub changes: u64,
-    /// What the watches were told of last.
+    /// The objects of which the watches were last told.
     published: Objects,
-    /// Whether what happens is written down, which takes most of the time.
+    /// Whether to record what happens, which takes most of the time.
     pub tells: bool,
     pub trace: Vec<String>,
     pub wrong: Option<String>,
@@ -135,7 +135,7 @@ impl Run {
         Policy { purge_delay_ms: self.purge_delay_ms, ..Policy::new("c1".into(), "default".to_owned()) }
     }
 
-    /// The wall clock, which is everybody's.
+    /// The true time, of which leaders' clocks may be off.
     pub fn now(&self) -> Millis {
         Millis(100_000_000 + self.clock)
     }
@@ -144,7 +144,7 @@ impl Run {
         self.domain.resync.get(&"c1".into()).map_or(ResyncEpoch(0), |leader| leader.epoch)
     }
 
-    /// The wrappers that run, by nonce.
+    /// The nonces of the wrappers that run.
     pub fn alive(&self) -> BTreeSet<u64> {
         self.engines.values().filter(|engine| engine.alive).map(|engine| engine.nonce).collect()
     }
@@ -164,7 +164,7 @@ impl Run {
     }
 
     fn apply(&mut self, role: Role, command: Command, sent: Option<&Sent>) -> Outcome {
-        // Nothing is decided by the audit trail, and copies of it would be most of the work.
+        // The audit trail decides nothing, and copies of it would be most of the work.
         self.domain.audit = Audit::default();
         let before = self.domain.clone();
         let request = Request { actor: Actor { role, name: "admin-0".to_owned() }, command: command.clone() };
@@ -179,7 +179,7 @@ impl Run {
         outcome
     }
 
-    /// A step of the script; a run without faults skips what is one.
+    /// Runs a step of the script. In a run without faults, only changes are steps.
     pub fn step(&mut self, step: &Step) {
         self.clock += STEP_MS;
         self.trace.extend(self.tells.then(|| format!("{step:?}")));
@@ -217,7 +217,7 @@ impl Run {
         self.publish();
     }
 
-    /// Has every watch know, some time, what has become different.
+    /// Queues the latest changes for every watch.
     fn publish(&mut self) {
         for leader in &mut self.leaders {
             leader.queue(&self.published, &self.kubernetes.is);
@@ -341,7 +341,7 @@ impl Run {
             Change::AskForUpgrades(asks) => self.ask_for_upgrades(asks),
             Change::Rolling { workload, rolling } => self.set_rolling(workload, rolling),
             Change::ByHand(asked) => self.by_hand(asked),
-            // No pod was there to be picked.
+            // There was no pod to select.
             _ => {}
         }
     }
@@ -361,7 +361,7 @@ impl Run {
         );
     }
 
-    /// Without faults: everything is noticed at once, and passes go on until one changes nothing.
+    /// Without faults: everything is noticed at once, and passes continue until one changes nothing.
     pub fn settle(&mut self) {
         for _ in 0..ROUNDS {
             let before = self.changes;
@@ -395,12 +395,12 @@ impl Run {
         self.change(&Change::Reconcile);
         self.change(&Change::Shown);
         self.lead(0, false);
-        // What is still on its way of those that led before arrives now.
+        // The commands of earlier leaders that are still in transit arrive now.
         for leader in 0..self.leaders.len() {
             self.send(leader, usize::MAX, false);
         }
         self.settle();
-        // A delay is over only where somebody watched.
+        // A delay ends only if a leader has watched it.
         for _ in 0..(2 * self.purge_delay_ms).div_ceil(60_000) {
             self.clock += 60_000;
             self.settle();
@@ -415,7 +415,7 @@ impl Run {
     }
 }
 
-/// A command and its answer, in words.
+/// A command and its answer as text.
 fn told(command: &Command, outcome: &Outcome) -> String {
     let what = match command {
         Command::RegisterProcess(asked) => {

@@ -1,5 +1,5 @@
-//! Protocol upgrades in a sequence: rollouts of a later release, the annotation that asks for upgrades, and an oracle that
-//! knows nothing of the checks of the domain.
+//! Protocol upgrades in a sequence: rollouts of a later release, the annotation that asks for upgrades, and an oracle
+//! that does not use the domain's checks.
 
 use super::kubernetes::{DEPLOYMENTS, SETS};
 use super::leader::Truth;
@@ -12,11 +12,12 @@ use kaa_core::domain::task::StepKind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many versions were raised, and engines shut down for it, in all sequences: an oracle that never sees one says nothing.
+/// How many versions were raised, and how many engines were stopped for that, in all sequences: an oracle that never
+/// sees an upgrade proves nothing.
 pub static RAISED: AtomicU64 = AtomicU64::new(0);
 pub static STOPPED: AtomicU64 = AtomicU64::new(0);
 
-/// What has become of the tasks, as the log tells it.
+/// The progress of the tasks, according to the log.
 #[derive(Default)]
 pub struct Seen {
     steps: BTreeSet<(TaskId, u32)>,
@@ -25,7 +26,7 @@ pub struct Seen {
     release: u64,
 }
 
-/// What an engine of a release tells of itself: each supports one protocol version more.
+/// What an engine of a release reports about itself: each release supports one more protocol version.
 pub fn about(release: u64) -> About {
     let protocols = (0..=release).map(|version| (ProtocolId(1000 + version), format!("v{version}")));
     About { version: format!("r{release}"), protocols: protocols.collect(), ..About::default() }
@@ -36,7 +37,7 @@ impl Run {
         self.upgrades.release
     }
 
-    /// A later release: all containers are started again with it, or some.
+    /// A later release: all containers restart with it, or every other one.
     pub fn roll_out(&mut self, all: bool, said: bool) {
         self.upgrades.release += 1;
         let pods: Vec<_> = self.engines.keys().cloned().collect();
@@ -47,7 +48,7 @@ impl Run {
         }
     }
 
-    /// Has the Deployment ask for upgrades, or not.
+    /// Sets whether the Deployment asks for upgrades.
     pub fn ask_for_upgrades(&mut self, asks: bool) {
         for name in DEPLOYMENTS {
             if let Some(deployment) = self.kubernetes.is.deployments.get_mut(name) {
@@ -56,7 +57,7 @@ impl Run {
         }
     }
 
-    /// Has a workload be rolled out, or not.
+    /// Sets whether a rollout of a workload is in progress.
     pub fn set_rolling(&mut self, workload: usize, rolling: bool) {
         match SETS.get(workload) {
             Some(_) => self.kubernetes.edit_set(workload, |set| set.rolling = rolling),
@@ -67,7 +68,7 @@ impl Run {
         }
     }
 
-    /// What a command of a task did that it must not, against what was true when its evidence was read.
+    /// What a command of a task did although it must not, by the real state at the time when its evidence was read.
     pub fn wrong_upgrade(&mut self, before: &Domain, command: &Command, truth: &Truth) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut check = |holds: bool, what: &str| {

@@ -1,5 +1,5 @@
-//! The commands of the cases in which several clusters share the domain. The watches show cluster c1; of the others only what their
-//! agents propose is seen.
+//! The commands of the cases in which several clusters share the domain. The watches show cluster c1; the cases have
+//! only the proposals of agents in other clusters.
 
 use super::{Line, World, operator};
 use kaa_core::domain::change::{self, Command};
@@ -18,7 +18,7 @@ impl World {
                 let anchored = change::AnchorCluster { cluster, anchor, founded_in: "c1".into() };
                 self.propose(Role::RaftLeader, Command::AnchorCluster(anchored))
             }
-            // `lead-cluster NAME [transitions=]`: an agent there leads the resync of its cluster.
+            // `lead-cluster NAME [transitions=]`: an agent of this cluster leads its resync.
             "lead-cluster" => {
                 let lease: Uid = format!("L-{cluster}").into();
                 let fact = Fact::LeaseIs { name: "resync".to_owned(), uid: lease.clone() };
@@ -56,7 +56,7 @@ impl World {
                 let forget = change::ForgetCluster { cluster, why: "burnt".to_owned() };
                 self.propose(operator(line), Command::ForgetCluster(forget))
             }
-            // The watches show a cluster that is not the entry point.
+            // `entry-point NAME`: the watches show the entry point if this is c1, otherwise another cluster.
             "entry-point" => {
                 self.policy.entry_point = line.words[1] == "c1";
                 String::new()

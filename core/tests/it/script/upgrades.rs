@@ -32,7 +32,7 @@ impl World {
                 let why = why(line).split_off(line.words[1].len()).trim().to_owned();
                 self.propose(operator(line), Command::CancelTask(change::CancelTask { task, why }))
             }
-            // `upgrade [to=ID] [by-agent]`: as an operator asks for it; the workloads are read.
+            // `upgrade [to=ID] [by-agent]`: an operator's command, with a read of the workloads.
             "upgrade" => {
                 let to = line.values.get("to").map(|id| ProtocolId(id.parse().unwrap()));
                 let needs = [self.domain.workloads_of(&"demo".into()), Need::Anchor];
@@ -41,10 +41,11 @@ impl World {
                 let upgrade = change::UpgradeDatabase { database: "demo".into(), to, cluster: None, evidence };
                 self.propose(operator(line), Command::UpgradeDatabase(upgrade))
             }
-            // `advance TASK STEP raise|stop|await [epoch=] FACT...`: a step that no plan made, with just the facts named:
-            // `anchor`, `settled[=POD]`, `rolling`, `paused`, `asked[=DEPLOYMENT-UID]`. What the domain itself lets through.
+            // `advance TASK STEP raise|stop|await [epoch=] FACT...`: a step that no plan made, with only these facts as
+            // evidence: `anchor`, `settled[=POD]`, `rolling`, `paused`, `asked[=DEPLOYMENT-UID]`. Shows whether the
+            // domain itself refuses it.
             "advance" => self.advance(line),
-            // What the last pass proposed arrives again; `again all`: all that ever was.
+            // The last command that a pass proposed arrives again; `again all`: all commands that passes proposed.
             "again" => {
                 let sent = self.sent.clone();
                 let from = if line.has("all") { 0 } else { sent.len().saturating_sub(1) };

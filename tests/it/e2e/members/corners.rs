@@ -1,5 +1,6 @@
-//! The anchor or a volume is lost or turned back, a second set of agents or a second process comes along, and those whose
-//! log was given up run on: there is never a second domain, nobody mixes with another, and what is wrong is said.
+//! The anchor or a volume is lost or has an earlier state, a second set of agents or a second process starts, and
+//! servers whose logs were given up still run. There is never a second domain, no server mixes with those of another
+//! domain, and each server reports what is wrong.
 
 use super::group::{Group, server};
 use super::{UNDONE, overridden};
@@ -17,14 +18,14 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// How soon an agent that cannot have its volume has to say so and end.
+/// How soon an agent that cannot use its volume must report that and end.
 const SOON: Duration = Duration::from_secs(20);
 
 fn leases(cluster: &Cluster) -> Api<Lease> {
     Api::namespaced(cluster.client(), cluster.namespace())
 }
 
-/// What an anchor says, if it is there.
+/// The annotations of an anchor, if it exists.
 fn anchor_of(cluster: &Cluster, domain: &str) -> Option<BTreeMap<String, String>> {
     let named = kube::api::ListParams::default().fields(&format!("metadata.name={domain}-default-anchor"));
     let found = cluster.run(leases(cluster).list(&named)).expect("the leases");
@@ -41,7 +42,7 @@ fn rewrite_anchor(cluster: &Cluster, annotations: &BTreeMap<String, String>) {
     cluster.run(asked).expect("the anchor is rewritten");
 }
 
-/// A server loses its volume, and its pod starts again with an empty one.
+/// Deletes a server's claim and pod: the pod starts again with an empty volume.
 fn wipe(cluster: &Cluster, server: &str) {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client(), cluster.namespace());
     let name = format!("raftlog-{server}");
@@ -55,7 +56,7 @@ fn wipe(cluster: &Cluster, server: &str) {
     cluster.pod_replaced(server, &pod);
 }
 
-/// Waits until a server says so at its readiness probe.
+/// Waits until the readiness probe of a server reports this.
 fn says(group: &Group<'_>, server: &str, what: &str) {
     group.until(&format!("{server} to say '{what}'"), || {
         let said = group.readiness(server).ok_or("no answer")?;
@@ -68,7 +69,7 @@ fn writes_go_on(group: &Group<'_>) {
     group.until("more writes", || if group.acknowledged() > writes + 5 { Ok(()) } else { Err("none".to_owned()) });
 }
 
-/// The first server comes with an empty volume, which is how a domain begins: but there is one.
+/// The first server starts with an empty volume. That is how a domain begins, but a domain exists already.
 pub fn first_wiped(cluster: &mut Cluster) {
     let group = Group::watched(cluster, 3);
     let (founded, first) = (anchor(cluster), group.logs()[&server(0)].clone());
@@ -92,7 +93,7 @@ pub fn first_wiped(cluster: &mut Cluster) {
     group.judge();
 }
 
-/// Looks on for a while: the anchor stays as it is.
+/// Checks for a while that the anchor does not change.
 fn nobody_founds(cluster: &Cluster, anchor_is: &Option<BTreeMap<String, String>>) {
     let began = Instant::now();
     while began.elapsed() < UNDONE {
@@ -101,8 +102,8 @@ fn nobody_founds(cluster: &Cluster, anchor_is: &Option<BTreeMap<String, String>>
     }
 }
 
-/// Agents that run say so and go on; an empty first server founds nothing while another answers, nor while the Lease of
-/// the resync is there. An operator makes it again.
+/// Running agents report the missing anchor and continue. An empty first server founds no domain while another server
+/// answers, nor while the resync Lease exists. An operator creates the anchor again.
 pub fn anchor_deleted(cluster: &mut Cluster) {
     let group = Group::watched(cluster, 3);
     let change = group.begin("the anchor deleted");
@@ -128,8 +129,8 @@ pub fn anchor_deleted(cluster: &mut Cluster) {
     group.judge();
 }
 
-/// The anchor is gone, and then every pod: no server starts, nor founds another domain. What docs/troubleshooting.md says ends
-/// that.
+/// The anchor is deleted, and then every pod: no server starts, and none founds another domain. The procedure in
+/// docs/troubleshooting.md ends that.
 pub fn anchor_written_by_hand(cluster: &mut Cluster) {
     let group = Group::watched(cluster, 3);
     let was = anchor(cluster).expect("an anchor");
@@ -154,8 +155,8 @@ pub fn anchor_written_by_hand(cluster: &mut Cluster) {
     group.judge();
 }
 
-/// As by an API server that was restored from a copy: those that run go on, one that restarts does not start, nor does an
-/// empty one get in, until it is put right.
+/// As after an API server was restored from a copy: running servers continue. A server that restarts does not start
+/// Raft, and an empty one is not admitted, until the anchor is corrected.
 pub fn anchor_turned_back(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 2);
     let old = anchor(cluster).expect("an anchor");
@@ -180,7 +181,7 @@ pub fn anchor_turned_back(cluster: &mut Cluster) {
     group.judge();
 }
 
-/// A second process on a volume says whose it is and ends; the first one goes on.
+/// A second process on a volume reports who uses the volume, and ends; the first process continues.
 pub fn two_processes_on_one_volume(cluster: &mut Cluster) {
     let group = Group::watched(cluster, 1);
     let change = group.begin("a second process on the volume of kaa-admin-0");
@@ -203,7 +204,7 @@ pub fn two_processes_on_one_volume(cluster: &mut Cluster) {
     group.judge();
 }
 
-/// All of the manifests of the first set of agents by other names, for the domain of a name.
+/// The manifests of the first set of agents under other names, for this domain.
 fn other_agents(cluster: &Cluster, domain: &str) -> Vec<Value> {
     let objects = manifests::objects(Part::Base, cluster.namespace()).unwrap();
     let renamed = objects.into_iter().map(|object| {
@@ -228,8 +229,9 @@ fn other_agents(cluster: &Cluster, domain: &str) -> Vec<Value> {
     renamed.collect()
 }
 
-/// Two StatefulSets in one namespace, with certificates of one authority. Of the same domain by name: the second gets
-/// nowhere. Of another one: it founds that, and neither has a server of the other.
+/// Two StatefulSets in one namespace, with certificates of one authority. If the second set uses the same domain name,
+/// it is not admitted. If it uses another domain name, it founds that domain, and neither domain has a server of the
+/// other.
 pub fn two_sets_of_agents(cluster: &mut Cluster) {
     const OTHER: &str = "kaa-other-0";
     let mut group = Group::watched(cluster, 1);
@@ -255,14 +257,14 @@ pub fn two_sets_of_agents(cluster: &mut Cluster) {
             cluster.delete_claim(&format!("raftlog-{OTHER}"));
         }
     }
-    // Each follows its own.
+    // Each StatefulSet scales only its own domain.
     group.scale(2);
     assert_eq!(group.known_to(OTHER), [OTHER]);
     assert_eq!(anchor(cluster), founded);
     group.judge();
 }
 
-/// Asks the first server to go on without the others, until it does.
+/// Asks the first server to continue without the others, until it does.
 pub(super) fn recovered(group: &Group<'_>, from: u64) {
     group.until("the next epoch, however often an operator has to ask", || {
         if group.epoch() == from {
@@ -272,11 +274,12 @@ pub(super) fn recovered(group: &Group<'_>, from: u64) {
     });
 }
 
-/// Those whose logs an operator gave up were only stopped, and go on while the founder waits for their end: they set their
-/// logs aside, which is as good.
+/// An operator gives up the logs of two servers that were only stopped. They continue while the founder waits for their
+/// end, and retire their logs, which is as good as their end.
 pub fn given_up_and_continued(cluster: &mut Cluster) {
     let group = Group::watched(cluster, 3);
-    // What it has acknowledged is in its own log: so nothing acknowledged is lost, and that can be judged.
+    // What this server has acknowledged is in its own log, so no acknowledged write is lost, and the test can check
+    // that.
     group.lead_by(0);
     let before = group.logs();
     let change = group.begin("two of three stopped, recover, and going on later");
@@ -299,7 +302,7 @@ pub fn given_up_and_continued(cluster: &mut Cluster) {
     group.judge();
 }
 
-/// A process that Kubernetes knows nothing of.
+/// A process of which Kubernetes does not know.
 struct Unseen(Child);
 
 impl Unseen {
@@ -311,7 +314,7 @@ impl Unseen {
 
 impl Drop for Unseen {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended already.
         let _ = self.0.kill();
         self.0.wait().unwrap();
     }
@@ -329,15 +332,17 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The process of a pod that is gone by every word of Kubernetes comes back on its old volume, after an operator gave up what
-/// was on it. It has passed the gate as that pod, so it starts at once: it hears of the later epoch and retires its log.
+/// After an operator gave up a server's log, a process of this server starts again on its old volume, although
+/// Kubernetes reports its pod as gone. It has passed the gate as that pod, so it starts Raft at once: it learns of the
+/// later epoch and retires its log.
 pub fn given_up_and_brought_back(cluster: &mut Cluster) {
     let mut group = Group::watched(cluster, 3);
-    // What it has acknowledged is in its own log: so nothing acknowledged is lost, and that can be judged.
+    // What this server has acknowledged is in its own log, so no acknowledged write is lost, and the test can check
+    // that.
     group.lead_by(0);
     let (old, log) = (server(2), group.logs()[&server(2)].clone());
     let mut environment: BTreeMap<String, String> = cluster.environment_of(&old).into_iter().collect();
-    // The files of its pod go with it.
+    // The files of the pod are deleted with it, so the process uses those of kaa-admin-0.
     for (name, value) in cluster.environment_of(&server(0)) {
         if ["HOME", "KAA_CREDENTIALS_FILE", "KAA_POD_TOKEN_FILE", "KAA_TLS_DIR", "KUBECONFIG"].contains(&name.as_str())
         {
@@ -353,7 +358,7 @@ pub fn given_up_and_brought_back(cluster: &mut Cluster) {
     recovered(&group, change.epoch());
     change.overridden(&group);
     let began = group.begin("a process of the past");
-    // Kubernetes says that the pod is gone before its process is: it has the addresses until then.
+    // Kubernetes reports that the pod is gone before its process has ended. Until then the process uses the addresses.
     let address = environment["KAA_LISTEN_HTTP"].clone();
     group.until("the process of the pod that is gone to end", || {
         std::net::TcpListener::bind(&address).map(drop).map_err(|error| format!("{address}: {error}"))

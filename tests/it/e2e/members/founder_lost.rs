@@ -1,4 +1,4 @@
-//! The founder of an epoch loses its volume after the anchor names it and before it has founded.
+//! The founder of an epoch loses its volume after the anchor names it and before it has founded the epoch.
 
 use super::group::{Change, Group, server};
 use super::killed::arm;
@@ -6,32 +6,33 @@ use crate::domain::cluster::Cluster;
 use kaa::failpoints::Point;
 use std::time::Duration;
 
-/// Until what was written is everywhere: some round trips.
+/// Until every server has all writes: a few round trips.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// How many servers there are at first.
 const SERVERS: u32 = 5;
 
-/// How long it is looked that nothing is founded: longer than an agent takes to look at the anchor and to decide.
+/// How long the test checks that no epoch is founded: longer than an agent takes to read the anchor and to decide.
 const UNFOUNDED: Duration = Duration::from_secs(5);
 
-/// Three of five are lost, and an operator has the two that are left go on; the one that is to found loses its volume. The
-/// other has retired its log, and both wait, and say so. An operator names that log: the domain goes on with all that is in
-/// it, and the others join.
+/// Three of five servers are lost, and an operator makes the two that are left continue; the one that is to found the
+/// epoch loses its volume. The other has retired its log; both wait, and report that. An operator names the retired
+/// log: the domain continues with all that is in that log, and the other servers join.
 pub fn founded_from_what_was_retired(cluster: &mut Cluster) {
     cluster.admins(SERVERS);
     let mut group = Group::watched(cluster, SERVERS);
     let before = group.logs();
-    // Nobody writes, so that what is acknowledged is in every log: whichever comes back has to hold all of it.
+    // No client writes, so that every log has all acknowledged writes: whichever log the domain continues with must
+    // have them.
     group.rest(true);
     std::thread::sleep(SETTLED);
     let change = group.begin("5 -> 2, three lost, recover, the founder's volume lost, founded from a retired log");
     let (founder, other) = who_goes_on(&mut group, cluster, &change);
-    // It stops before it founds, and never runs again.
+    // The founder stops after it has swapped the anchor and before it founds the epoch. This process never continues.
     arm(cluster, &founder, "stops", &format!("={}", Point::AnchorSwapped.name()));
     let address = group.address(&other).expect("a pod");
     let refused = std::thread::scope(|scope| {
-        // The other one is asked, and passes it on.
+        // The other server gets the command, and passes it on to the founder.
         let asked = scope.spawn(|| cluster.kaa_within(&other, &address, "recover --accept-data-loss --yes"));
         let moved = || group.epoch() > change.epoch();
         group.until("the anchor to name the founder", || if moved() { Ok(()) } else { Err("it does not".to_owned()) });
@@ -42,7 +43,7 @@ pub fn founded_from_what_was_retired(cluster: &mut Cluster) {
     let place = format!("{other}/{}", retired(&group, &other, &before[&other]));
     wait_and_say_so(&group, &change, &founder, &other);
     listed_and_refused(&group, &founder, &other, &place);
-    // Whoever is asked: it is passed on to the one that has it.
+    // Any server may get the command: it passes it on to the server that has the log.
     let begun = group.recover(&founder, &format!("--from-retired-log {place} --accept-data-loss --yes")).expect("done");
     assert!(begun.contains(&format!("Epoch {} begins with the log {place}", change.epoch() + 2)), "{begun}");
     assert!(begun.contains("Lost: whatever was committed after entry "), "{begun}");
@@ -60,12 +61,13 @@ pub fn founded_from_what_was_retired(cluster: &mut Cluster) {
     group.judge();
 }
 
-/// Three are lost for good. Which server would found, and the other one that is left.
+/// Three servers are lost. Returns the name of the server that would found the epoch, and of the other one that is
+/// left.
 fn who_goes_on(group: &mut Group<'_>, cluster: &Cluster, change: &Change) -> (String, String) {
     let left = [server(0), server(1)];
     group.stop(&[server(2), server(3), server(4)]);
     group.ask_for(2);
-    // The first of them stays where it is, so that the founder has somebody to wait for.
+    // The pod of the first lost server stays, so that the founder has to wait for a server.
     [server(3), server(4)].iter().for_each(|lost| cluster.force_delete_pod(lost));
     group.until("it to be told who would go on", || {
         let shown = group.recover(&left[1], "--dry-run")?;
@@ -74,14 +76,14 @@ fn who_goes_on(group: &mut Group<'_>, cluster: &Cluster, change: &Change) -> (St
     let shown = group.recover(&left[1], "--dry-run").expect("an answer");
     let founder = left.iter().find(|server| shown.contains(&format!("Would continue: {server}"))).expect("one of them");
     let other = left.iter().find(|server| *server != founder).expect("another");
-    // Nothing is typed, as where there is no terminal.
+    // Standard input is empty, as where there is no terminal.
     let refused = group.recover(other, "--accept-data-loss").expect_err("it was not confirmed");
     assert!(refused.contains("is not the name of the domain: nothing was changed"), "{refused}");
     assert_eq!(group.epoch(), change.epoch(), "it was only shown");
     (founder.clone(), other.clone())
 }
 
-/// All pods end, and come back: that of the founder on a new volume.
+/// All pods end and start again; the founder's pod gets a new volume.
 fn without_its_volume(group: &mut Group<'_>, cluster: &Cluster, founder: &str, other: &str) {
     group.ask_for(0);
     [founder, &server(2)].iter().for_each(|pod| cluster.force_delete_pod(pod));
@@ -90,7 +92,7 @@ fn without_its_volume(group: &mut Group<'_>, cluster: &Cluster, founder: &str, o
     group.ask_for(2);
 }
 
-/// The directory of that log, once it has been retired.
+/// The directory of this log, once the server has retired it.
 fn retired(group: &Group<'_>, server: &str, log: &str) -> String {
     let name = format!("retired-1-{log}");
     group.until("the log of the one that does not found to be retired", || match group.retired(server) {

@@ -1,4 +1,4 @@
-//! Each way of a change with each thing that can befall it, with `.ci/long`: `tests/e2e/run DIR nodes_of_a_cluster`.
+//! Each change of the number of servers with each disturbance, in `.ci/long`: `tests/e2e/run DIR nodes_of_a_cluster`.
 
 use super::group::{Group, server};
 use super::{UNDONE, back_from_none, in_a_hurry, ordinary, overridden, to_none_and_back, without_claims};
@@ -6,31 +6,31 @@ use crate::domain::cluster::Cluster;
 use crate::e2e::nodes::{Mended, Nodes};
 use std::time::{Duration, Instant};
 
-/// How long the API server is away.
+/// How long the API server does not run.
 const AWAY: Duration = Duration::from_secs(20);
 
-/// What befalls a change.
+/// The disturbance of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Befalls {
-    /// Nothing, and the first server leads.
+    /// None. The first server usually leads.
     Nothing,
-    /// The leader is one of those who leave.
+    /// The leader is one of the leaving servers.
     LeaderLeaves,
-    /// The pods of those who leave are deleted by force, right after the scale.
+    /// The pods of the leaving servers are deleted by force, right after the scale.
     Force,
-    /// Those who leave had stopped before.
+    /// The leaving servers were stopped before the scale.
     Loss,
-    /// A node with some of them, and with none of those who stay, is off the network.
+    /// A node with at least one of the leaving servers, and with none of the staying ones, is off the network.
     Cut,
     /// The API server is killed right after the scale.
     ApiServer,
-    /// Their claims are deleted before they come back.
+    /// The claims of the leaving servers are deleted before the servers come back.
     Claims,
-    /// It is taken back within a second.
+    /// The scale is reversed within a second.
     SecondThought,
 }
 
-/// Scales from so many to so many and back.
+/// Scales from one number of servers to another and back.
 pub fn way(cluster: &Cluster, from: u32, to: u32, befalls: Befalls) {
     let _mended = matches!(befalls, Befalls::Cut | Befalls::ApiServer).then(Mended::afterwards);
     let mut group = Group::watched(cluster, from);
@@ -46,7 +46,7 @@ pub fn way(cluster: &Cluster, from: u32, to: u32, befalls: Befalls) {
         Befalls::Cut => cut(&mut group, cluster, to),
         Befalls::ApiServer => api_server(&mut group, cluster, to),
         Befalls::Claims => without_claims(&mut group, cluster, to),
-        // Nobody may be left in between.
+        // The test sets no limit: in between there may be no server.
         Befalls::SecondThought if to == 0 => _ = in_a_hurry(&mut group, to, from),
         Befalls::SecondThought => ordinary(in_a_hurry(&mut group, to, from)),
     }
@@ -82,7 +82,7 @@ fn loss(group: &mut Group<'_>, to: u32) {
     group.whole(change, from);
 }
 
-/// Looks on for a while: nobody founds.
+/// Checks for a while that no epoch is founded.
 pub fn undone(group: &Group<'_>, change: &super::group::Change) {
     let began = Instant::now();
     while began.elapsed() < UNDONE {
@@ -91,7 +91,7 @@ pub fn undone(group: &Group<'_>, change: &super::group::Change) {
     }
 }
 
-/// One that is cut off runs on. Kubernetes cannot see it end, so its pod is there until the node is back.
+/// A server that is cut off still runs. Kubernetes cannot see it end, so its pod exists until the node is back.
 fn cut(group: &mut Group<'_>, cluster: &Cluster, to: u32) {
     let (from, nodes, before) = (group.replicas(), Nodes::of(cluster), group.logs());
     let on = |ordinal: u32| nodes.of_pod(&server(ordinal));
@@ -122,7 +122,8 @@ fn cut(group: &mut Group<'_>, cluster: &Cluster, to: u32) {
     }
 }
 
-/// Whether the agents have heard of it before, nobody knows. They commit, and it is finished when the API server is back.
+/// The agents may or may not have seen the scale before. They commit, and complete the change when the API server is
+/// back.
 pub fn api_server(group: &mut Group<'_>, cluster: &Cluster, to: u32) {
     let (from, nodes) = (group.replicas(), Nodes::of(cluster));
     let change = group.begin(&format!("{from} -> {to}, the API server killed right after"));

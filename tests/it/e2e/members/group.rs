@@ -19,19 +19,19 @@ use testkit::eventually;
 const PACE: Pace =
     Pace { writers: 4, readers: 1, patience: Duration::from_millis(700), most_pause_ms: 60, operator: Some(OPERATOR) };
 
-/// How long an agent may take to say what it knows.
+/// How long an agent may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// How often a leader may come back to its place before that is no chance any more.
+/// How often one of the first servers may become the leader before the test fails: more often would not be chance.
 const HAND_OVERS: u32 = 8;
 
-/// How often the addresses of the admin servers are looked up on a cluster.
+/// How often the test looks up the addresses of the admin servers on a cluster.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Name and address of each admin server, ready or not.
 type Addresses = Vec<(String, String)>;
 
-/// The group, and those who write meanwhile.
+/// The group, and the clients that write meanwhile.
 pub struct Group<'a> {
     cluster: &'a Cluster,
     clients: Clients,
@@ -40,7 +40,7 @@ pub struct Group<'a> {
     engines: usize,
 }
 
-/// One change, from which moment on its time without a commit counts, and when it began.
+/// One change, and the state at its beginning. The time without a commit counts from there.
 pub struct Change {
     what: String,
     began: Instant,
@@ -53,13 +53,13 @@ pub fn server(ordinal: u32) -> String {
     format!("kaa-admin-{ordinal}")
 }
 
-/// The names of the first so many.
+/// The names of the first `replicas` servers.
 fn servers(replicas: u32) -> BTreeSet<String> {
     (0..replicas).map(server).collect()
 }
 
 impl<'a> Group<'a> {
-    /// Lets clients write from now on to a group of so many that is whole.
+    /// Starts clients on a group of this number of servers, and waits until the group is whole.
     pub fn watched(cluster: &'a Cluster, replicas: u32) -> Self {
         let clients = Clients::start_in(cluster);
         let (domain, _) = eventually("an anchor", || anchor(cluster).ok_or("there is none, or no answer"));
@@ -68,7 +68,7 @@ impl<'a> Group<'a> {
         group
     }
 
-    /// The time of a change begins.
+    /// Begins to measure a change.
     pub fn begin(&self, what: &str) -> Change {
         let epoch = self.epoch();
         Change { what: what.to_owned(), began: Instant::now(), writes: self.writes(), epoch }
@@ -80,7 +80,7 @@ impl<'a> Group<'a> {
         self.replicas = replicas;
     }
 
-    /// Scales, and waits until the group is whole. The longest time without a commit.
+    /// Scales, and waits until the group is whole. Returns the longest time without a commit.
     pub fn scale(&mut self, replicas: u32) -> Duration {
         let from = self.replicas;
         let change = self.begin(&format!("{from} -> {replicas}, led by {}", self.cluster.raft_leader()));
@@ -88,7 +88,8 @@ impl<'a> Group<'a> {
         self.whole(change, from)
     }
 
-    /// Waits until the group is whole after an ordinary change from so many: in the epoch that it had.
+    /// Waits until the group is whole after an ordinary change from this number of servers: in the same epoch as
+    /// before.
     pub fn whole(&self, change: Change, from: u32) -> Duration {
         let epoch = change.epoch;
         let silence = change.whole(self, epoch);
@@ -96,14 +97,14 @@ impl<'a> Group<'a> {
         silence
     }
 
-    /// Scales up, where those that come back bring logs of an earlier epoch: these are retired and the servers join
-    /// with empty ones, under new ids.
+    /// Scales up. The servers that come back have logs of an earlier epoch: they retire these and join with empty ones,
+    /// under new log ids.
     pub fn back_from_the_past(&mut self, replicas: u32) {
         let before = self.logs();
         self.back_without(&before, replicas);
     }
 
-    /// The same where they may have seen the new epoch before their pods ended: none has a log that it had before.
+    /// The same if these servers may have seen the new epoch before their pods ended: none still has a log of `before`.
     pub fn back_without(&mut self, before: &BTreeMap<String, String>, replicas: u32) {
         let from = self.replicas;
         self.scale(replicas);
@@ -116,8 +117,9 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// The last so many of the group stop at one moment, as when their nodes lose power, and Kubernetes is told then:
-    /// scaled, and the pods deleted by force. The time at which they were stopped begins.
+    /// The last servers of the group, down to `replicas`, stop at one moment, as when their nodes lose power. Then
+    /// Kubernetes learns of it: the StatefulSet is scaled, and the pods are deleted by force. The change begins with
+    /// the stop.
     pub fn lose(&mut self, replicas: u32) -> Change {
         let lost: Vec<String> = (replicas..self.replicas).map(server).collect();
         let change = self.begin(&format!("{} -> {replicas}, {} lost", self.replicas, lost.join(" and ")));
@@ -133,7 +135,7 @@ impl<'a> Group<'a> {
         processes.into_iter().for_each(|process| process.signal("STOP"));
     }
 
-    /// Clients rest, or go on.
+    /// Makes the clients rest, or continue.
     pub fn rest(&self, resting: bool) {
         self.clients.rest(resting);
     }
@@ -157,7 +159,7 @@ impl<'a> Group<'a> {
         self.until("a write", || if self.writes() > writes { Ok(()) } else { Err("nobody commits".to_owned()) });
     }
 
-    /// Says what came of it all: what was told is linearizable, and everything acknowledged is there still.
+    /// Judges the whole case: the answers to the clients are linearizable, and every acknowledged write still exists.
     pub fn judge(self) {
         let name = self.cluster.namespace();
         self.cluster.run(async {
@@ -173,18 +175,18 @@ impl<'a> Group<'a> {
         eventually("an anchor", || anchor(self.cluster).ok_or("there is none, or no answer")).1
     }
 
-    /// The id of each server's log, as one that is ready knows it.
+    /// The log id of each server, as a ready server reports it.
     pub fn logs(&self) -> BTreeMap<String, String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         self.cluster.rows("peers").iter().map(|row| (text(&row["id"]), text(&row["raftId"]))).collect()
     }
 
-    /// How long no write has been acknowledged.
+    /// How long ago the last write was acknowledged.
     pub fn silence_now(&self) -> Duration {
         self.clients.silence_now()
     }
 
-    /// Whether the first so many vote and nobody else, by what one that is ready says.
+    /// Whether exactly the first `replicas` servers vote, as a ready server reports it.
     pub fn vote(&self, replicas: u32) -> Result<(), String> {
         let votes = |row: &&Value| row["isEvicted"] == false && row["isPassive"] == false;
         let peers = self.cluster.rows("peers");
@@ -210,7 +212,8 @@ impl<'a> Group<'a> {
         });
     }
 
-    /// Deletes the pod of whoever leads for as long as it is one of the first so many: leadership is handed to any other.
+    /// Deletes the pod of the leader for as long as the leader is one of the first servers: a leader transfers the
+    /// leadership to any other server.
     pub fn lead_by_one_beyond(&self, first: u32) {
         for _ in 0..HAND_OVERS {
             let leader = self.cluster.raft_leader();
@@ -224,7 +227,7 @@ impl<'a> Group<'a> {
         panic!("none beyond the first {first} comes to lead");
     }
 
-    /// Deletes the pod of whoever leads until it is this one.
+    /// Deletes the pod of the leader until this server leads.
     pub fn lead_by(&self, ordinal: u32) {
         while self.cluster.raft_leader() != server(ordinal) {
             let leader = self.cluster.raft_leader();
@@ -239,7 +242,7 @@ impl<'a> Group<'a> {
         self.within(server, &format!("recover {arguments}"))
     }
 
-    /// `kaa ARGUMENTS`, likewise.
+    /// The same for `kaa ARGUMENTS`.
     pub fn within(&self, server: &str, arguments: &str) -> Result<String, String> {
         let address = self.address(server).ok_or_else(|| format!("{server} has no address"))?;
         self.cluster.kaa_within(server, &address, arguments)
@@ -251,7 +254,7 @@ impl<'a> Group<'a> {
         self.cluster.run(pods.get(pod)).ok()?.status?.pod_ip
     }
 
-    /// The servers that one of them knows, ready or not.
+    /// The servers that this server knows. It need not be ready.
     pub fn known_to(&self, server: &str) -> Vec<String> {
         let address = self.address(server).expect("an address");
         let peers = self.ask(&format!("http://{address}:8888"), "/api/1/peers").expect("an answer");
@@ -271,7 +274,7 @@ impl<'a> Group<'a> {
         replaced.iter().for_each(|(pod, uid)| self.cluster.pod_replaced(pod, uid));
     }
 
-    /// `kubectl delete pod` of the last so many at one moment, and waits until the group is whole.
+    /// Deletes the last pods of the group, this number of them, at one moment, and waits until the group is whole.
     pub fn restart_last(&self, count: u32) -> Duration {
         let pods: Vec<String> = (self.replicas - count..self.replicas).map(server).collect();
         let change = self.begin(&format!("{} of {} deleted at one moment", pods.join(" and "), self.replicas));
@@ -279,7 +282,7 @@ impl<'a> Group<'a> {
         self.whole(change, self.replicas)
     }
 
-    /// What Kubernetes says of preStop hooks that could not be run.
+    /// The messages of Kubernetes about preStop hooks that it could not run.
     pub fn failed_hooks(&self) -> Vec<String> {
         let events: Api<Event> = Api::namespaced(self.cluster.client(), self.cluster.namespace());
         let events = self.cluster.run(events.list(&ListParams::default())).expect("events");
@@ -306,13 +309,13 @@ impl<'a> Group<'a> {
         self.whole(change, self.replicas)
     }
 
-    /// Waits until it is so.
+    /// Waits until the condition holds.
     #[track_caller]
     pub fn until(&self, what: &str, is_so: impl FnMut() -> Result<(), String>) {
         eventually(what, is_so);
     }
 
-    /// Whether every wanted server votes and nobody else, by what each says; all engines are served.
+    /// Whether exactly the wanted servers vote, as each of them reports, and all engines have sessions.
     fn is_whole(&self, epoch: u64) -> Result<(), String> {
         let wanted = servers(self.replicas);
         let pods: BTreeSet<String> = self.cluster.run(admin_pods(self.cluster)).ok_or("no pods")?.into_keys().collect();
@@ -347,13 +350,13 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// `GET PATH` as JSON, if it answers.
+    /// The answer to `GET PATH` as JSON, if there is one.
     fn ask(&self, address: &str, path: &str) -> Option<Value> {
         let asked = async { reqwest::get(format!("{address}{path}")).await?.json::<Value>().await };
         self.cluster.run(async { tokio::time::timeout(ANSWER, asked).await.ok()?.ok() })
     }
 
-    /// What `/readyz?verbose` of a server says, ready or not.
+    /// The answer of a server to `/readyz?verbose`. The server need not be ready.
     pub fn readiness(&self, server: &str) -> Option<String> {
         let address = self.address(server)?;
         let asked = async { reqwest::get(format!("http://{address}:8888/readyz?verbose")).await?.text().await };
@@ -368,7 +371,7 @@ impl<'a> Group<'a> {
         names.filter(|name| name.starts_with("retired-")).collect()
     }
 
-    /// Where the volume of a server is on this machine.
+    /// The directory of a server's volume on this machine.
     pub fn volume(&self, server: &str) -> PathBuf {
         let cluster = self.cluster;
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client(), cluster.namespace());
@@ -385,29 +388,29 @@ impl<'a> Group<'a> {
 }
 
 impl Change {
-    /// The epoch in which it began.
+    /// The epoch in which the change began.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Waits until the group is whole, after an override of those who lost the others.
+    /// Waits until the group is whole after a quorum override: one epoch later.
     pub fn overridden(self, group: &Group<'_>) -> Duration {
         let epoch = self.epoch + 1;
         self.whole(group, epoch)
     }
 
-    /// The same so many epochs later.
+    /// The same, this number of epochs later.
     pub fn founded_in(self, group: &Group<'_>, epochs: u64) -> Duration {
         let epoch = self.epoch + epochs;
         self.whole(group, epoch)
     }
 
-    /// Waits until the group is whole in an epoch. Says how long it took and the longest time without a commit, and
-    /// returns that.
+    /// Waits until the group is whole in an epoch. Prints how long that took and the longest time without a commit, and
+    /// returns the latter.
     fn whole(self, group: &Group<'_>, epoch: u64) -> Duration {
         group.until(&format!("the group to be whole after {}", self.what), || group.is_whole(epoch));
         let took = self.began.elapsed();
-        // A group that does not commit is not whole.
+        // A group is whole only if it commits.
         group.written();
         self.told(group, took)
     }
@@ -433,7 +436,7 @@ fn leads(row: &Value) -> bool {
     row["localRoleInfo"]["role"] == "LEADER"
 }
 
-/// Whether a server is shown as it has to be.
+/// Whether the row of a server is as it must be.
 fn is_in_place(row: &Value, wanted: &BTreeSet<String>, epoch: u64) -> Result<(), String> {
     let is_wanted = row["id"].as_str().is_some_and(|id| wanted.contains(id));
     let right = if is_wanted {
@@ -456,7 +459,7 @@ fn anchor(cluster: &Cluster) -> Option<(String, u64)> {
     Some((annotations.get("kaa.dev/domain")?.clone(), annotations.get("kaa.dev/epoch")?.parse().ok()?))
 }
 
-/// The address of each pod of the admin StatefulSet, if it has one; `None` if the API server does not say.
+/// The address of each pod of the admin StatefulSet, if it has one; `None` if the API server does not answer.
 async fn admin_pods(cluster: &Cluster) -> Option<BTreeMap<String, Option<String>>> {
     let pods: Api<Pod> = Api::namespaced(cluster.client(), cluster.namespace());
     pods.list(&ListParams::default()).await.ok().map(|list| list.items.into_iter().filter_map(of_admin).collect())
@@ -468,8 +471,8 @@ fn of_admin(pod: Pod) -> Option<(String, Option<String>)> {
 }
 
 impl Clients {
-    /// Clients of whichever admin servers there are, ready or not, and of those that are. What is known of them is kept
-    /// while the API server is silent.
+    /// Clients of all admin servers, ready or not, and of the ready ones through the Service. The addresses stay as
+    /// they were while the API server does not answer.
     fn start_in(cluster: &Cluster) -> Self {
         let (all, ready) = (Arc::new(Mutex::new(Addresses::new())), Arc::new(Mutex::new(Addresses::new())));
         let pods: Api<Pod> = Api::namespaced(cluster.client(), cluster.namespace());
@@ -495,7 +498,7 @@ fn addresses<'a>(pods: impl Iterator<Item = &'a Pod>) -> Addresses {
     pods.cloned().filter_map(of_admin).filter_map(address).collect()
 }
 
-/// Whether a Service leads there.
+/// Whether a Service leads to this pod.
 fn is_served(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let ready = conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");

@@ -1,9 +1,10 @@
-//! kill -9 of agents right after each durable write of a founding, an override, a joining with an old log retired, and
-//! a `kaa recover`; each starts again and goes on. In the end there is always one domain in one epoch, every server that is
-//! wanted votes, and nothing acknowledged is lost.
+//! `kill -9` of agents right after each durable write of a founding, a quorum override, a join with a retired log, and
+//! a `kaa recover`. Each agent starts again and continues. At the end there is always one domain in one epoch, every
+//! wanted server votes, and no acknowledged write is lost.
 //!
-//! On the embedded Kubernetes only: fail points are no part of an image. `.ci/long` (`KAA_TIER=long`) takes every two points
-//! of an override together, which takes half an hour; else a few, by a seed that is printed and that `KAA_SEED` replays.
+//! Only on the embedded Kubernetes: an image has no fail points. `.ci/long` (`KAA_TIER=long`) tests every pair of
+//! points of an override, which takes half an hour. Otherwise the test takes a few pairs, by a seed that it prints and
+//! that `KAA_SEED` replays.
 
 use super::corners::recovered;
 use super::group::{Group, server};
@@ -14,13 +15,13 @@ use std::ops::Range;
 use testkit::tier::Tier;
 use testkit::{Chance, tier};
 
-/// The points that a life passes, and the one at which it ends.
+/// The points that a process passes, and the one at which it ends.
 type Script = &'static [Point];
 
-/// What one of those that are left writes in an override: first both seal.
+/// What a server that is left writes in a quorum override: first both seal their logs.
 const SEALING: Script = &[Sealed];
 
-/// Then one founds.
+/// Then one server founds the epoch.
 const OVERRIDING: [Script; 7] = [
     &[AnchorSwapped],
     &[Founded],
@@ -31,11 +32,11 @@ const OVERRIDING: [Script; 7] = [
     &[Founded, Purged],
 ];
 
-/// And the other one retires its log, and joins.
+/// The other server retires its log, and joins.
 const FOLLOWING: [Script; 6] =
     [&[Retired], &[Retired, Identity], &[Joined], &[Joined, GatePassed], &[Joined, Vote], &[Joined, Entry]];
 
-/// What one writes that comes back with a log of an earlier epoch.
+/// What a server writes that comes back with a log of an earlier epoch.
 const COMING_BACK: [Script; 7] = [
     &[Retired],
     &[Retired, Identity],
@@ -46,39 +47,40 @@ const COMING_BACK: [Script; 7] = [
     &[Joined, Snapshot],
 ];
 
-/// What one writes that goes on with its log because an operator gave up what the others have.
+/// What a server writes that continues with its log because an operator gave up what the others have.
 const RECOVERING: [Script; 6] =
     [&[Sealed], &[AnchorSwapped], &[Founded], &[Founded, Vote], &[Founded, Entry], &[Founded, Entry, Entry]];
 
-/// What the first server of all writes, each of its lives up to the next.
+/// What the very first server writes. Each of its processes ends at the next point.
 const FOUNDING: [Point; 7] = [Identity, AnchorCreated, Founded, GatePassed, Vote, Entry, Entry];
 
-/// What one writes that joins for the first time, likewise.
+/// What a server writes that joins for the first time. Each of its processes ends at the next point.
 const JOINING: [Point; 5] = [Identity, Joined, GatePassed, Vote, Entry];
 
 /// How many pairs are tried by default.
 const FEW: usize = 2;
 
-/// How many servers there are, of which half is lost.
+/// The number of servers, of which half are lost.
 const SERVERS: u32 = 4;
 
-/// Tells a server at which points its lives end, one after the other; those with a `~` it passes. A script has a name.
+/// Tells a server at which points its processes end, one after the other. A process passes the points with a `~`. A
+/// script has a name.
 pub(in crate::e2e) fn arm(cluster: &Cluster, server: &str, name: &str, lines: &str) {
     let scripts = cluster.scripts().join(server);
     std::fs::create_dir_all(&scripts).unwrap();
-    // At once for whoever reads it.
+    // The rename makes the whole file visible at once.
     let whole = cluster.scripts().join("armed");
     std::fs::write(&whole, lines).unwrap();
     std::fs::rename(whole, scripts.join(name)).unwrap();
 }
 
-/// The script of one that dies once.
+/// The script of a server that ends once.
 fn once(script: Script) -> String {
     let (last, passed) = script.split_last().expect("a point");
     passed.iter().map(|point| format!("~{}\n", point.name())).chain([last.name().to_owned()]).collect()
 }
 
-/// The script of one that dies at each.
+/// The script of a server that ends at each of the points.
 fn each(points: &[Point]) -> String {
     points.iter().map(|point| format!("{}\n", point.name())).collect()
 }
@@ -88,14 +90,14 @@ fn is_at_the_end(cluster: &Cluster, ordinal: u32, name: &str) -> bool {
     std::fs::read_to_string(cluster.scripts().join(server(ordinal)).join(name)).unwrap().is_empty()
 }
 
-/// Takes a script away, and says whether the server has come to its end.
+/// Deletes a script. Returns whether the server has reached its end.
 fn came_to_the_end(cluster: &Cluster, ordinal: u32, name: &str) -> bool {
     let came = is_at_the_end(cluster, ordinal, name);
     std::fs::remove_file(cluster.scripts().join(server(ordinal)).join(name)).unwrap();
     came
 }
 
-/// Waits until one of them has died: a group can be whole before that, and commit.
+/// Waits until one of the servers has been killed: before that, the group can be whole already, and commit.
 fn one_died(group: &Group<'_>, cluster: &Cluster, armed: Range<u32>, name: &str, script: Script) {
     group.until(&format!("one to come to {script:?}"), || {
         let died = armed.clone().any(|ordinal| is_at_the_end(cluster, ordinal, name));
@@ -103,7 +105,7 @@ fn one_died(group: &Group<'_>, cluster: &Cluster, armed: Range<u32>, name: &str,
     });
 }
 
-/// The first domain, and the first two that join it.
+/// Founds the first domain; two servers join it.
 pub fn founding(cluster: &mut Cluster) {
     arm(cluster, &server(0), "founding", &each(&FOUNDING));
     cluster.admins(1);
@@ -119,17 +121,18 @@ pub fn founding(cluster: &mut Cluster) {
     group.judge();
 }
 
-/// Half is lost, and whoever founds dies at the point; then the others come back, and they die too.
+/// Half of the servers are lost, and the founder is killed at the point. Then the others come back, and they are killed
+/// too.
 pub fn overriding(cluster: &mut Cluster) {
     halved(cluster, &[&[SEALING], &OVERRIDING[..]].concat().iter().map(|script| vec![*script]).collect::<Vec<_>>());
 }
 
-/// The same at the points of whoever does not found.
+/// The same at the points of the server that does not found.
 pub fn following_the_founder(cluster: &mut Cluster) {
     halved(cluster, &FOLLOWING.iter().map(|script| vec![*script]).collect::<Vec<_>>());
 }
 
-/// Half is lost, again and again, and those that are left come to the end of each script.
+/// Half of the servers are lost, once for each round, and those that are left reach the end of each script.
 fn halved(cluster: &Cluster, rounds: &[Vec<Script>]) {
     cluster.admins(SERVERS);
     let mut group = Group::watched(cluster, SERVERS);
@@ -138,7 +141,7 @@ fn halved(cluster: &Cluster, rounds: &[Vec<Script>]) {
         let back = [0, 1].map(|of| COMING_BACK[(round + of) % COMING_BACK.len()]);
         println!("members: killed: at {scripts:?} while half is lost, at {back:?} when it comes back");
         let names: Vec<String> = (0..scripts.len()).map(|number| format!("script-{number}")).collect();
-        // All seal; which of them founds shows only then.
+        // All servers seal. Which of them founds the epoch is known only after that.
         let armed = |script: &Script| if *script == SEALING { 0..1 } else { left_over.clone() };
         for (name, script) in names.iter().zip(scripts) {
             armed(script).for_each(|ordinal| arm(cluster, &server(ordinal), name, &once(script)));
@@ -161,13 +164,15 @@ fn halved(cluster: &Cluster, rounds: &[Vec<Script>]) {
     group.judge();
 }
 
-/// Two of three are lost, an operator gives up what they have, and the one that is left dies at each point.
+/// Two of three servers are lost, an operator gives up what they have, and the one that is left is killed at each
+/// point.
 pub fn recovering(cluster: &mut Cluster) {
     cluster.admins(3);
     let mut group = Group::watched(cluster, 3);
     for script in RECOVERING {
         println!("members: killed: at {script:?} while an operator gives up what the others have");
-        // What it has acknowledged is in its own log: so nothing acknowledged is lost, and that can be judged.
+        // What this server has acknowledged is in its own log, so no acknowledged write is lost, and the test can check
+        // that.
         group.lead_by(0);
         arm(cluster, &server(0), "recovering", &once(script));
         let change = group.lose(1);
@@ -180,7 +185,7 @@ pub fn recovering(cluster: &mut Cluster) {
     group.judge();
 }
 
-/// Those that are left die twice: each at a point of its own, or one of them at both.
+/// The servers that are left are killed twice: each at one point, or one of them at both.
 pub fn pairs(cluster: &mut Cluster) {
     let all = [&[SEALING], &OVERRIDING[..], &FOLLOWING].concat();
     let with_later = |(first, script): (usize, &Script)| {
@@ -193,12 +198,12 @@ pub fn pairs(cluster: &mut Cluster) {
     halved(cluster, &pairs);
 }
 
-/// A point that nobody dies at is not tested.
+/// A point at which no process ends is not tested.
 #[test]
 fn somebody_dies_at_every_point() {
     let ends = [&[SEALING], &OVERRIDING[..], &FOLLOWING, &COMING_BACK, &RECOVERING].concat();
     let ends = ends.into_iter().filter_map(<[Point]>::last).chain(&FOUNDING).chain(&JOINING);
-    // `e2e::upgrades`.
+    // `e2e::upgrades` tests this point.
     let ends = ends.chain(&[TaskStep]);
     assert_eq!(ends.copied().collect::<BTreeSet<_>>(), BTreeSet::from(Point::ALL));
 }

@@ -1,4 +1,4 @@
-//! An agent that does what a test tells it to: each stream that is opened is handed to the test.
+//! An agent that a test controls: the test gets each stream that a wrapper opens.
 
 use super::soon;
 use kaa::proto::engine::engine_server::{Engine, EngineServer};
@@ -21,13 +21,13 @@ pub struct FakeAgent {
     opened: Arc<Mutex<mpsc::Receiver<Opened>>>,
 }
 
-/// One stream, from the agent's side. Dropping it is losing the session.
+/// One stream, from the agent's side. To drop it is to lose the session.
 pub struct Opened {
     pub register: Register,
     pub authorization: Option<String>,
     inbound: Streaming<FromEngine>,
     outbound: mpsc::Sender<Result<ToEngine, Status>>,
-    /// Those that are opened after it.
+    /// The streams that a wrapper opens later.
     later: Arc<Mutex<mpsc::Receiver<Opened>>>,
 }
 
@@ -81,7 +81,7 @@ impl FakeAgent {
         self.opened.try_lock().is_ok_and(|opened| !opened.is_empty())
     }
 
-    /// The next stream, taken through registration and Start until the engine is RUNNING.
+    /// The next stream, after registration and Start, once the engine is RUNNING.
     pub async fn running(&mut self) -> (Opened, State) {
         let mut stream = self.opened().await;
         stream.admit().await;
@@ -148,8 +148,8 @@ impl Opened {
         .await
     }
 
-    /// The end of the engine. A wrapper waits three seconds for an agent to take note of it: if a busy machine took longer,
-    /// it is said again on the next stream.
+    /// The end of the engine. A wrapper waits three seconds for an agent to acknowledge the end. If a busy machine took
+    /// longer, the wrapper reports the end again on the next stream.
     pub async fn exit(&mut self) -> Exit {
         let exit = |message| match message {
             from_engine::Message::Exit(exit) => Some(exit),
