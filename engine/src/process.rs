@@ -65,8 +65,8 @@ mod tests {
 
     #[test]
     fn a_call_that_does_not_return_does_not_delay_the_end() {
-        let (release, released) = mpsc::channel::<()>();
-        let (tell, told) = mpsc::channel();
+        let (release, released) = mpsc::sync_channel::<()>(1);
+        let (tell, told) = mpsc::sync_channel(1);
         let ending = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
             finish(runtime, async {
