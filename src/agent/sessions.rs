@@ -303,10 +303,14 @@ async fn register_with(
         send(answers, To::Refused(refused(shared, &Refusal::OutOfBounds(excess)))).await?;
         return Ok(None);
     }
-    match shared.propose(Role::Agent, Command::RegisterProcess(Box::new(registration))).await {
+    match shared.propose(Role::Agent, Command::RegisterProcess(Box::new(registration.clone()))).await {
         Ok(Outcome::Registered(registered)) => Ok(Some(registered)),
         Ok(Outcome::Refused(refusal)) => {
             info!("{pod}: registration refused: {refusal}");
+            if let Some(ended) = shared.raft.read(|domain| domain.outlived(&registration)) {
+                // If this fails, the wrapper's next attempt proves the same.
+                shared.propose(Role::Agent, ended).await.map_err(Status::unavailable)?;
+            }
             send(answers, To::Refused(refused(shared, &refusal))).await?;
             Ok(None)
         }

@@ -55,6 +55,7 @@ cases! {
     cold_start
     container_taken_for_another
     copied_volume
+    copied_volume_lost
     database_deleted
     database_deleted_and_back
     database_of_two_clusters

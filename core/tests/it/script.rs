@@ -493,7 +493,9 @@ impl World {
             evidence.facts.push(Fact::PodWithoutArchive { pod_uid: pod.uid.clone() });
         }
         self.api.read_claim_in_doubt(&self.domain, &mut registration);
-        self.propose(Role::Agent, Command::RegisterProcess(Box::new(registration)))
+        let said = self.propose(Role::Agent, Command::RegisterProcess(Box::new(registration.clone())));
+        let ended = self.domain.outlived(&registration).map(|ended| self.propose(Role::Agent, ended));
+        said + &ended.unwrap_or_default()
     }
 
     fn learn(&mut self) -> String {

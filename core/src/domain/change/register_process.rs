@@ -8,7 +8,7 @@ mod unread;
 
 pub use unread::Lesson;
 
-use super::Change;
+use super::{Change, Command, ReportExit};
 use crate::domain::archive::{Archive, Claim};
 use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::Actor;
@@ -244,6 +244,22 @@ impl Domain {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The end of the start before this one, which a registration that is refused proves too, if that one's session is lost: of
+    /// a pod's containers of one name, one runs at a time. A refusal changes nothing, so the agent proposes this after it.
+    /// Otherwise the earlier start would stay on the archive, and the archive's own storage manager would wait for an operator.
+    pub fn outlived(&self, refused: &Registration) -> Option<Command> {
+        let before = self.processes.values().find(|process| same_container(&process.identity, &refused.identity))?;
+        let another = before.identity.nonce != refused.identity.nonce && before.cluster == refused.cluster;
+        let lost = before.session.state != SessionState::Live;
+        if !another || !lost || self.is_later(before, refused).is_err() {
+            return None;
+        }
+        let (reason, exit_code) =
+            self.how_it_ended(before.id, refused).unwrap_or((ExitReason::ContainerReplaced, None));
+        let (process, session) = (before.id, before.session.number);
+        Some(Command::ReportExit(ReportExit { process, session, exit_code, reason }))
     }
 
     /// How the start before this one ended, if what was read of the pod tells.

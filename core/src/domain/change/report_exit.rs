@@ -1,4 +1,4 @@
-//! A wrapper reports the end of its engine.
+//! A wrapper reports the end of its engine, or a later one in the same container the end of the one before it.
 
 use super::Change;
 use crate::domain::bounds::{Bounds, Fits, cut};
@@ -9,7 +9,8 @@ use crate::domain::process::{ExitReason, Stop};
 use crate::domain::{Applied, Domain};
 use serde::{Deserialize, Serialize};
 
-/// Notes that an engine has exited, by its wrapper's word.
+/// Notes that an engine has exited, by its wrapper's word, or since a later start of its container proves it
+/// ([`Domain::outlived`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportExit {

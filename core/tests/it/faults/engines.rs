@@ -296,7 +296,7 @@ impl Run {
         let unread = self.unread();
         let registration = self.registration(engine);
         let copied = self.read_as_a_copy(&registration);
-        let outcome = self.propose(Role::Agent, Command::RegisterProcess(Box::new(registration)));
+        let outcome = self.propose(Role::Agent, Command::RegisterProcess(Box::new(registration.clone())));
         match outcome {
             Outcome::Registered(registered) => {
                 if let Some(archive) = copied {
@@ -308,11 +308,19 @@ impl Run {
                     self.volumes.entry(claim.uid.clone()).or_default().marker = Some(archive);
                 }
             }
-            Outcome::Refused(Refusal::Exited { .. } | Refusal::Forgotten(_)) => {
-                self.end_container(&engine.pod_uid, false, true);
-                self.start_container(&engine.pod_uid, true);
-            }
+            Outcome::Refused(refusal) => self.refused(engine, &registration, &refusal),
             _ => {}
+        }
+    }
+
+    /// As an agent: what the refused registration proves is recorded, and the engine ends if its process has.
+    fn refused(&mut self, engine: &Engine, asked: &Registration, refusal: &Refusal) {
+        if let Some(ended) = self.domain.outlived(asked) {
+            self.propose(Role::Agent, ended);
+        }
+        if matches!(refusal, Refusal::Exited { .. } | Refusal::Forgotten(_)) {
+            self.end_container(&engine.pod_uid, false, true);
+            self.start_container(&engine.pod_uid, true);
         }
     }
 
@@ -334,7 +342,10 @@ impl Run {
         let sent = number.checked_rem(self.sent.len()).map(|number| self.sent[number].clone());
         let Some(sent) = sent else { return };
         let (before, nonce) = (self.domain.processes.clone(), sent.identity.nonce);
-        self.propose(Role::Agent, Command::RegisterProcess(Box::new(sent)));
+        self.propose(Role::Agent, Command::RegisterProcess(Box::new(sent.clone())));
+        if let Some(ended) = self.domain.outlived(&sent) {
+            self.propose(Role::Agent, ended);
+        }
         let alive = self.alive();
         let gone = before.into_values().filter(|process| !self.domain.processes.contains_key(&process.id));
         let lives = |process: &Process| alive.contains(&process.identity.nonce) && !alive.contains(&nonce);
