@@ -1,4 +1,4 @@
-//! Snapshots: files beside the log, each written whole before the log points to it.
+//! Snapshots: files next to the log, each written whole before the log points to it.
 //!
 //! Write, fsync, rename, fsync the directory; then name and checksum go into the log's storage. A file that nothing
 //! points to is left over from a crash and is deleted at the next start.

@@ -96,7 +96,7 @@ pub enum Error {
     },
 }
 
-/// The names of the values beside the log.
+/// The names of the values that are stored with the log.
 pub(super) mod names {
     pub(in super::super) const DOMAIN: &str = "domain";
     pub(in super::super) const EPOCH: &str = "epoch";

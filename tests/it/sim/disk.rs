@@ -73,7 +73,7 @@ impl Backend for File {
     }
 }
 
-/// The machine's disk for the files beside the log, without syncs: the machine does not lose power in these tests. How
+/// The machine's disk for the files other than the log, without syncs: the machine does not lose power in these tests. How
 /// much room it really has must not affect a seed: the agent sees either enough room or none.
 #[derive(Clone, Debug, Default)]
 pub struct Unsynced {

@@ -45,7 +45,7 @@ pub struct Host {
     ordinal: usize,
     dir: PathBuf,
     disk: Disk,
-    /// The files beside the log, and the free space.
+    /// The files other than the log, and the free space.
     pub room: Unsynced,
     /// The UID of its pod; empty before the first.
     pub pod_uid: String,
