@@ -133,6 +133,8 @@ async fn run(args: EngineArgs) -> Result<i32, Error> {
     let session = tokio::spawn(session.keep());
     let result = Supervisor::new(config, archive, report, told, signals).run().await;
     session.abort();
+    // It has ended before the runtime shuts down. Otherwise it would try the next agent, and log that it cannot read its files.
+    let _ = session.await;
     result
 }
 
