@@ -108,6 +108,10 @@ number_ids! {
     TaskId;
     /// The number of a protocol version: a later one is greater.
     ProtocolId;
+    /// The number of a grant: which primary in the history of a database. It is PostgreSQL's timeline.
+    Generation;
+    /// Counts the changes of a database's sync set.
+    SetVersion;
 }
 
 /// A moment as the log saw it: milliseconds since 1970-01-01 UTC, never decreasing from entry to entry.

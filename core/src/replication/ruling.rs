@@ -1,0 +1,149 @@
+//! What a primary requires before it acknowledges a commit, and when it may say that a new rule is in force.
+
+use crate::domain::ids::{ArchiveId, Generation, SetVersion};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Which archives, besides the primary's own, must have flushed a commit before a client is told that it is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Of this generation.
+    pub generation: Generation,
+    /// Of this version of the sync set.
+    pub version: SetVersion,
+    /// All of them must have flushed it. Empty: the primary's own disk is enough.
+    pub members: BTreeSet<ArchiveId>,
+}
+
+/// The word of a primary that no part of its engine releases a commit by an older rule, and that each member of the rule holds
+/// all that was released by an older one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InForce {
+    /// The generation.
+    pub generation: Generation,
+    /// The version of the sync set.
+    pub version: SetVersion,
+}
+
+/// The rules of a primary: the one in force, and the one that is coming into force. While one is coming, a part of the
+/// engine may still release commits by the rule before it.
+///
+/// Positions are bytes of the log from its beginning; a member that has flushed up to a position holds everything before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ruling {
+    in_force: Rule,
+    coming: Option<Rule>,
+    /// The end of the log when the rule came into force. Nothing behind it was released by an older rule.
+    point: u64,
+}
+
+impl Ruling {
+    /// The rule of a new primary, whose first own record ends at this position. It is in force at once: nothing was released
+    /// in this generation.
+    pub fn begin(rule: Rule, first: u64) -> Self {
+        Self { in_force: rule, coming: None, point: first }
+    }
+
+    /// The rule by which every part of the engine released commits before the one that is coming.
+    pub fn in_force(&self) -> &Rule {
+        &self.in_force
+    }
+
+    /// The rule that some parts of the engine may obey already.
+    pub fn coming(&self) -> Option<&Rule> {
+        self.coming.as_ref()
+    }
+
+    /// The last rule that was taken.
+    pub fn latest(&self) -> &Rule {
+        self.coming.as_ref().unwrap_or(&self.in_force)
+    }
+
+    /// Takes a rule of the domain: true if the engine is to change to it. A version that is not newer is not obeyed, and none
+    /// while another one is coming into force: after three rules at once nothing could be said of what is released.
+    ///
+    /// `end` is the end of the log now.
+    pub fn take(&mut self, rule: Rule, end: u64) -> bool {
+        let is_newer = rule.generation == self.in_force.generation && rule.version > self.in_force.version;
+        if self.coming.is_some() || !is_newer {
+            return false;
+        }
+        if rule.members == self.in_force.members {
+            (self.in_force, self.point) = (rule, end);
+            return false;
+        }
+        self.coming = Some(rule);
+        true
+    }
+
+    /// No part of the engine releases a commit by the older rule any more. `end` is the end of the log at a moment after that.
+    pub fn settle(&mut self, end: u64) {
+        if let Some(rule) = self.coming.take() {
+            (self.in_force, self.point) = (rule, end);
+        }
+    }
+
+    /// The word for the domain, once it is true. `flushed` is how far each archive has flushed this primary's log.
+    pub fn report(&self, flushed: &BTreeMap<ArchiveId, u64>) -> Option<InForce> {
+        let Rule { generation, version, members } = &self.in_force;
+        let holds = |member: &ArchiveId| flushed.get(member).is_some_and(|position| *position >= self.point);
+        let is_true = self.coming.is_none() && members.iter().all(holds);
+        is_true.then_some(InForce { generation: *generation, version: *version })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(version: u64, members: &[u64]) -> Rule {
+        let members = members.iter().copied().map(ArchiveId).collect();
+        Rule { generation: Generation(2), version: SetVersion(version), members }
+    }
+
+    fn flushed(positions: &[(u64, u64)]) -> BTreeMap<ArchiveId, u64> {
+        positions.iter().map(|(archive, position)| (ArchiveId(*archive), *position)).collect()
+    }
+
+    fn reported(ruling: &Ruling, positions: &[(u64, u64)]) -> Option<u64> {
+        ruling.report(&flushed(positions)).map(|word| word.version.0)
+    }
+
+    #[test]
+    fn a_rule_is_in_force_when_its_members_hold_all_that_an_older_rule_released() {
+        let mut ruling = Ruling::begin(rule(4, &[2]), 100);
+        assert_eq!(reported(&ruling, &[(2, 99)]), None);
+        assert_eq!(reported(&ruling, &[(2, 100)]), Some(4));
+        assert!(ruling.take(rule(5, &[2, 3]), 200));
+        assert_eq!(reported(&ruling, &[(2, 500), (3, 500)]), None, "a part of the engine may have the older rule");
+        ruling.settle(300);
+        assert_eq!(reported(&ruling, &[(2, 500)]), None);
+        assert_eq!(reported(&ruling, &[(2, 500), (3, 299)]), None, "the older rule may have released what 3 lacks");
+        assert_eq!(reported(&ruling, &[(2, 300), (3, 300)]), Some(5));
+    }
+
+    #[test]
+    fn no_older_rule_is_obeyed_and_none_while_another_is_coming() {
+        let mut ruling = Ruling::begin(rule(4, &[2]), 100);
+        assert!(!ruling.take(rule(4, &[]), 100), "the same version");
+        assert!(!ruling.take(rule(3, &[]), 100), "an older version");
+        let other = Rule { generation: Generation(3), ..rule(9, &[]) };
+        assert!(!ruling.take(other, 100), "another generation");
+        assert_eq!((ruling.in_force(), ruling.coming()), (&rule(4, &[2]), None));
+        assert!(ruling.take(rule(5, &[3]), 100));
+        assert!(!ruling.take(rule(6, &[]), 100), "another one is coming into force");
+        assert_eq!((ruling.in_force(), ruling.latest()), (&rule(4, &[2]), &rule(5, &[3])));
+    }
+
+    #[test]
+    fn a_version_with_the_same_members_is_in_force_at_once() {
+        let mut ruling = Ruling::begin(rule(4, &[2]), 100);
+        assert!(!ruling.take(rule(5, &[2]), 200), "the engine does not change");
+        assert_eq!(reported(&ruling, &[(2, 199)]), None);
+        assert_eq!(reported(&ruling, &[(2, 200)]), Some(5));
+    }
+
+    #[test]
+    fn a_primary_alone_in_its_set_waits_for_no_archive() {
+        assert_eq!(reported(&Ruling::begin(rule(4, &[]), 100), &[]), Some(4));
+    }
+}
