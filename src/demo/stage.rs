@@ -65,6 +65,22 @@ pub enum Error {
     Client(#[source] kube::Error),
 }
 
+/// How its node runs pods.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How long a container that ended waits before it restarts for the second time.
+    pub backoff: Duration,
+    /// The first three numbers of the pods' addresses: `None` if they are in the loopback network of the API server. This
+    /// machine must accept connections to all addresses of another network.
+    pub pods: Option<[u8; 3]>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { backoff: BACKOFF, pods: None }
+    }
+}
+
 /// A Kubernetes in this process.
 pub struct Stage {
     instance: Arc<Instance>,
@@ -76,17 +92,17 @@ pub struct Stage {
 impl Stage {
     /// Starts one, with all of its files in a directory. The image of the manifests is the executable `kaa`.
     pub async fn open(dir: &Path, kaa: &Path) -> Result<Self, Error> {
-        Self::open_restarting(dir, kaa, BACKOFF).await
+        Self::open_with(dir, kaa, Settings::default()).await
     }
 
-    /// The same, where a container waits so long before it restarts for the second time.
-    pub async fn open_restarting(dir: &Path, kaa: &Path, backoff: Duration) -> Result<Self, Error> {
+    /// The same with other settings.
+    pub async fn open_with(dir: &Path, kaa: &Path, settings: Settings) -> Result<Self, Error> {
         std::fs::create_dir_all(dir).map_err(|source| Error::Directory { path: dir.to_owned(), source })?;
         let store = Store::new(crate::clock::random_u64(), Timestamp::now());
         let instance = Arc::new(Instance::new(store, Timestamp::now));
         let tokens = Arc::new(Tokens::new()?);
         let server = Server::start(instance.clone(), tokens.clone(), dir).await?;
-        let kubelet = Arc::new(Kubelet::start(instance.clone(), tokens, config(dir, kaa, &server, backoff)?)?);
+        let kubelet = Arc::new(Kubelet::start(instance.clone(), tokens, config(dir, kaa, &server, &settings)?)?);
         server.set_runtime(kubelet.clone());
         let kubeconfig = Kubeconfig::read_from(server.kubeconfig())?;
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
@@ -132,7 +148,7 @@ impl Stage {
     }
 }
 
-fn config(dir: &Path, kaa: &Path, server: &Server, backoff: Duration) -> Result<kubelet::Config, Error> {
+fn config(dir: &Path, kaa: &Path, server: &Server, settings: &Settings) -> Result<kubelet::Config, Error> {
     // In an image `kaa` is on the path.
     let directory = kaa.parent().map(|directory| directory.display().to_string());
     let path: Vec<String> = directory.into_iter().chain(std::env::var("PATH").ok()).collect();
@@ -152,14 +168,14 @@ fn config(dir: &Path, kaa: &Path, server: &Server, backoff: Duration) -> Result<
     let kaa = kaa.display().to_string();
     Ok(kubelet::Config {
         dir: dir.to_owned(),
-        subnet: server.subnet(),
+        subnet: settings.pods.unwrap_or_else(|| server.subnet()),
         node: NODE.to_owned(),
         images: BTreeMap::from([(manifests::image()?, Image { entrypoint: vec![kaa.clone()] })]),
         env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
         shim: vec![kaa, "container-shim".to_owned()],
         api_server: server.url(),
         api_ca_pem: server.ca_pem().to_owned(),
-        backoff,
+        backoff: settings.backoff,
         stop_grace: STOP_GRACE,
     })
 }

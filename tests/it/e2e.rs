@@ -230,6 +230,13 @@ mod nodes_of_a_cluster {
         scaled_with_the_api_server_killed: members::api_server_killed;
     }
 
+    #[test]
+    #[ignore = "needs the nodes of tests/cluster: tests/e2e/run DIR"]
+    fn a_real_and_an_embedded_cluster() {
+        let _mended = Mended::afterwards();
+        clusters::real_and_embedded();
+    }
+
     ways! {
         told_2_1: Nothing on 2 -> 1;
         told_3_1: Nothing on 3 -> 1;

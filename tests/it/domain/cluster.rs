@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
 use kaa::certificates;
 use kaa::demo::install;
 use kaa::demo::manifests::{self, Part, change};
-use kaa::demo::stage::Stage;
+use kaa::demo::stage::{Settings, Stage};
 use kube::api::{DeleteParams, ListParams, LogParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -46,6 +46,9 @@ pub struct Site {
     pub made: certificates::Made,
     /// Further environment variables of its agents.
     pub env: Vec<(&'static str, String)>,
+    /// `Some` if it is an embedded Kubernetes next to a cluster of `tests/cluster`: the first three numbers of its pods'
+    /// addresses, which that cluster reaches.
+    pub beside: Option<[u8; 3]>,
 }
 
 impl Site {
@@ -207,18 +210,18 @@ impl Cluster {
         std::fs::create_dir_all(files.join("failpoints")).unwrap();
         // A case runs on a cluster only if KAA_IMAGE says which image of this build is there. KUBECONFIG alone may be
         // set for another reason, and does not ask for tests on the cluster that it names.
+        let beside = site.as_ref().and_then(|site| site.beside);
         let (client, stage, image) = match std::env::var("KAA_IMAGE") {
-            Ok(image) if !mortal => {
+            Ok(image) if !mortal && beside.is_none() => {
                 (runtime.block_on(Client::try_default()).expect("KUBECONFIG names a cluster"), None, image)
             }
             _ => {
                 let (dir, kaa) = (files.join("kubernetes"), Path::new(env!("CARGO_BIN_EXE_kaa")));
-                let opened = runtime.block_on(async {
-                    match mortal {
-                        true => Stage::open_restarting(&dir, kaa, Duration::ZERO).await,
-                        false => Stage::open(&dir, kaa).await,
-                    }
-                });
+                let mut settings = Settings { pods: beside, ..Settings::default() };
+                if mortal {
+                    settings.backoff = Duration::ZERO;
+                }
+                let opened = runtime.block_on(Stage::open_with(&dir, kaa, settings));
                 let stage = opened.unwrap_or_else(|error| panic!("{error:?}"));
                 (stage.client(), Some(stage), manifests::image().unwrap())
             }
@@ -468,6 +471,11 @@ impl Cluster {
         std::env::var_os("KAA_IMAGE").is_none()
     }
 
+    /// Whether it has its own Kubernetes, in the process of the test.
+    pub fn is_embedded(&self) -> bool {
+        self.stage.is_some()
+    }
+
     /// The Kubernetes that only this case uses.
     pub fn stage(&self) -> &Stage {
         self.stage.as_ref().expect("faults are made on the embedded Kubernetes only: unset KAA_IMAGE")
@@ -495,11 +503,15 @@ impl Cluster {
     }
 
     /// Runs `kaa ARGUMENTS` as from within the pod of an admin server, which need not be ready: an agent accepts
-    /// changes of the domain over loopback. On the embedded Kubernetes every pod's address is a loopback address.
+    /// changes of the domain over loopback. On the embedded Kubernetes every pod's address is a loopback address, unless it
+    /// is next to a real cluster: then the operator's name and password go with the request.
     pub fn kaa_within(&self, pod: &str, address: &str, arguments: &str) -> Result<String, String> {
         let arguments = arguments.split_whitespace();
         if self.stage.is_some() {
             let mut command = Command::new(env!("CARGO_BIN_EXE_kaa"));
+            if self.site.as_ref().is_some_and(|site| site.beside.is_some()) {
+                command.env("KAA_BASIC_CREDS", format!("{}:{}", OPERATOR.0, OPERATOR.1));
+            }
             return output(command.args(arguments).args(["--api-server", &format!("http://{address}:8888")]));
         }
         let mut command = Command::new("kubectl");

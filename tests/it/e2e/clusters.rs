@@ -1,53 +1,160 @@
 //! Two Kubernetes clusters share a domain: the use cases in each, the loss of the API server of one, a database that is
-//! deleted once neither cluster wants it, and the loss of a cluster. On two embedded Kubernetes, or in two namespaces of a
-//! real one: agents read and write only in their own namespace.
+//! deleted once neither cluster wants it, and the loss of a cluster. On two embedded Kubernetes; in two namespaces of a real
+//! one, since agents read and write only in their own namespace; or on a real and an embedded one.
 
+use super::nodes::Nodes;
 use crate::domain::cluster::{Cluster, Disturb, Site};
 use embedded_kubernetes::server::Faults;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kaa::certificates::{Authority, Made, Pair};
-use kube::Api;
+use kaa::demo::install;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use testkit::eventually;
+use tokio::runtime::Runtime;
 
-/// Two clusters, and a hosts file with the names of both, in place of DNS.
+/// Two clusters, each of which finds the names of the other.
 struct Two {
+    _names: Names,
     east: Cluster,
     west: Cluster,
-    _names: Names,
 }
 
-/// Copies the hosts(5) entries of both clusters to one file, again and again until it is dropped.
-struct Names(Arc<AtomicBool>);
+/// What the clusters are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Both embedded, or both namespaces of a real one.
+    Equal,
+    /// The first is real. The second is embedded, and its pods have addresses that the first reaches.
+    RealAndEmbedded,
+}
+
+/// The network of the embedded cluster's pods next to a real one: `BESIDE_NET` of `tests/cluster/lib.sh`.
+const BESIDE: [u8; 3] = [10, 90, 0];
+
+/// Keeps the names of both clusters known in both, again and again until it is dropped.
+struct Names {
+    over: Arc<AtomicBool>,
+    follower: Option<JoinHandle<()>>,
+}
 
 impl Names {
-    fn follow(files: [PathBuf; 2], both: PathBuf) -> Self {
+    fn follow(mut round: impl FnMut() + Send + 'static) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let told = over.clone();
-        std::thread::spawn(move || {
+        let follower = std::thread::spawn(move || {
             while !told.load(Ordering::Relaxed) {
-                let text: String = files.iter().filter_map(|file| std::fs::read_to_string(file).ok()).collect();
-                let next = both.with_extension("next");
-                if std::fs::write(&next, text).is_ok() {
-                    // The directory may be gone already.
-                    let _ = std::fs::rename(&next, &both);
-                }
+                round();
                 std::thread::sleep(Duration::from_millis(100));
             }
         });
-        Self(over)
+        Self { over, follower: Some(follower) }
     }
 }
 
 impl Drop for Names {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.over.store(true, Ordering::Relaxed);
+        let ended = self.follower.take().is_none_or(|follower| follower.join().is_ok());
+        if !ended {
+            eprintln!("the thread that follows the names of both clusters failed");
+        }
+    }
+}
+
+/// Writes a hosts(5) file that agents read now and then.
+fn write(file: &Path, text: &str) {
+    let next = file.with_extension("next");
+    if std::fs::write(&next, text).is_ok() {
+        // The directory may be gone already.
+        let _ = std::fs::rename(&next, file);
+    }
+}
+
+/// Copies the hosts(5) entries of both clusters to one file.
+fn copied(files: [PathBuf; 2], both: PathBuf) -> Names {
+    Names::follow(move || {
+        let text: String = files.iter().filter_map(|file| std::fs::read_to_string(file).ok()).collect();
+        write(&both, &text);
+    })
+}
+
+/// The admin pods of a real cluster become entries of a hosts(5) file, after those of an embedded one, whose admin pods
+/// become hosts of a headless Service of the real cluster, in a namespace of the same name.
+struct Mirror {
+    runtime: Runtime,
+    client: Client,
+    /// The namespace in the real cluster, and the one in the embedded cluster.
+    spaces: [String; 2],
+    /// The hosts(5) files of the embedded cluster, and of both.
+    files: [PathBuf; 2],
+    shown: Vec<(String, String)>,
+}
+
+impl Mirror {
+    fn new(spaces: [String; 2], files: [PathBuf; 2]) -> Self {
+        let runtime = Runtime::new().expect("a runtime");
+        let client = runtime.block_on(Client::try_default()).expect("KUBECONFIG names a cluster");
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "kaa-west", "namespace": spaces[1]},
+            "spec": {"clusterIP": "None", "ports": [{"port": 48005}]},
+        });
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": spaces[1]}});
+        let applied = runtime.block_on(install::apply(&client, &[namespace, service]));
+        applied.unwrap_or_else(|error| panic!("{error:?}"));
+        Self { runtime, client, spaces, files, shown: Vec::new() }
+    }
+
+    /// Does nothing while the API server does not answer: the names that were known stay.
+    fn round(&mut self) {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.spaces[0]);
+        let Ok(pods) = self.runtime.block_on(pods.list(&ListParams::default())) else { return };
+        let embedded = std::fs::read_to_string(&self.files[0]).unwrap_or_default();
+        let real = pods.items.into_iter().filter_map(|pod| {
+            let name = pod.metadata.name.filter(|name| name.starts_with("kaa-admin-"))?;
+            Some(format!("{} {name}.kaa-admin.{}.svc\n", pod.status?.pod_ip?, self.spaces[0]))
+        });
+        write(&self.files[1], &(embedded.clone() + &real.collect::<String>()));
+        let name = format!(".kaa-west.{}.svc", self.spaces[1]);
+        let host = |line: &str| {
+            let mut words = line.split(' ');
+            let address = words.next()?.to_owned();
+            Some((words.find_map(|word| word.strip_suffix(&name))?.to_owned(), address))
+        };
+        let hosts: Vec<_> = embedded.lines().filter_map(host).collect();
+        if hosts == self.shown {
+            return;
+        }
+        let endpoint = |(host, address): &(String, String)| json!({"hostname": host, "addresses": [address]});
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"name": "kaa-west", "labels": {"kubernetes.io/service-name": "kaa-west"}},
+            "addressType": "IPv4", "ports": [{"port": 48005}],
+            "endpoints": hosts.iter().map(endpoint).collect::<Vec<_>>(),
+        });
+        let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &self.spaces[1]);
+        let (params, slice) = (PatchParams::apply("test").force(), Patch::Apply(slice));
+        match self.runtime.block_on(slices.patch("kaa-west", &params, &slice)) {
+            Ok(_) => self.shown = hosts,
+            Err(error) => eprintln!("the names of the embedded cluster are not known in the real one: {error}"),
+        }
+    }
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        if let Err(error) = self.runtime.block_on(namespaces.delete(&self.spaces[1], &DeleteParams::default())) {
+            eprintln!("namespace {} stays: {error}", self.spaces[1]);
+        }
     }
 }
 
@@ -60,25 +167,26 @@ fn certificates(authority: &Authority, set: &str, namespace: &str) -> Made {
 
 impl Two {
     /// Creates the clusters for these cases.
-    fn new(cases: [&str; 2]) -> Self {
+    fn new(cases: [&str; 2], kind: Kind) -> Self {
         let authority = Authority::new(30).expect("an authority");
         let spaces = cases.map(|case| Cluster::namespace_of(case, Disturb::Nothing));
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/e2e");
         let both = root.join(format!("{}.hosts", spaces[0]));
         let hosts = |space: &String| root.join(space).join("kubernetes/hosts").join(space);
-        let names = Names::follow([hosts(&spaces[0]), hosts(&spaces[1])], both.clone());
-        let env = |cluster: &str| {
+        let env = |cluster: &str, is_embedded: bool| {
             let mut env = vec![("KAA_CLUSTER", cluster.to_owned())];
-            if Cluster::are_embedded() {
+            if is_embedded {
                 env.push(("KAA_HOSTS_FILE", both.display().to_string()));
             }
             env
         };
+        let beside = (kind == Kind::RealAndEmbedded).then_some(BESIDE);
         let east = Site {
             name: "east",
             set: "kaa-admin",
             made: certificates(&authority, "kaa-admin", &spaces[0]),
-            env: env("east"),
+            env: env("east", Cluster::are_embedded()),
+            beside: None,
         };
         let entrypoint: Vec<String> =
             (0..2).map(|ordinal| format!("kaa-admin-{ordinal}.kaa-admin.{}.svc:48005", spaces[0])).collect();
@@ -87,12 +195,23 @@ impl Two {
             set: "kaa-west",
             made: certificates(&authority, "kaa-west", &spaces[1]),
             env: [
-                env("west"),
+                env("west", Cluster::are_embedded() || beside.is_some()),
                 vec![("KAA_ENTRYPOINT_CLUSTER", "east".to_owned()), ("KAA_ENTRYPOINT", entrypoint.join(","))],
             ]
             .concat(),
+            beside,
         };
-        Self { east: Cluster::of_several(cases[0], east), west: Cluster::of_several(cases[1], west), _names: names }
+        let (east, west) = (Cluster::of_several(cases[0], east), Cluster::of_several(cases[1], west));
+        let files = [hosts(&spaces[0]), hosts(&spaces[1])];
+        let names = match kind {
+            Kind::Equal => copied(files, both),
+            Kind::RealAndEmbedded => {
+                let [_, embedded] = files;
+                let mut mirror = Mirror::new(spaces, [embedded, both]);
+                Names::follow(move || mirror.round())
+            }
+        };
+        Self { _names: names, east, west }
     }
 
     fn each(&self) -> [(&'static str, &Cluster); 2] {
@@ -137,15 +256,23 @@ fn database(cluster: &Cluster) -> Value {
 }
 
 pub fn two_clusters() {
-    let mut two = Two::new(["clusters_east", "clusters_west"]);
+    played(Two::new(["clusters_east", "clusters_west"], Kind::Equal));
+}
+
+/// A real cluster, the entry point, and an embedded one share a domain.
+pub fn real_and_embedded() {
+    played(Two::new(["mixed_east", "mixed_west"], Kind::RealAndEmbedded));
+}
+
+fn played(mut two: Two) {
     joined(&two);
     for (name, cluster) in two.each() {
         scaled(name, cluster);
         engine_lost(cluster);
     }
     configured_by_the_entry_point(&two);
-    if Cluster::are_embedded() {
-        without_an_api_server(&two);
+    for (without, (name, with)) in [(&two.west, ("east", &two.east)), (&two.east, ("west", &two.west))] {
+        without_an_api_server(without, name, with);
     }
     no_scale_down_removes_a_vote(&two);
     deleted_when_neither_wants_it(&two);
@@ -221,14 +348,21 @@ fn configured_by_the_entry_point(two: &Two) {
 }
 
 /// The loss of one API server stops nothing in the other cluster, and loses nothing in its own.
-fn without_an_api_server(two: &Two) {
-    let pairs = [(("east", &two.east), ("west", &two.west)), (("west", &two.west), ("east", &two.east))];
-    for ((_, without), (name, with)) in pairs {
+fn without_an_api_server(without: &Cluster, name: &str, with: &Cluster) {
+    if without.is_embedded() {
         without.stage().injector().set(Faults { down: true, ..Faults::default() });
-        scaled(name, with);
-        engine_lost(with);
-        assert_eq!(with.running(), 4, "the engines of the other cluster run");
+    } else if with.is_embedded() {
+        Nodes::of(without).kill_api_server();
+    } else {
+        return; // Both have the same one.
+    }
+    scaled(name, with);
+    engine_lost(with);
+    assert_eq!(with.running(), 4, "the engines of the other cluster run");
+    if without.is_embedded() {
         without.stage().injector().set(Faults::default());
+    } else {
+        Nodes::of(without).up();
     }
 }
 
@@ -284,7 +418,7 @@ fn lost(two: &Two) {
 /// Each cluster has half of the voters, and those of the second do not answer. The entry point continues alone in a new
 /// epoch; the other voters join that epoch when they run again.
 pub fn half_in_another_cluster() {
-    let mut two = Two::new(["half_east", "half_west"]);
+    let mut two = Two::new(["half_east", "half_west"], Kind::Equal);
     let Two { east, west, .. } = &two;
     east.start_admins(1);
     east.wait("the first server to vote", |c| c.connected() == 1 && servers(c, "VOTER") == 1);
