@@ -112,6 +112,8 @@ number_ids! {
     Generation;
     /// Counts the changes of a database's sync set.
     SetVersion;
+    /// Numbers the permissions to overwrite archives of a database; never reused.
+    Permission;
 }
 
 /// A moment as the log saw it: milliseconds since 1970-01-01 UTC, never decreasing from entry to entry.

@@ -1,29 +1,39 @@
 //! What a server keeps on its volume, so that it is true after a restart too.
 
-use crate::domain::ids::Generation;
+use crate::domain::ids::{Generation, Permission};
 
 /// What a server remembers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// The highest generation in which it was to be the primary: 0 if in none. Written before it is promoted.
+    /// The highest generation in which it was to be the primary: 0 if in none.
     pub taken_up: Generation,
+    /// The highest generation in which it followed another server: 0 if in none. A second line of defence.
+    pub followed: Generation,
     /// Set while its data is being replaced: it is then incomplete.
     pub overwriting: bool,
+    /// The last permission to overwrite its data of which it makes no more use: 0 if none.
+    pub returned: Permission,
 }
 
-/// Why a server does not become the primary.
+/// Why a server does not become the primary, or does not follow one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotTaken {
     /// It was promoted in this generation or in a later one. What it wrote then may not be what it would write now.
-    #[error("it was to be the primary of generation {0} before, and is not promoted again in that one or an earlier one")]
+    #[error("it was to be the primary of generation {0} before; it does not return to that one or an earlier one")]
     TakenUp(Generation),
+    /// It knows of a later primary.
+    #[error("it has followed the primary of generation {0}")]
+    Followed(Generation),
     /// Its data is incomplete.
     #[error("its data is being overwritten")]
     Overwriting,
+    /// Its archive may have joined the sync set since.
+    #[error("it makes no more use of permission {0} to overwrite its data, nor of an earlier one")]
+    Returned(Permission),
 }
 
 impl Memory {
-    /// Takes up a generation. The caller writes the memory to disk before it promotes the server.
+    /// Takes up a generation as the primary. The caller writes the memory to disk before it promotes the server.
     ///
     /// Every start is a start as a standby that follows no server. So a primary that crashed needs a grant as any other
     /// server does, and with it another generation.
@@ -31,11 +41,40 @@ impl Memory {
         if generation <= self.taken_up {
             return Err(NotTaken::TakenUp(self.taken_up));
         }
+        if generation <= self.followed {
+            return Err(NotTaken::Followed(self.followed));
+        }
         if self.overwriting {
             return Err(NotTaken::Overwriting);
         }
         self.taken_up = generation;
         Ok(())
+    }
+
+    /// Follows the primary of a generation: not of one that is over, as far as this server knows.
+    pub fn follow(&mut self, generation: Generation) -> Result<(), NotTaken> {
+        if generation <= self.taken_up {
+            return Err(NotTaken::TakenUp(self.taken_up));
+        }
+        if generation < self.followed {
+            return Err(NotTaken::Followed(self.followed));
+        }
+        self.followed = generation;
+        Ok(())
+    }
+
+    /// Begins to replace the data. The caller writes the memory to disk before the first byte.
+    pub fn begin_overwrite(&mut self, permission: Permission) -> Result<(), NotTaken> {
+        if permission <= self.returned {
+            return Err(NotTaken::Returned(self.returned));
+        }
+        self.overwriting = true;
+        Ok(())
+    }
+
+    /// Returns a permission, used or not. The data is whole. The caller writes the memory to disk before it tells the domain.
+    pub fn return_permission(&mut self, permission: Permission) {
+        self.returned = self.returned.max(permission);
     }
 }
 
@@ -58,5 +97,30 @@ mod tests {
         let mut memory = Memory { overwriting: true, ..Memory::default() };
         assert_eq!(memory.take_up(Generation(1)), Err(NotTaken::Overwriting));
         assert_eq!(memory.taken_up, Generation(0));
+    }
+
+    #[test]
+    fn a_permission_that_was_returned_is_not_used() {
+        let mut memory = Memory::default();
+        assert_eq!(memory.begin_overwrite(Permission(4)), Ok(()));
+        assert!(memory.overwriting);
+        memory.overwriting = false;
+        memory.return_permission(Permission(4));
+        assert_eq!(memory.begin_overwrite(Permission(4)), Err(NotTaken::Returned(Permission(4))));
+        memory.return_permission(Permission(3));
+        assert_eq!(memory.begin_overwrite(Permission(4)), Err(NotTaken::Returned(Permission(4))));
+        assert_eq!(memory.begin_overwrite(Permission(5)), Ok(()));
+    }
+
+    #[test]
+    fn a_server_does_not_return_to_an_earlier_generation() {
+        let mut memory = Memory::default();
+        assert_eq!(memory.take_up(Generation(3)), Ok(()));
+        assert_eq!(memory.follow(Generation(3)), Err(NotTaken::TakenUp(Generation(3))), "its own");
+        assert_eq!(memory.follow(Generation(5)), Ok(()));
+        assert_eq!(memory.follow(Generation(5)), Ok(()), "after a restart");
+        assert_eq!(memory.follow(Generation(4)), Err(NotTaken::Followed(Generation(5))));
+        assert_eq!(memory.take_up(Generation(5)), Err(NotTaken::Followed(Generation(5))));
+        assert_eq!(memory.take_up(Generation(6)), Ok(()));
     }
 }

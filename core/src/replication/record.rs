@@ -1,25 +1,27 @@
 //! The record of a database's replication in the domain.
 
 use super::{InForce, Rule};
-use crate::domain::ids::{ArchiveId, Generation, SetVersion};
-use std::collections::BTreeSet;
+use crate::domain::ids::{ArchiveId, Generation, Permission, SetVersion};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Which archive is the primary's, and which ones hold every commit that counts. It changes only by its methods; one that is
-/// refused changes nothing.
+/// Which archive is the primary's, and which ones hold every commit that counts. What a method
+/// refuses changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replication {
     /// The current generation. It grows with each grant.
-    generation: Generation,
+    pub generation: Generation,
     /// The archive of the current primary.
-    primary: ArchiveId,
+    pub primary: ArchiveId,
     /// The archives that hold every commit that counts. The primary's is always one of them.
-    sync_set: BTreeSet<ArchiveId>,
+    pub sync_set: BTreeSet<ArchiveId>,
     /// The primary waits for this archive too, or will soon. It may still lack earlier commits, so it does not count.
-    joining: Option<ArchiveId>,
+    pub joining: Option<ArchiveId>,
     /// Grows with each change of what the primary has to require.
-    version: SetVersion,
-    /// Archives whose data may be replaced, by a rewind or a copy.
-    overwriting: BTreeSet<ArchiveId>,
+    pub version: SetVersion,
+    /// Archives whose data may be replaced, by a rewind or a copy, and by which permission.
+    pub overwriting: BTreeMap<ArchiveId, Permission>,
+    /// The last permission that was given.
+    pub permission: Permission,
 }
 
 /// Why the record does not change.
@@ -62,9 +64,14 @@ pub enum Refused {
     /// The primary's archive stays in the set until another primary is granted.
     #[error("archive {0} is the primary's")]
     Primary(ArchiveId),
-    /// Nothing to end.
-    #[error("archive {0} is not being overwritten")]
-    NotOverwriting(ArchiveId),
+    /// Its server reports the end of an earlier permission, or of none.
+    #[error("archive {archive} is not being overwritten by permission {permission}")]
+    NotOverwriting {
+        /// The archive.
+        archive: ArchiveId,
+        /// The permission that was named.
+        permission: Permission,
+    },
 }
 
 impl Replication {
@@ -77,38 +84,9 @@ impl Replication {
             sync_set: BTreeSet::from([archive]),
             joining: None,
             version: SetVersion(1),
-            overwriting: BTreeSet::new(),
+            overwriting: BTreeMap::new(),
+            permission: Permission(0),
         }
-    }
-
-    /// The current generation.
-    pub fn generation(&self) -> Generation {
-        self.generation
-    }
-
-    /// The archive of the current primary.
-    pub fn primary(&self) -> ArchiveId {
-        self.primary
-    }
-
-    /// The archives that hold every commit that counts.
-    pub fn sync_set(&self) -> &BTreeSet<ArchiveId> {
-        &self.sync_set
-    }
-
-    /// The archive that is joining the sync set.
-    pub fn joining(&self) -> Option<ArchiveId> {
-        self.joining
-    }
-
-    /// The version of the sync set.
-    pub fn version(&self) -> SetVersion {
-        self.version
-    }
-
-    /// Whether the data of an archive may be replaced.
-    pub fn is_overwriting(&self, archive: ArchiveId) -> bool {
-        self.overwriting.contains(&archive)
     }
 
     /// What the primary has to require.
@@ -136,9 +114,7 @@ impl Replication {
             return Err(Refused::WithoutPrimary(winner));
         }
         // A second line of defence: no archive of the set is being overwritten.
-        if self.is_overwriting(winner) {
-            return Err(Refused::Overwriting(winner));
-        }
+        self.is_whole(winner)?;
         self.generation = self.generation.next();
         self.version = self.version.next();
         self.primary = winner;
@@ -148,12 +124,7 @@ impl Replication {
     }
 
     /// The primary has to wait for one more archive, which does not count yet.
-    pub fn ask_to_join(
-        &mut self,
-        current: Generation,
-        version: SetVersion,
-        archive: ArchiveId,
-    ) -> Result<(), Refused> {
+    pub fn ask_to_join(&mut self, current: Generation, version: SetVersion, archive: ArchiveId) -> Result<(), Refused> {
         self.is_current(current)?;
         self.is_version(version)?;
         if self.sync_set.contains(&archive) {
@@ -162,9 +133,7 @@ impl Replication {
         if let Some(joining) = self.joining {
             return Err(Refused::Joining(joining));
         }
-        if self.is_overwriting(archive) {
-            return Err(Refused::Overwriting(archive));
-        }
+        self.is_whole(archive)?;
         self.version = self.version.next();
         self.joining = Some(archive);
         Ok(())
@@ -181,8 +150,8 @@ impl Replication {
         Ok(())
     }
 
-    /// An archive leaves the sync set, or stops to join. Safe at any time. Without the word of a living primary it is of no
-    /// use: a set that has shrunk to an archive whose server is dead helps nobody.
+    /// An archive leaves the sync set, or stops to join. Safe at any time. To be proposed on the word of a living primary only:
+    /// from a set that has shrunk to the archive of a dead primary no other server can continue.
     pub fn leave(&mut self, current: Generation, version: SetVersion, archive: ArchiveId) -> Result<(), Refused> {
         self.is_current(current)?;
         self.is_version(version)?;
@@ -200,7 +169,7 @@ impl Replication {
 
     /// The data of an archive may be replaced, by a rewind or by a copy, until [`Replication::end_overwrite`]. The archive must
     /// have left the sync set: its data may be all that is left of a commit.
-    pub fn permit_overwrite(&mut self, current: Generation, archive: ArchiveId) -> Result<(), Refused> {
+    pub fn permit_overwrite(&mut self, current: Generation, archive: ArchiveId) -> Result<Permission, Refused> {
         self.is_current(current)?;
         if archive == self.primary {
             return Err(Refused::Primary(archive));
@@ -211,13 +180,24 @@ impl Replication {
         if self.joining == Some(archive) {
             return Err(Refused::Joining(archive));
         }
-        self.overwriting.insert(archive);
+        self.is_whole(archive)?;
+        self.permission = self.permission.next();
+        self.overwriting.insert(archive, self.permission);
+        Ok(self.permission)
+    }
+
+    /// The word of an archive's own server that its data is whole, and that it makes no more use of this permission. A late
+    /// word about an earlier one must not end a later one.
+    pub fn end_overwrite(&mut self, archive: ArchiveId, permission: Permission) -> Result<(), Refused> {
+        if self.overwriting.get(&archive) != Some(&permission) {
+            return Err(Refused::NotOverwriting { archive, permission });
+        }
+        self.overwriting.remove(&archive);
         Ok(())
     }
 
-    /// The word of an archive's own server that its data is whole, and that it makes no more use of the permission.
-    pub fn end_overwrite(&mut self, archive: ArchiveId) -> Result<(), Refused> {
-        if self.overwriting.remove(&archive) { Ok(()) } else { Err(Refused::NotOverwriting(archive)) }
+    fn is_whole(&self, archive: ArchiveId) -> Result<(), Refused> {
+        if self.overwriting.contains_key(&archive) { Err(Refused::Overwriting(archive)) } else { Ok(()) }
     }
 
     fn is_current(&self, named: Generation) -> Result<(), Refused> {
@@ -255,11 +235,11 @@ mod tests {
     }
 
     fn shown(record: &Replication) -> String {
-        let Replication { generation, primary, sync_set, joining, version, overwriting } = record;
-        let ids = |archives: &BTreeSet<ArchiveId>| archives.iter().map(|id| format!(" {id}")).collect::<String>();
+        let Replication { generation, primary, sync_set, joining, version, overwriting, permission: _ } = record;
+        let set: String = sync_set.iter().map(|id| format!(" {id}")).collect();
+        let overwriting: String = overwriting.iter().map(|(id, by)| format!(" {id} by {by}")).collect();
         let joining = joining.map_or(String::new(), |id| format!(" joining {id}"));
-        let set = format!("set{}{joining}, version {version}", ids(sync_set));
-        format!("generation {generation} of {primary}, {set}, overwriting{}", ids(overwriting))
+        format!("generation {generation} of {primary}, set{set}{joining}, version {version}, overwriting{overwriting}")
     }
 
     /// What is refused changes nothing.
@@ -336,18 +316,30 @@ mod tests {
 
     #[test]
     fn only_an_archive_outside_the_set_is_overwritten_and_it_does_not_join_meanwhile() {
-        let overwrite = |archive| move |record: &mut Replication| record.permit_overwrite(CURRENT, archive);
+        let overwrite = |archive| move |record: &mut Replication| record.permit_overwrite(CURRENT, archive).map(drop);
         refused(overwrite(ArchiveId(1)), "archive 1 is the primary's");
         refused(overwrite(ArchiveId(2)), "archive 2 is in the sync set already");
         refused(overwrite(ArchiveId(3)), "archive 3 is joining the sync set");
-        refused(|record| record.end_overwrite(ArchiveId(3)), "archive 3 is not being overwritten");
+        let mut record = joining();
+        record.leave(CURRENT, SetVersion(3), ArchiveId(3)).unwrap();
+        assert_eq!(record.permit_overwrite(CURRENT, ArchiveId(3)), Ok(Permission(1)));
+        assert_eq!(shown(&record), "generation 1 of 1, set 1 2, version 4, overwriting 3 by 1");
+        assert_eq!(record.permit_overwrite(CURRENT, ArchiveId(3)), Err(Refused::Overwriting(ArchiveId(3))));
+        let early = record.ask_to_join(CURRENT, SetVersion(4), ArchiveId(3));
+        assert_eq!(early.unwrap_err().to_string(), "the data of archive 3 is being overwritten");
+        record.end_overwrite(ArchiveId(3), Permission(1)).unwrap();
+        record.ask_to_join(CURRENT, SetVersion(4), ArchiveId(3)).unwrap();
+    }
+
+    #[test]
+    fn a_late_word_ends_no_later_permission() {
         let mut record = joining();
         record.leave(CURRENT, SetVersion(3), ArchiveId(3)).unwrap();
         record.permit_overwrite(CURRENT, ArchiveId(3)).unwrap();
-        assert_eq!(shown(&record), "generation 1 of 1, set 1 2, version 4, overwriting 3");
-        let early = record.ask_to_join(CURRENT, SetVersion(4), ArchiveId(3));
-        assert_eq!(early.unwrap_err().to_string(), "the data of archive 3 is being overwritten");
-        record.end_overwrite(ArchiveId(3)).unwrap();
-        record.ask_to_join(CURRENT, SetVersion(4), ArchiveId(3)).unwrap();
+        record.end_overwrite(ArchiveId(3), Permission(1)).unwrap();
+        assert_eq!(record.permit_overwrite(CURRENT, ArchiveId(3)), Ok(Permission(2)));
+        let late = record.end_overwrite(ArchiveId(3), Permission(1));
+        assert_eq!(late.unwrap_err().to_string(), "archive 3 is not being overwritten by permission 1");
+        assert_eq!(shown(&record), "generation 1 of 1, set 1 2, version 4, overwriting 3 by 2");
     }
 }

@@ -30,10 +30,12 @@ pub struct InForce {
 /// Positions are bytes of the log from its beginning; a member that has flushed up to a position holds everything before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ruling {
-    in_force: Rule,
-    coming: Option<Rule>,
+    /// The rule by which every part of the engine released commits before the one that is coming.
+    pub in_force: Rule,
+    /// The rule that some parts of the engine may obey already.
+    pub coming: Option<Rule>,
     /// The end of the log when the rule came into force. Nothing behind it was released by an older rule.
-    point: u64,
+    pub point: u64,
 }
 
 impl Ruling {
@@ -41,21 +43,6 @@ impl Ruling {
     /// in this generation.
     pub fn begin(rule: Rule, first: u64) -> Self {
         Self { in_force: rule, coming: None, point: first }
-    }
-
-    /// The rule by which every part of the engine released commits before the one that is coming.
-    pub fn in_force(&self) -> &Rule {
-        &self.in_force
-    }
-
-    /// The rule that some parts of the engine may obey already.
-    pub fn coming(&self) -> Option<&Rule> {
-        self.coming.as_ref()
-    }
-
-    /// The last rule that was taken.
-    pub fn latest(&self) -> &Rule {
-        self.coming.as_ref().unwrap_or(&self.in_force)
     }
 
     /// Takes a rule of the domain: true if the engine is to change to it. A version that is not newer is not obeyed, and none
@@ -128,10 +115,10 @@ mod tests {
         assert!(!ruling.take(rule(3, &[]), 100), "an older version");
         let other = Rule { generation: Generation(3), ..rule(9, &[]) };
         assert!(!ruling.take(other, 100), "another generation");
-        assert_eq!((ruling.in_force(), ruling.coming()), (&rule(4, &[2]), None));
+        assert_eq!((&ruling.in_force, &ruling.coming), (&rule(4, &[2]), &None));
         assert!(ruling.take(rule(5, &[3]), 100));
         assert!(!ruling.take(rule(6, &[]), 100), "another one is coming into force");
-        assert_eq!((ruling.in_force(), ruling.latest()), (&rule(4, &[2]), &rule(5, &[3])));
+        assert_eq!((&ruling.in_force, &ruling.coming), (&rule(4, &[2]), &Some(rule(5, &[3]))));
     }
 
     #[test]
