@@ -1,11 +1,7 @@
 //! The rows of the output: what was explored, and whether the result was the expected one.
 
-use crate::cases::{self, Case};
-use crate::model::{Action, Protocol};
-use crate::mutations::{self, Expected, Mutation};
-use crate::rules::CORRECTED;
-use crate::trace;
 use stateright::{Checker, HasDiscoveries, Model};
+use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 /// An exploration that does not end within this time is unexpected: a slow machine must not mean a smaller check.
@@ -13,85 +9,136 @@ const LIMIT: Duration = Duration::from_secs(3600);
 /// The limit of the search for a shorter failing run.
 const SHORTER_LIMIT: Duration = Duration::from_secs(60);
 
-/// The result of all explorations.
-pub enum Outcome {
-    AsExpected,
-    /// This number of rows had an unexpected result.
-    Unexpected(usize),
-    /// No row matched.
-    NoRow,
+/// A protocol to explore. The names of its safety properties begin with S, that of progress with L.
+pub trait Explored:
+    Model<State: Clone + Hash + PartialEq + Send + Sync, Action: Copy + PartialEq + Send + Sync>
+where
+    Self: Clone + Send + Sync + 'static,
+{
+    /// What a row says if every property holds.
+    fn hold(&self) -> &'static str;
+
+    /// Prints a run.
+    fn print(&self, steps: &[Self::Action]);
+}
+
+/// An initial state, with the bounds of the exploration.
+pub struct Case<P> {
+    /// One word, a colon, and a description.
+    pub name: &'static str,
+    /// Whether it takes too long to run for every change of the project.
+    pub large: bool,
+    pub protocol: P,
+}
+
+/// A case in which a safeguard is removed.
+pub struct Mutation<P> {
+    pub name: &'static str,
+    /// The case.
+    pub case: &'static str,
+    pub expected: Expected,
+    pub large: bool,
+    pub protocol: P,
+}
+
+/// The expected result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// A safety property fails.
+    Unsafe,
+    /// The safety properties hold, but the protocol cannot continue: L.
+    Standstill,
+    /// No property fails: another rule covers this one, or it matters only in another case.
+    Nothing,
+}
+
+/// How many rows there were, and how many of them had an unexpected result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    pub all: usize,
+    pub unexpected: usize,
+}
+
+impl std::ops::AddAssign for Rows {
+    fn add_assign(&mut self, other: Self) {
+        self.all += other.all;
+        self.unexpected += other.unexpected;
+    }
 }
 
 /// The result of one exploration.
-struct Found {
+struct Found<P: Explored> {
     states: usize,
     depth: usize,
     took: Duration,
     /// Whether the exploration ended within the limit. If nothing fails, it then visited every state.
     complete: bool,
     /// The property that fails, and the steps to the state in which it fails.
-    wrong: Option<(&'static str, Vec<Action>)>,
+    wrong: Option<(&'static str, Vec<P::Action>)>,
 }
 
 /// Explores the cases and mutations whose names contain `only`; the large ones with `all` only.
-pub fn run(all: bool, only: &str) -> Outcome {
-    let (mut rows, mut unexpected) = (0, 0);
-    println!("{:<44} {:>10} {:>5} {:>7}  result", "the protocol", "states", "depth", "s");
-    let cases = cases::all().into_iter().filter(|case| all || !case.large);
-    for case in cases.filter(|case| case.name.contains(only)) {
-        rows += 1;
-        unexpected += usize::from(!holds(&case));
+pub fn run<P: Explored>(
+    title: &str,
+    (cases, mutations): (Vec<Case<P>>, Vec<Mutation<P>>),
+    all: bool,
+    only: &str,
+) -> Rows {
+    let mut rows = Rows::default();
+    let cases: Vec<_> = cases.into_iter().filter(|case| (all || !case.large) && case.name.contains(only)).collect();
+    let mutations: Vec<_> =
+        mutations.into_iter().filter(|one| (all || !one.large) && one.name.contains(only)).collect();
+    if !cases.is_empty() {
+        println!("{title:<44} {:>10} {:>5} {:>7}  result", "states", "depth", "s");
     }
-    println!("\n{:<52} {:<10} {:>10} {:>7}  result", "one safeguard changed", "in", "states", "s");
+    for case in &cases {
+        rows += Rows { all: 1, unexpected: usize::from(!holds(case)) };
+    }
+    if !mutations.is_empty() {
+        println!("\n{:<52} {:<10} {:>10} {:>7}  result", "one safeguard changed", "in", "states", "s");
+    }
     let with_runs = all || !only.is_empty();
     let mut runs = Vec::new();
-    let mutations = mutations::all().into_iter().filter(|mutation| all || !mutation.large);
-    for mutation in mutations.filter(|mutation| mutation.name.contains(only)) {
-        rows += 1;
-        let found = mutate(&mutation, with_runs);
-        let as_expected = print_mutation(&mutation, &found);
-        unexpected += usize::from(!as_expected);
+    for mutation in &mutations {
+        let found = mutate(mutation, with_runs);
+        let as_expected = print_mutation(mutation, &found);
+        rows += Rows { all: 1, unexpected: usize::from(!as_expected) };
         if with_runs || !as_expected {
             runs.extend(found.wrong.map(|(property, steps)| (mutation, property, steps)));
         }
     }
     for (mutation, property, steps) in runs {
         println!("\n== {}: {property}", mutation.name);
-        trace::print(&(mutation.case)().protocol(mutation.rules, true), &steps);
+        mutation.protocol.print(&steps);
     }
-    match (rows, unexpected) {
-        (0, _) => Outcome::NoRow,
-        (_, 0) => Outcome::AsExpected,
-        (_, unexpected) => Outcome::Unexpected(unexpected),
-    }
+    println!();
+    rows
 }
 
 /// Whether all properties hold under the protocol. Prints the row, and the failing run if there is one.
-fn holds(case: &Case) -> bool {
-    let protocol = case.protocol(CORRECTED, true);
-    let found = explore(&protocol, threads(), LIMIT, None);
+fn holds<P: Explored>(case: &Case<P>) -> bool {
+    let found = explore(&case.protocol, threads(), LIMIT, None);
     let result = match &found.wrong {
-        None if found.complete => "S1 S2 S3 S4 S5 L hold".to_owned(),
+        None if found.complete => case.protocol.hold().to_owned(),
         None => "NOT EXPLORED in time".to_owned(),
         Some((property, _)) => format!("VIOLATED {property}"),
     };
     let (states, depth, seconds) = (found.states, found.depth, found.took.as_secs_f64());
     println!("{:<44} {states:>10} {depth:>5} {seconds:>7.1}  {result}", case.name);
     if let Some((_, steps)) = &found.wrong {
-        trace::print(&protocol, steps);
+        case.protocol.print(steps);
     }
     found.wrong.is_none() && found.complete
 }
 
-/// If an unsafe state is expected, the search does not look for a standstill, because that takes longer to detect.
-fn mutate(mutation: &Mutation, shortest: bool) -> Found {
-    let protocol = (mutation.case)().protocol(mutation.rules, mutation.expected != Expected::Unsafe);
-    let found = explore(&protocol, threads(), LIMIT, None);
-    if shortest && mutation.expected != Expected::Nothing { shortened(&protocol, found) } else { found }
+fn mutate<P: Explored>(mutation: &Mutation<P>, shortest: bool) -> Found<P> {
+    let found = explore(&mutation.protocol, threads(), LIMIT, None);
+    let is_to_fail = mutation.expected != Expected::Nothing;
+    if shortest && is_to_fail { shortened(&mutation.protocol, found) } else { found }
 }
 
 /// Prints the row. Returns whether the result was the expected one.
-fn print_mutation(mutation: &Mutation, found: &Found) -> bool {
+fn print_mutation<P: Explored>(mutation: &Mutation<P>, found: &Found<P>) -> bool {
     let result = match &found.wrong {
         Some((property, steps)) => format!("{property}: fails after {} steps", steps.len()),
         None if found.complete => "no counterexample".to_owned(),
@@ -104,9 +151,8 @@ fn print_mutation(mutation: &Mutation, found: &Found) -> bool {
         Expected::Nothing => is_unsafe.is_none() && found.complete,
     };
     let remark = if as_expected { "" } else { "  UNEXPECTED" };
-    let (name, case) = (mutation.name, (mutation.case)());
     let (states, seconds) = (found.states, found.took.as_secs_f64());
-    println!("{name:<52} {:<10} {states:>10} {seconds:>7.1}  {result}{remark}", case.word());
+    println!("{:<52} {:<10} {states:>10} {seconds:>7.1}  {result}{remark}", mutation.name, mutation.case);
     as_expected
 }
 
@@ -114,7 +160,7 @@ fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn explore(protocol: &Protocol, threads: usize, limit: Duration, depth: Option<usize>) -> Found {
+fn explore<P: Explored>(protocol: &P, threads: usize, limit: Duration, depth: Option<usize>) -> Found<P> {
     let began = Instant::now();
     let mut checker =
         protocol.clone().checker().threads(threads).timeout(limit).finish_when(HasDiscoveries::AnyFailures);
@@ -134,7 +180,7 @@ fn explore(protocol: &Protocol, threads: usize, limit: Duration, depth: Option<u
 }
 
 /// The checker reports any of the failures at about the same depth: searches below that depth until it finds none.
-fn shortened(protocol: &Protocol, mut found: Found) -> Found {
+fn shortened<P: Explored>(protocol: &P, mut found: Found<P>) -> Found<P> {
     while let Some((_, steps)) = &found.wrong {
         let below = explore(protocol, 1, SHORTER_LIMIT, Some(steps.len()));
         let Some(shorter) = below.wrong.filter(|(_, shorter)| shorter.len() < steps.len()) else { break };

@@ -21,8 +21,8 @@
 //! [`called_for`]: kaa_core::membership::quorum_override::called_for
 //! [`may_found`]: kaa_core::membership::quorum_override::may_found
 
-use crate::rules::Rules;
-use crate::state::{Broken, State};
+use super::rules::Rules;
+use super::state::{Broken, State};
 use stateright::{Model, Property};
 
 /// The rules, the initial state, and the bounds of an exploration.
@@ -102,7 +102,7 @@ impl Model for Protocol {
     }
 
     fn within_boundary(&self, s: &State) -> bool {
-        let small = |node: &crate::state::Node| node.log.len() <= self.max_log && node.term & 15 <= self.max_term;
+        let small = |node: &super::state::Node| node.log.len() <= self.max_log && node.term & 15 <= self.max_term;
         s.anchor.epoch <= self.max_epoch && s.nodes.iter().all(small)
     }
 

@@ -1,9 +1,9 @@
 //! The initial states of the model, and how much may happen from there.
 
-use crate::log::{Entry, Ids, Log};
-use crate::model::Protocol;
-use crate::rules::Rules;
-use crate::state::{Anchor, Budget, Node, Observer, State};
+use super::log::{Entry, Ids, Log};
+use super::model::Protocol;
+use super::rules::Rules;
+use super::state::{Anchor, Budget, Node, Observer, State};
 
 /// The first term of the first epoch.
 const FIRST_TERM: u8 = 16;

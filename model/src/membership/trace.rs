@@ -1,7 +1,7 @@
 //! A run as text.
 
-use crate::model::{Action, Protocol};
-use crate::state::{Node, State};
+use super::model::{Action, Protocol};
+use super::state::{Node, State};
 
 /// Prints each step, and then the final state.
 pub fn print(protocol: &Protocol, steps: &[Action]) {

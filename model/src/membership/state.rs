@@ -1,6 +1,6 @@
 //! The state of the model: servers with their volumes, the anchor, `replicas`, and an observer that sees everything.
 
-use crate::log::{Ids, Log, MOST_IDS};
+use super::log::{Ids, Log, MOST_IDS};
 use kaa_core::domain::ids::{DomainId, MembershipEpoch, RaftId};
 use kaa_core::membership::{self, LocalLog};
 

@@ -1,9 +1,9 @@
 //! The actions that are possible in a state.
 
-use crate::decide::Heard;
-use crate::log::{Log, MOST_IDS};
-use crate::model::{Action, Protocol};
-use crate::state::{Anchor, Node, State};
+use super::decide::Heard;
+use super::log::{Log, MOST_IDS};
+use super::model::{Action, Protocol};
+use super::state::{Anchor, Node, State};
 use kaa_core::membership::Gate;
 use kaa_core::membership::change::Step;
 

@@ -2,11 +2,11 @@
 //! to a leader that commits and whose voters are the wanted servers. The check takes these steps; it does not assume
 //! that a possible action happens.
 
-use crate::decide::Heard;
-use crate::log::Ids;
-use crate::model::{Action, Protocol};
-use crate::state::{Budget, Node, State};
-use crate::step::has_room;
+use super::decide::Heard;
+use super::log::Ids;
+use super::model::{Action, Protocol};
+use super::state::{Budget, Node, State};
+use super::step::has_room;
 use kaa_core::membership::change::Step;
 use kaa_core::membership::logs;
 use std::collections::{BTreeSet, VecDeque};

@@ -1,9 +1,9 @@
 //! The effect of each action. `None`: it is not possible, or it changes nothing.
 
-use crate::decide::Heard;
-use crate::log::{Entry, Ids, Log};
-use crate::model::{Action, Protocol};
-use crate::state::{Anchor, Broken, Node, State};
+use super::decide::Heard;
+use super::log::{Entry, Ids, Log};
+use super::model::{Action, Protocol};
+use super::state::{Anchor, Broken, Node, State};
 use kaa_core::membership::Gate;
 use kaa_core::membership::change::Step;
 use kaa_core::membership::logs::{self, Logs};

@@ -1,10 +1,10 @@
 //! The decisions of the agents. Under the corrected rules, a function of kaa-core makes every decision here. A mutation
 //! calls it with changed arguments, or replaces its answer.
 
-use crate::log::{Entry, Ids};
-use crate::model::Protocol;
-use crate::rules::Block;
-use crate::state::{Anchor, Node, State};
+use super::log::{Entry, Ids};
+use super::model::Protocol;
+use super::rules::Block;
+use super::state::{Anchor, Node, State};
 use kaa_core::membership::change::{self, Step, View};
 use kaa_core::membership::logs::{self, Logs};
 use kaa_core::membership::quorum_override::{self, Call, Position, Sealed, Verdict};

@@ -1,7 +1,8 @@
 //! Removes one safeguard at a time: the rules, and which property is expected to fail.
 
-use crate::cases::{self, Case};
-use crate::rules::{Block, CORRECTED, Rules};
+use super::cases::{self, Case};
+use super::rules::{Block, CORRECTED, Rules};
+use crate::check::Expected;
 
 /// Changed rules, and a case in which the change has an effect.
 pub struct Mutation {
@@ -11,17 +12,6 @@ pub struct Mutation {
     pub rules: Rules,
     /// Whether it takes too long to run for every change of the project.
     pub large: bool,
-}
-
-/// The expected result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expected {
-    /// A safety property fails: S1 to S5.
-    Unsafe,
-    /// The safety properties hold, but the domain cannot continue: L.
-    Standstill,
-    /// No property fails: another rule covers this one, or it matters only in another case.
-    Nothing,
 }
 
 /// A safety property fails in this case.
