@@ -2,10 +2,10 @@
 
 use crate::domain::ids::{Generation, Permission};
 
-/// What a server remembers.
+/// What a server remembers. It is not a part of the data: neither a copy nor a rewind replaces it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// The highest generation in which it was to be the primary: 0 if in none.
+    /// The highest generation for which it recorded that it would be promoted, whether or not it was: 0 if for none.
     pub taken_up: Generation,
     /// The highest generation in which it followed another server: 0 if in none. A second line of defence.
     pub followed: Generation,
@@ -15,10 +15,10 @@ pub struct Memory {
     pub returned: Permission,
 }
 
-/// Why a server does not become the primary, or does not follow one.
+/// Why a server does not do what it was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotTaken {
-    /// It was promoted in this generation or in a later one. What it wrote then may not be what it would write now.
+    /// It may have been promoted in that generation. What it wrote then may not be what it would write now.
     #[error("it was to be the primary of generation {0} before; it does not return to that one or an earlier one")]
     TakenUp(Generation),
     /// It knows of a later primary.
@@ -51,7 +51,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Follows the primary of a generation: not of one that is over, as far as this server knows.
+    /// Follows the primary of a generation, unless this server followed that of a later one, or took up this one or a later one.
     pub fn follow(&mut self, generation: Generation) -> Result<(), NotTaken> {
         if generation <= self.taken_up {
             return Err(NotTaken::TakenUp(self.taken_up));
@@ -72,9 +72,18 @@ impl Memory {
         Ok(())
     }
 
-    /// Returns a permission, used or not. The data is whole. The caller writes the memory to disk before it tells the domain.
-    pub fn return_permission(&mut self, permission: Permission) {
+    /// The data is whole again: the server has started on it, and follows the primary with it.
+    pub fn end_overwrite(&mut self) {
+        self.overwriting = false;
+    }
+
+    /// Returns a permission, used or not. The caller writes the memory to disk before it tells the domain.
+    pub fn return_permission(&mut self, permission: Permission) -> Result<(), NotTaken> {
+        if self.overwriting {
+            return Err(NotTaken::Overwriting);
+        }
         self.returned = self.returned.max(permission);
+        Ok(())
     }
 }
 
@@ -104,10 +113,11 @@ mod tests {
         let mut memory = Memory::default();
         assert_eq!(memory.begin_overwrite(Permission(4)), Ok(()));
         assert!(memory.overwriting);
-        memory.overwriting = false;
-        memory.return_permission(Permission(4));
+        assert_eq!(memory.return_permission(Permission(4)), Err(NotTaken::Overwriting), "after a crash in the middle");
+        memory.end_overwrite();
+        assert_eq!(memory.return_permission(Permission(4)), Ok(()));
         assert_eq!(memory.begin_overwrite(Permission(4)), Err(NotTaken::Returned(Permission(4))));
-        memory.return_permission(Permission(3));
+        assert_eq!(memory.return_permission(Permission(3)), Ok(()));
         assert_eq!(memory.begin_overwrite(Permission(4)), Err(NotTaken::Returned(Permission(4))));
         assert_eq!(memory.begin_overwrite(Permission(5)), Ok(()));
     }

@@ -35,7 +35,7 @@ pub enum Refused {
         /// The current one.
         current: Generation,
     },
-    /// The sync set has changed since.
+    /// What the primary has to require has changed since.
     #[error("version {named} of the sync set is not the current one, which is {current}")]
     Version {
         /// The version that was named.
@@ -98,8 +98,7 @@ impl Replication {
     /// Makes an archive of the sync set the primary's, in the next generation. The new sync set is a part of the current
     /// one: it leaves out archives whose servers are away, or would have to be rewound.
     ///
-    /// The current generation is named for calm only: so a second operator, or an agent that is late, does not move the
-    /// primary again.
+    /// Safety does not need the current generation. It keeps a late or repeated request from moving the primary again.
     pub fn grant(
         &mut self,
         current: Generation,
@@ -150,8 +149,8 @@ impl Replication {
         Ok(())
     }
 
-    /// An archive leaves the sync set, or stops to join. Safe at any time. To be proposed on the word of a living primary only:
-    /// from a set that has shrunk to the archive of a dead primary no other server can continue.
+    /// An archive leaves the sync set, or stops to join. No commit is lost by it, at any time. An agent proposes it only on the
+    /// word of a living primary: from a set that has shrunk to the archive of a dead primary no other server can continue.
     pub fn leave(&mut self, current: Generation, version: SetVersion, archive: ArchiveId) -> Result<(), Refused> {
         self.is_current(current)?;
         self.is_version(version)?;

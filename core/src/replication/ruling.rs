@@ -3,7 +3,8 @@
 use crate::domain::ids::{ArchiveId, Generation, SetVersion};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which archives, besides the primary's own, must have flushed a commit before a client is told that it is done.
+/// Which archives, besides the primary's own, must have flushed a commit before its client is told that it is done, and before
+/// readers see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// Of this generation.
@@ -30,7 +31,7 @@ pub struct InForce {
 /// Positions are bytes of the log from its beginning; a member that has flushed up to a position holds everything before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ruling {
-    /// The rule by which every part of the engine released commits before the one that is coming.
+    /// The last rule that every part of the engine is known to apply.
     pub in_force: Rule,
     /// The rule that some parts of the engine may obey already.
     pub coming: Option<Rule>,
@@ -46,7 +47,8 @@ impl Ruling {
     }
 
     /// Takes a rule of the domain: true if the engine is to change to it. A version that is not newer is not obeyed, and none
-    /// while another one is coming into force: after three rules at once nothing could be said of what is released.
+    /// while another one is coming into force: with three rules at once it would be unknown which one released a commit. The
+    /// caller offers the rule again afterwards.
     ///
     /// `end` is the end of the log now.
     pub fn take(&mut self, rule: Rule, end: u64) -> bool {
@@ -62,14 +64,16 @@ impl Ruling {
         true
     }
 
-    /// No part of the engine releases a commit by the older rule any more. `end` is the end of the log at a moment after that.
-    pub fn settle(&mut self, end: u64) {
-        if let Some(rule) = self.coming.take() {
+    /// Every part of the engine applies the rule of this version, the one that is coming. `end` is the end of the log at a
+    /// moment after that.
+    pub fn settle(&mut self, version: SetVersion, end: u64) {
+        if let Some(rule) = self.coming.take_if(|rule| rule.version == version) {
             (self.in_force, self.point) = (rule, end);
         }
     }
 
-    /// The word for the domain, once it is true. `flushed` is how far each archive has flushed this primary's log.
+    /// The word for the domain, once it is true. `flushed` is how far each archive has flushed this primary's log: what its
+    /// server reported in this generation, over the connection that it has now, after its log was found to be a prefix.
     pub fn report(&self, flushed: &BTreeMap<ArchiveId, u64>) -> Option<InForce> {
         let Rule { generation, version, members } = &self.in_force;
         let holds = |member: &ArchiveId| flushed.get(member).is_some_and(|position| *position >= self.point);
@@ -102,7 +106,9 @@ mod tests {
         assert_eq!(reported(&ruling, &[(2, 100)]), Some(4));
         assert!(ruling.take(rule(5, &[2, 3]), 200));
         assert_eq!(reported(&ruling, &[(2, 500), (3, 500)]), None, "a part of the engine may have the older rule");
-        ruling.settle(300);
+        ruling.settle(SetVersion(4), 250);
+        assert!(ruling.coming.is_some(), "a late word about another version");
+        ruling.settle(SetVersion(5), 300);
         assert_eq!(reported(&ruling, &[(2, 500)]), None);
         assert_eq!(reported(&ruling, &[(2, 500), (3, 299)]), None, "the older rule may have released what 3 lacks");
         assert_eq!(reported(&ruling, &[(2, 300), (3, 300)]), Some(5));

@@ -186,10 +186,18 @@ impl Server {
         Some(())
     }
 
-    pub fn return_permission(&mut self, rules: &Rules, number: u8) {
+    pub fn end_overwrite(&mut self, rules: &Rules) {
         let mut memory = self.memory(rules);
-        memory.return_permission(permission(number));
+        memory.end_overwrite();
+        self.overwriting = memory.overwriting;
+    }
+
+    pub fn return_permission(&mut self, rules: &Rules, number: u8) -> Option<()> {
+        let overwriting = self.overwriting && rules.returned_whole;
+        let mut memory = Memory { overwriting, ..self.memory(rules) };
+        memory.return_permission(permission(number)).ok()?;
         (self.returned, self.permission) = (memory.returned.0 as u8, 0);
+        Some(())
     }
 
     fn rule_of(&self, at: u8, members: Set) -> Rule {
@@ -234,7 +242,7 @@ impl Server {
 
     pub fn settle(&mut self) {
         let mut ruling = self.ruling();
-        ruling.settle(self.log.len.into());
+        ruling.settle(version(self.version), self.log.len.into());
         self.obey(&ruling);
     }
 

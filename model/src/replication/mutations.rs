@@ -81,6 +81,7 @@ fn of_volumes() -> Vec<Mutation> {
             cases::permissions,
             Rules { permission_checked: false, ..leads },
         ),
+        breaks("returned before the data is whole", cases::join_copy, Rules { returned_whole: false, ..leads }),
         breaks("a returned permission is used", cases::permissions, Rules { returned_unused: false, ..leads }),
         stalls("overwritten inside the set, not granted", cases::can_continue, inside),
         breaks("a wiped volume keeps its id", cases::wipe, Rules { new_id: false, ..CORRECTED }),

@@ -41,6 +41,8 @@ pub struct Rules {
     pub joining_not_overwritten: bool,
     /// The report that a permission to overwrite is returned names that permission.
     pub permission_checked: bool,
+    /// A permission is returned only if the data is whole.
+    pub returned_whole: bool,
     /// A permission that was returned is not used.
     pub returned_unused: bool,
     /// A server whose data is being overwritten is not promoted.
@@ -82,6 +84,7 @@ pub const CORRECTED: Rules = Rules {
     overwritten_joins_not: true,
     joining_not_overwritten: true,
     permission_checked: true,
+    returned_whole: true,
     returned_unused: true,
     overwritten_leads_not: true,
     overwritten_not_granted: true,

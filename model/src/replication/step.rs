@@ -185,7 +185,8 @@ impl Protocol {
                 is.overwriting.then_some(())?;
                 let source = self.source_of(t, &is)?;
                 let is = &mut t.servers[at(server)];
-                (is.overwriting, is.log) = (false, source.log);
+                is.end_overwrite(&self.rules);
+                is.log = source.log;
             }
             Action::Snapshot(server) => {
                 let is = t.servers[at(server)];
@@ -259,8 +260,8 @@ impl Protocol {
     fn return_permission(&self, t: &mut State, server: u8) -> Option<(u8, u8)> {
         let is = &mut t.servers[usize::from(server)];
         let permission = t.record.overwriting(is.id);
-        (permission != 0 && is.up && !is.overwriting).then_some(())?;
-        is.return_permission(&self.rules, permission);
+        (permission != 0 && is.up).then_some(())?;
+        is.return_permission(&self.rules, permission)?;
         Some((is.id, permission))
     }
 
