@@ -364,6 +364,11 @@ fn without_an_api_server(without: &Cluster, name: &str, with: &Cluster) {
     } else {
         Nodes::of(without).up();
     }
+    // An API server that is up again needs a moment until it listens.
+    let pods: Api<Pod> = api(without);
+    eventually("its API server to answer", || {
+        without.run(pods.list(&ListParams::default())).map(drop).map_err(|error| error.to_string())
+    });
 }
 
 /// A scale-down of the admin servers leaves them their votes, and the plan says so.
