@@ -22,6 +22,6 @@ mod memory;
 mod record;
 mod ruling;
 
-pub use memory::{Memory, NotTaken};
+pub use memory::{Declined, Memory};
 pub use record::{Refused, Replication};
 pub use ruling::{InForce, Rule, Ruling};

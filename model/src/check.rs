@@ -52,6 +52,31 @@ pub enum Expected {
     Nothing,
 }
 
+/// Changed rules, and a case in which the change has an effect.
+pub struct Change<C, R> {
+    pub name: &'static str,
+    pub case: fn() -> C,
+    pub expected: Expected,
+    pub rules: R,
+    /// Whether it takes too long to run for every change of the project.
+    pub large: bool,
+}
+
+/// A safety property fails in this case.
+pub fn breaks<C, R>(name: &'static str, case: fn() -> C, rules: R) -> Change<C, R> {
+    Change { name, case, expected: Expected::Unsafe, rules, large: false }
+}
+
+/// The protocol comes to a standstill in this case.
+pub fn stalls<C, R>(name: &'static str, case: fn() -> C, rules: R) -> Change<C, R> {
+    Change { name, case, expected: Expected::Standstill, rules, large: false }
+}
+
+/// All properties hold in this case: another safeguard covers the one that is changed.
+pub fn holds<C, R>(name: &'static str, case: fn() -> C, rules: R) -> Change<C, R> {
+    Change { name, case, expected: Expected::Nothing, rules, large: false }
+}
+
 /// How many rows there were, and how many of them had an unexpected result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
@@ -92,7 +117,7 @@ pub fn run<P: Explored>(
         println!("{title:<44} {:>10} {:>5} {:>7}  result", "states", "depth", "s");
     }
     for case in &cases {
-        rows += Rows { all: 1, unexpected: usize::from(!holds(case)) };
+        rows += Rows { all: 1, unexpected: usize::from(!is_held(case)) };
     }
     if !mutations.is_empty() {
         println!("\n{:<52} {:<10} {:>10} {:>7}  result", "one safeguard changed", "in", "states", "s");
@@ -116,7 +141,7 @@ pub fn run<P: Explored>(
 }
 
 /// Whether all properties hold under the protocol. Prints the row, and the failing run if there is one.
-fn holds<P: Explored>(case: &Case<P>) -> bool {
+fn is_held<P: Explored>(case: &Case<P>) -> bool {
     let found = explore(&case.protocol, threads(), LIMIT, None);
     let result = match &found.wrong {
         None if found.complete => case.protocol.hold().to_owned(),

@@ -8,7 +8,7 @@ HOST_IP=10.88.0.1       # the machine's address on it: API server and cluster DN
 NODE_NET=10.88.0        # node N is $NODE_NET.(10+N)
 POD_NET=10.244          # the pods of node N are in $POD_NET.N.0/24
 SERVICE_NET=10.96.0.0/16
-BESIDE_NET=10.90.0      # pods of an embedded Kubernetes on this machine, which nodes and pods reach
+EMBEDDED_NET=10.90.0      # pods of an embedded Kubernetes on this machine, which nodes and pods reach
 API_SERVICE_IP=10.96.0.1
 VOLUMES=/tmp/hostpath_pv # a fixed path of the controller manager
 

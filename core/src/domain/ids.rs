@@ -110,7 +110,7 @@ number_ids! {
     ProtocolId;
     /// The number of a grant: which primary in the history of a database. It is PostgreSQL's timeline.
     Generation;
-    /// Counts the changes of a database's sync set.
+    /// Counts the changes of what the primary of a database has to require.
     SetVersion;
     /// Numbers the permissions to overwrite archives of a database; never reused.
     Permission;

@@ -17,7 +17,7 @@ pub struct Memory {
 
 /// Why a server does not do what it was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotTaken {
+pub enum Declined {
     /// It may have been promoted in that generation. What it wrote then may not be what it would write now.
     #[error("it was to be the primary of generation {0} before; it does not return to that one or an earlier one")]
     TakenUp(Generation),
@@ -37,36 +37,36 @@ impl Memory {
     ///
     /// Every start is a start as a standby that follows no server. So a primary that crashed needs a grant as any other
     /// server does, and with it another generation.
-    pub fn take_up(&mut self, generation: Generation) -> Result<(), NotTaken> {
+    pub fn take_up(&mut self, generation: Generation) -> Result<(), Declined> {
         if generation <= self.taken_up {
-            return Err(NotTaken::TakenUp(self.taken_up));
+            return Err(Declined::TakenUp(self.taken_up));
         }
         if generation <= self.followed {
-            return Err(NotTaken::Followed(self.followed));
+            return Err(Declined::Followed(self.followed));
         }
         if self.overwriting {
-            return Err(NotTaken::Overwriting);
+            return Err(Declined::Overwriting);
         }
         self.taken_up = generation;
         Ok(())
     }
 
     /// Follows the primary of a generation, unless this server followed that of a later one, or took up this one or a later one.
-    pub fn follow(&mut self, generation: Generation) -> Result<(), NotTaken> {
+    pub fn follow(&mut self, generation: Generation) -> Result<(), Declined> {
         if generation <= self.taken_up {
-            return Err(NotTaken::TakenUp(self.taken_up));
+            return Err(Declined::TakenUp(self.taken_up));
         }
         if generation < self.followed {
-            return Err(NotTaken::Followed(self.followed));
+            return Err(Declined::Followed(self.followed));
         }
         self.followed = generation;
         Ok(())
     }
 
     /// Begins to replace the data. The caller writes the memory to disk before the first byte.
-    pub fn begin_overwrite(&mut self, permission: Permission) -> Result<(), NotTaken> {
+    pub fn begin_overwrite(&mut self, permission: Permission) -> Result<(), Declined> {
         if permission <= self.returned {
-            return Err(NotTaken::Returned(self.returned));
+            return Err(Declined::Returned(self.returned));
         }
         self.overwriting = true;
         Ok(())
@@ -78,9 +78,9 @@ impl Memory {
     }
 
     /// Returns a permission, used or not. The caller writes the memory to disk before it tells the domain.
-    pub fn return_permission(&mut self, permission: Permission) -> Result<(), NotTaken> {
+    pub fn return_permission(&mut self, permission: Permission) -> Result<(), Declined> {
         if self.overwriting {
-            return Err(NotTaken::Overwriting);
+            return Err(Declined::Overwriting);
         }
         self.returned = self.returned.max(permission);
         Ok(())
@@ -96,15 +96,15 @@ mod tests {
         let mut memory = Memory::default();
         assert_eq!(memory.take_up(Generation(3)), Ok(()));
         assert_eq!(memory.taken_up, Generation(3));
-        assert_eq!(memory.take_up(Generation(3)), Err(NotTaken::TakenUp(Generation(3))));
-        assert_eq!(memory.take_up(Generation(2)), Err(NotTaken::TakenUp(Generation(3))));
+        assert_eq!(memory.take_up(Generation(3)), Err(Declined::TakenUp(Generation(3))));
+        assert_eq!(memory.take_up(Generation(2)), Err(Declined::TakenUp(Generation(3))));
         assert_eq!(memory.take_up(Generation(4)), Ok(()));
     }
 
     #[test]
     fn incomplete_data_is_not_promoted() {
         let mut memory = Memory { overwriting: true, ..Memory::default() };
-        assert_eq!(memory.take_up(Generation(1)), Err(NotTaken::Overwriting));
+        assert_eq!(memory.take_up(Generation(1)), Err(Declined::Overwriting));
         assert_eq!(memory.taken_up, Generation(0));
     }
 
@@ -113,12 +113,12 @@ mod tests {
         let mut memory = Memory::default();
         assert_eq!(memory.begin_overwrite(Permission(4)), Ok(()));
         assert!(memory.overwriting);
-        assert_eq!(memory.return_permission(Permission(4)), Err(NotTaken::Overwriting), "after a crash in the middle");
+        assert_eq!(memory.return_permission(Permission(4)), Err(Declined::Overwriting), "after a crash in the middle");
         memory.end_overwrite();
         assert_eq!(memory.return_permission(Permission(4)), Ok(()));
-        assert_eq!(memory.begin_overwrite(Permission(4)), Err(NotTaken::Returned(Permission(4))));
+        assert_eq!(memory.begin_overwrite(Permission(4)), Err(Declined::Returned(Permission(4))));
         assert_eq!(memory.return_permission(Permission(3)), Ok(()));
-        assert_eq!(memory.begin_overwrite(Permission(4)), Err(NotTaken::Returned(Permission(4))));
+        assert_eq!(memory.begin_overwrite(Permission(4)), Err(Declined::Returned(Permission(4))));
         assert_eq!(memory.begin_overwrite(Permission(5)), Ok(()));
     }
 
@@ -126,11 +126,11 @@ mod tests {
     fn a_server_does_not_return_to_an_earlier_generation() {
         let mut memory = Memory::default();
         assert_eq!(memory.take_up(Generation(3)), Ok(()));
-        assert_eq!(memory.follow(Generation(3)), Err(NotTaken::TakenUp(Generation(3))), "its own");
+        assert_eq!(memory.follow(Generation(3)), Err(Declined::TakenUp(Generation(3))), "its own");
         assert_eq!(memory.follow(Generation(5)), Ok(()));
         assert_eq!(memory.follow(Generation(5)), Ok(()), "after a restart");
-        assert_eq!(memory.follow(Generation(4)), Err(NotTaken::Followed(Generation(5))));
-        assert_eq!(memory.take_up(Generation(5)), Err(NotTaken::Followed(Generation(5))));
+        assert_eq!(memory.follow(Generation(4)), Err(Declined::Followed(Generation(5))));
+        assert_eq!(memory.take_up(Generation(5)), Err(Declined::Followed(Generation(5))));
         assert_eq!(memory.take_up(Generation(6)), Ok(()));
     }
 }

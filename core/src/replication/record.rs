@@ -4,8 +4,7 @@ use super::{InForce, Rule};
 use crate::domain::ids::{ArchiveId, Generation, Permission, SetVersion};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which archive is the primary's, and which ones hold every commit that counts. What a method
-/// refuses changes nothing.
+/// Which archive is the primary's, and which ones hold every commit that counts. What a method refuses changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replication {
     /// The current generation. It grows with each grant.
@@ -43,8 +42,8 @@ pub enum Refused {
         /// The current one.
         current: SetVersion,
     },
-    /// It may lack commits.
-    #[error("archive {0} is not in the sync set, so it may lack acknowledged commits")]
+    /// It may lack commits that count.
+    #[error("archive {0} is not in the sync set")]
     NotInSyncSet(ArchiveId),
     /// A primary holds every commit that it acknowledges.
     #[error("the new sync set does not contain archive {0}, the new primary's")]
@@ -284,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_grant_adds_no_archive() {
-        let lacks = "archive 3 is not in the sync set, so it may lack acknowledged commits";
+        let lacks = "archive 3 is not in the sync set";
         refused(|record| record.grant(CURRENT, ArchiveId(3), &set(&[3])), lacks);
         refused(|record| record.grant(CURRENT, ArchiveId(2), &set(&[2, 3])), lacks);
         refused(
@@ -310,7 +309,7 @@ mod tests {
         assert_eq!(shown(&record), "generation 1 of 1, set 1, version 5, overwriting");
         let leave = |archive| move |record: &mut Replication| record.leave(CURRENT, SetVersion(3), archive);
         refused(leave(ArchiveId(1)), "archive 1 is the primary's");
-        refused(leave(ArchiveId(9)), "archive 9 is not in the sync set, so it may lack acknowledged commits");
+        refused(leave(ArchiveId(9)), "archive 9 is not in the sync set");
     }
 
     #[test]

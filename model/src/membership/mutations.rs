@@ -2,32 +2,10 @@
 
 use super::cases::{self, Case};
 use super::rules::{Block, CORRECTED, Rules};
-use crate::check::Expected;
+use crate::check::{Change, breaks, holds, stalls};
 
-/// Changed rules, and a case in which the change has an effect.
-pub struct Mutation {
-    pub name: &'static str,
-    pub case: fn() -> Case,
-    pub expected: Expected,
-    pub rules: Rules,
-    /// Whether it takes too long to run for every change of the project.
-    pub large: bool,
-}
-
-/// A safety property fails in this case.
-fn breaks(name: &'static str, case: fn() -> Case, rules: Rules) -> Mutation {
-    Mutation { name, case, expected: Expected::Unsafe, rules, large: false }
-}
-
-/// The domain comes to a standstill in this case.
-fn stalls(name: &'static str, case: fn() -> Case, rules: Rules) -> Mutation {
-    Mutation { name, case, expected: Expected::Standstill, rules, large: false }
-}
-
-/// All properties hold in this case.
-fn holds(name: &'static str, case: fn() -> Case, rules: Rules) -> Mutation {
-    Mutation { name, case, expected: Expected::Nothing, rules, large: false }
-}
+/// A changed rule of this protocol.
+pub type Mutation = Change<Case, Rules>;
 
 /// A mutation under which all properties hold and which takes long to explore: only with `--all`.
 fn large(mutation: Mutation) -> Mutation {

@@ -2,30 +2,10 @@
 
 use super::cases::{self, Case};
 use super::rules::{CORRECTED, Rules};
-use crate::check::Expected;
+use crate::check::{Change, breaks, holds, stalls};
 
-/// Changed rules, and a case in which the change has an effect.
-pub struct Mutation {
-    pub name: &'static str,
-    pub case: fn() -> Case,
-    pub expected: Expected,
-    pub rules: Rules,
-}
-
-/// A safety property fails in this case.
-fn breaks(name: &'static str, case: fn() -> Case, rules: Rules) -> Mutation {
-    Mutation { name, case, expected: Expected::Unsafe, rules }
-}
-
-/// The database comes to a standstill in this case.
-fn stalls(name: &'static str, case: fn() -> Case, rules: Rules) -> Mutation {
-    Mutation { name, case, expected: Expected::Standstill, rules }
-}
-
-/// All properties hold in this case: the safeguard is a second line of defence, or another form is as safe.
-fn holds(name: &'static str, case: fn() -> Case, rules: Rules) -> Mutation {
-    Mutation { name, case, expected: Expected::Nothing, rules }
-}
+/// A changed rule of this protocol.
+pub type Mutation = Change<Case, Rules>;
 
 /// Every mutation.
 pub fn all() -> Vec<Mutation> {

@@ -243,7 +243,6 @@ impl Protocol {
             Action::LateTell(primary) => {
                 let (version, rule) = self.wanted(t, primary)?;
                 let is = &t.servers[at(primary)];
-                (version > is.version).then_some(())?;
                 self.send(t, Late::Tell { id: is.id, generation: is.generation, version, rule })?;
             }
             Action::Arrive => {

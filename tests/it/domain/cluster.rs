@@ -48,7 +48,7 @@ pub struct Site {
     pub env: Vec<(&'static str, String)>,
     /// `Some` if it is an embedded Kubernetes next to a cluster of `tests/cluster`: the first three numbers of its pods'
     /// addresses, which that cluster reaches.
-    pub beside: Option<[u8; 3]>,
+    pub pod_network: Option<[u8; 3]>,
 }
 
 impl Site {
@@ -210,14 +210,14 @@ impl Cluster {
         std::fs::create_dir_all(files.join("failpoints")).unwrap();
         // A case runs on a cluster only if KAA_IMAGE says which image of this build is there. KUBECONFIG alone may be
         // set for another reason, and does not ask for tests on the cluster that it names.
-        let beside = site.as_ref().and_then(|site| site.beside);
+        let pod_network = site.as_ref().and_then(|site| site.pod_network);
         let (client, stage, image) = match std::env::var("KAA_IMAGE") {
-            Ok(image) if !mortal && beside.is_none() => {
+            Ok(image) if !mortal && pod_network.is_none() => {
                 (runtime.block_on(Client::try_default()).expect("KUBECONFIG names a cluster"), None, image)
             }
             _ => {
                 let (dir, kaa) = (files.join("kubernetes"), Path::new(env!("CARGO_BIN_EXE_kaa")));
-                let mut settings = Settings { pods: beside, ..Settings::default() };
+                let mut settings = Settings { pods: pod_network, ..Settings::default() };
                 if mortal {
                     settings.backoff = Duration::ZERO;
                 }
@@ -509,7 +509,7 @@ impl Cluster {
         let arguments = arguments.split_whitespace();
         if self.stage.is_some() {
             let mut command = Command::new(env!("CARGO_BIN_EXE_kaa"));
-            if self.site.as_ref().is_some_and(|site| site.beside.is_some()) {
+            if self.site.as_ref().is_some_and(|site| site.pod_network.is_some()) {
                 command.env("KAA_BASIC_CREDS", format!("{}:{}", OPERATOR.0, OPERATOR.1));
             }
             return output(command.args(arguments).args(["--api-server", &format!("http://{address}:8888")]));

@@ -37,8 +37,8 @@ enum Kind {
     RealAndEmbedded,
 }
 
-/// The network of the embedded cluster's pods next to a real one: `BESIDE_NET` of `tests/cluster/lib.sh`.
-const BESIDE: [u8; 3] = [10, 90, 0];
+/// The network of the embedded cluster's pods next to a real one: `EMBEDDED_NET` of `tests/cluster/lib.sh`.
+const POD_NETWORK: [u8; 3] = [10, 90, 0];
 
 /// Keeps the names of both clusters known in both, again and again until it is dropped.
 struct Names {
@@ -180,13 +180,13 @@ impl Two {
             }
             env
         };
-        let beside = (kind == Kind::RealAndEmbedded).then_some(BESIDE);
+        let pod_network = (kind == Kind::RealAndEmbedded).then_some(POD_NETWORK);
         let east = Site {
             name: "east",
             set: "kaa-admin",
             made: certificates(&authority, "kaa-admin", &spaces[0]),
             env: env("east", Cluster::are_embedded()),
-            beside: None,
+            pod_network: None,
         };
         let entrypoint: Vec<String> =
             (0..2).map(|ordinal| format!("kaa-admin-{ordinal}.kaa-admin.{}.svc:48005", spaces[0])).collect();
@@ -195,11 +195,11 @@ impl Two {
             set: "kaa-west",
             made: certificates(&authority, "kaa-west", &spaces[1]),
             env: [
-                env("west", Cluster::are_embedded() || beside.is_some()),
+                env("west", Cluster::are_embedded() || pod_network.is_some()),
                 vec![("KAA_ENTRYPOINT_CLUSTER", "east".to_owned()), ("KAA_ENTRYPOINT", entrypoint.join(","))],
             ]
             .concat(),
-            beside,
+            pod_network,
         };
         let (east, west) = (Cluster::of_several(cases[0], east), Cluster::of_several(cases[1], west));
         let files = [hosts(&spaces[0]), hosts(&spaces[1])];
