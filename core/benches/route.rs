@@ -68,6 +68,7 @@ fn domain() -> Domain {
         options: Default::default(),
         by_hand: false,
         judged: BTreeMap::new(),
+        replicated: None,
     };
     domain.databases.insert("demo".into(), database);
     domain.processes = (0..CANDIDATES).map(|n| (StartId(n + 1), process(n))).collect();
@@ -115,6 +116,7 @@ fn process(n: u64) -> Process {
         history: None,
         claim_unread: false,
         interrupted: None,
+        data: None,
     }
 }
 

@@ -22,6 +22,7 @@ mod outcome;
 mod pause;
 pub mod process;
 pub mod protocol;
+pub mod replicated;
 pub mod server;
 pub mod snapshot;
 pub mod task;

@@ -5,6 +5,7 @@
 
 pub mod annotations;
 pub mod objects;
+pub mod replication;
 
 use objects::{Claim, Deployment, Named, Pod, StatefulSet};
 use std::collections::BTreeMap;

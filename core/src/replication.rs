@@ -18,10 +18,26 @@
 //!
 //! One server at a time runs on an archive. That is not decided here: the volume and the numbers of starts have to ensure it.
 
+mod assignment;
+mod duties;
+mod failover;
+pub mod grants;
 mod memory;
+mod places;
 mod record;
+mod report;
+pub mod route;
 mod ruling;
+mod survival;
+mod sync_set;
+pub mod waits;
 
+pub(crate) use assignment::is_stopping;
+pub use assignment::{Assignment, Source, Wanted};
+pub use failover::{NoFailover, failover};
 pub use memory::{Declined, Memory};
+pub use places::{Place, PlaceState, Role};
 pub use record::{Refused, Replication};
+pub use report::{Report, Stand, Standby};
 pub use ruling::{InForce, Rule, Ruling};
+pub use survival::{Loss, Survival, loss_of, survival};

@@ -13,6 +13,7 @@ pub mod held;
 pub mod leadership;
 pub mod plan;
 mod processes;
+mod replication;
 mod servers;
 pub mod waiting;
 pub mod whatif;
@@ -64,13 +65,14 @@ pub enum DatabaseDeletion {
 }
 
 /// Every subreconciler, in the order in which its findings are carried out.
-const SUBRECONCILERS: [fn(&View, &mut Plan); 7] = [
+const SUBRECONCILERS: [fn(&View, &mut Plan); 8] = [
     processes::plan, // first, since an archive can be judged only when no process is on it
     archives::plan,
     databases::plan, // after them, since a database goes after its archives
     servers::plan,
     clusters::plan,
     balancer::plan,
+    replication::plan,
     crate::tasks::plan,
 ];
 

@@ -70,6 +70,7 @@ mod tests {
             options: Default::default(),
             by_hand: false,
             judged: BTreeMap::new(),
+            replicated: None,
         };
         domain.databases.insert(demo.clone(), database);
         prepared.of(&domain, &demo);

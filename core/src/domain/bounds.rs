@@ -337,6 +337,7 @@ fn names_in(fact: &Fact) -> Vec<&str> {
         Fact::ContainerEnded { pod_uid, container, id, exit_code: _ }
         | Fact::ContainerRuns { pod_uid, container, id, started: _ } => vec![pod_uid.as_str(), container, id.as_str()],
         Fact::StatefulSetIs { name, uid, generation: _, replicas: _, first_ordinal: _ } => vec![name, uid.as_str()],
+        Fact::AsksForReplication(settings) => vec![&settings.stateful_set, settings.uid.as_str()],
         Fact::DatabaseUnwanted { database } => vec![database.as_str()],
         Fact::Settled { database, pods } => {
             let pods = pods.iter().flat_map(|(name, uid)| [name.as_str(), uid.as_str()]);

@@ -10,17 +10,21 @@
 mod accept_loss;
 mod admit_server;
 mod adopt_anchor;
+mod adopt_data;
 mod advance_task;
 mod anchor_cluster;
 mod annotate_load_balancer;
 mod begin_resync;
 mod begin_task;
 mod cancel_task;
+mod change_sync_set;
 mod configure_database;
 mod confirm_running;
+mod confirm_start;
 mod create_archive;
 mod create_database;
 mod delete_database;
+mod discard_data;
 mod drop_database;
 mod evict_process;
 mod fail_task;
@@ -29,13 +33,17 @@ mod forget_cluster;
 mod forget_server;
 mod found_domain;
 mod give_up_archive;
+mod grant_primary;
 mod guard;
+mod initialize_database;
 mod judge_database;
 mod learn_container;
 mod learn_owner;
 mod lose_session;
 mod note_claim_gone;
+mod note_replication;
 mod note_voters;
+mod overwrite_archive;
 mod pause_resync;
 mod purge_archive;
 mod register_process;
@@ -43,9 +51,12 @@ mod remove_archive;
 mod remove_load_balancer;
 mod remove_process;
 mod remove_server;
+mod report_data;
 mod report_exit;
 mod report_history;
+mod report_primary;
 mod report_state;
+mod request_switchover;
 mod restore_domain;
 mod resume_resync;
 mod resurrect_archive;
@@ -57,17 +68,21 @@ mod upgrade_database;
 pub use accept_loss::AcceptLoss;
 pub use admit_server::AdmitServer;
 pub use adopt_anchor::AdoptAnchor;
+pub use adopt_data::AdoptData;
 pub use advance_task::AdvanceTask;
 pub use anchor_cluster::AnchorCluster;
 pub use annotate_load_balancer::AnnotateLoadBalancer;
 pub use begin_resync::BeginResync;
 pub use begin_task::BeginTask;
 pub use cancel_task::CancelTask;
+pub use change_sync_set::{ChangeSyncSet, SetChange};
 pub use configure_database::ConfigureDatabase;
 pub use confirm_running::ConfirmRunning;
+pub use confirm_start::ConfirmStart;
 pub use create_archive::CreateArchive;
 pub use create_database::CreateDatabase;
 pub use delete_database::DeleteDatabase;
+pub use discard_data::DiscardData;
 pub use drop_database::DropDatabase;
 pub use evict_process::EvictProcess;
 pub use fail_task::FailTask;
@@ -76,12 +91,16 @@ pub use forget_cluster::ForgetCluster;
 pub use forget_server::ForgetServer;
 pub use found_domain::FoundDomain;
 pub use give_up_archive::GiveUpArchive;
+pub use grant_primary::{GrantPrimary, GrantReason};
+pub use initialize_database::InitializeDatabase;
 pub use judge_database::JudgeDatabase;
 pub use learn_container::LearnContainer;
 pub use learn_owner::LearnOwner;
 pub use lose_session::LoseSession;
 pub use note_claim_gone::NoteClaimGone;
+pub use note_replication::NoteReplication;
 pub use note_voters::NoteVoters;
+pub use overwrite_archive::{Overwrite, OverwriteArchive};
 pub use pause_resync::PauseResync;
 pub use purge_archive::PurgeArchive;
 pub use register_process::Lesson;
@@ -89,9 +108,12 @@ pub use remove_archive::RemoveArchive;
 pub use remove_load_balancer::{RemoveLoadBalancer, Unset};
 pub use remove_process::RemoveProcess;
 pub use remove_server::RemoveServer;
+pub use report_data::ReportData;
 pub use report_exit::ReportExit;
 pub use report_history::ReportHistory;
+pub use report_primary::{Progress, ReportPrimary};
 pub use report_state::ReportState;
+pub use request_switchover::{Asked, RequestSwitchover};
 pub use resume_resync::ResumeResync;
 pub use resurrect_archive::ResurrectArchive;
 pub use set_load_balancer::SetLoadBalancer;
@@ -264,6 +286,110 @@ pub enum Command {
     JudgeDatabase(JudgeDatabase),
     /// Drops a cluster that is lost for good, by an operator's command.
     ForgetCluster(ForgetCluster),
+    /// Takes the data of an archive for that of its database, by an operator's command.
+    AdoptData(AdoptData),
+    /// Changes the sync set of a database with one primary.
+    ChangeSyncSet(ChangeSyncSet),
+    /// Makes an archive of the sync set the primary's.
+    GrantPrimary(GrantPrimary),
+    /// Has one archive make the first data of its database.
+    InitializeDatabase(InitializeDatabase),
+    /// Notes what the StatefulSet of a database with one primary asks for.
+    NoteReplication(NoteReplication),
+    /// Permits that the data of an archive is replaced, or notes that it is whole again.
+    OverwriteArchive(OverwriteArchive),
+    /// Notes what is on the volume of an engine whose database has one primary.
+    ReportData(ReportData),
+    /// Notes how far the server of a primary has come.
+    ReportPrimary(ReportPrimary),
+    /// Requests a switchover, or takes back the request.
+    RequestSwitchover(RequestSwitchover),
+    /// Notes that the volume of a server remembers its start.
+    ConfirmStart(ConfirmStart),
+    /// Lets the data of an archive be overwritten, by an operator's command.
+    DiscardData(DiscardData),
+}
+
+/// The same for the change of each command. The last one carries nothing.
+macro_rules! of_each {
+    ($command:expr, $change:ident => $do:expr, $resume:expr) => {
+        match $command {
+            Self::FoundDomain($change) => $do,
+            Self::AdmitServer($change) => $do,
+            Self::BeginResync($change) => $do,
+            Self::RegisterProcess($change) => $do,
+            Self::LoseSession($change) => $do,
+            Self::ReportState($change) => $do,
+            Self::ConfirmRunning($change) => $do,
+            Self::ReportHistory($change) => $do,
+            Self::LearnContainer($change) => $do,
+            Self::ReportExit($change) => $do,
+            Self::RemoveProcess($change) => $do,
+            Self::RemoveArchive($change) => $do,
+            Self::PurgeArchive($change) => $do,
+            Self::NoteClaimGone($change) => $do,
+            Self::DeleteDatabase($change) => $do,
+            Self::RemoveServer($change) => $do,
+            Self::PauseResync($change) => $do,
+            Self::AdoptAnchor($change) => $do,
+            Self::AcceptLoss($change) => $do,
+            Self::NoteVoters($change) => $do,
+            Self::RestoreDomain($change) => $do,
+            Self::SetValue($change) => $do,
+            Self::StopProcess($change) => $do,
+            Self::GiveUpArchive($change) => $do,
+            Self::ForgetArchive($change) => $do,
+            Self::ForgetServer($change) => $do,
+            Self::LearnOwner($change) => $do,
+            Self::EvictProcess($change) => $do,
+            Self::CreateDatabase($change) => $do,
+            Self::ConfigureDatabase($change) => $do,
+            Self::DropDatabase($change) => $do,
+            Self::CreateArchive($change) => $do,
+            Self::ResurrectArchive($change) => $do,
+            Self::SetLoadBalancer($change) => $do,
+            Self::AnnotateLoadBalancer($change) => $do,
+            Self::RemoveLoadBalancer($change) => $do,
+            Self::BeginTask($change) => $do,
+            Self::AdvanceTask($change) => $do,
+            Self::FailTask($change) => $do,
+            Self::CancelTask($change) => $do,
+            Self::UpgradeDatabase($change) => $do,
+            Self::AnchorCluster($change) => $do,
+            Self::JudgeDatabase($change) => $do,
+            Self::ForgetCluster($change) => $do,
+            Self::AdoptData($change) => $do,
+            Self::ChangeSyncSet($change) => $do,
+            Self::GrantPrimary($change) => $do,
+            Self::InitializeDatabase($change) => $do,
+            Self::NoteReplication($change) => $do,
+            Self::OverwriteArchive($change) => $do,
+            Self::ReportData($change) => $do,
+            Self::ReportPrimary($change) => $do,
+            Self::RequestSwitchover($change) => $do,
+            Self::DiscardData($change) => $do,
+            Self::ConfirmStart($change) => $do,
+            Self::ResumeResync => $resume,
+        }
+    };
+}
+
+impl<T: Change> Change for Box<T> {
+    fn since(&self) -> Version {
+        (**self).since()
+    }
+
+    fn planned(&self) -> Option<&dyn Planned> {
+        (**self).planned()
+    }
+
+    fn fit(&mut self, bounds: &Bounds) -> Fits {
+        (**self).fit(bounds)
+    }
+
+    fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
+        (*self).apply(domain, actor)
+    }
 }
 
 impl Command {
@@ -286,155 +412,17 @@ impl Command {
     }
 
     fn change(&self) -> &dyn Change {
-        match self {
-            Self::FoundDomain(change) => change,
-            Self::AdmitServer(change) => change,
-            Self::BeginResync(change) => change,
-            Self::RegisterProcess(change) => &**change,
-            Self::LoseSession(change) => change,
-            Self::ReportState(change) => change,
-            Self::ConfirmRunning(change) => change,
-            Self::ReportHistory(change) => change,
-            Self::LearnContainer(change) => change,
-            Self::ReportExit(change) => change,
-            Self::RemoveProcess(change) => change,
-            Self::RemoveArchive(change) => change,
-            Self::PurgeArchive(change) => change,
-            Self::NoteClaimGone(change) => change,
-            Self::DeleteDatabase(change) => change,
-            Self::RemoveServer(change) => change,
-            Self::PauseResync(change) => change,
-            Self::ResumeResync => &ResumeResync,
-            Self::AdoptAnchor(change) => change,
-            Self::AcceptLoss(change) => change,
-            Self::NoteVoters(change) => change,
-            Self::RestoreDomain(change) => &**change,
-            Self::SetValue(change) => change,
-            Self::StopProcess(change) => change,
-            Self::GiveUpArchive(change) => change,
-            Self::ForgetArchive(change) => change,
-            Self::ForgetServer(change) => change,
-            Self::LearnOwner(change) => change,
-            Self::EvictProcess(change) => change,
-            Self::CreateDatabase(change) => change,
-            Self::ConfigureDatabase(change) => change,
-            Self::DropDatabase(change) => change,
-            Self::CreateArchive(change) => change,
-            Self::ResurrectArchive(change) => change,
-            Self::SetLoadBalancer(change) => change,
-            Self::AnnotateLoadBalancer(change) => change,
-            Self::RemoveLoadBalancer(change) => change,
-            Self::BeginTask(change) => &**change,
-            Self::AdvanceTask(change) => change,
-            Self::FailTask(change) => change,
-            Self::CancelTask(change) => change,
-            Self::UpgradeDatabase(change) => change,
-            Self::AnchorCluster(change) => change,
-            Self::JudgeDatabase(change) => change,
-            Self::ForgetCluster(change) => change,
-        }
+        of_each!(self, change => change, &ResumeResync)
     }
 
     /// Cuts what has to go in, and says what of the rest does not fit. What is already there is not counted.
     pub(super) fn fit(&mut self, bounds: &Bounds) -> Fits {
-        match self {
-            Self::FoundDomain(change) => change.fit(bounds),
-            Self::AdmitServer(change) => change.fit(bounds),
-            Self::BeginResync(change) => change.fit(bounds),
-            Self::RegisterProcess(change) => change.fit(bounds),
-            Self::LoseSession(change) => change.fit(bounds),
-            Self::ReportState(change) => change.fit(bounds),
-            Self::ConfirmRunning(change) => change.fit(bounds),
-            Self::ReportHistory(change) => change.fit(bounds),
-            Self::LearnContainer(change) => change.fit(bounds),
-            Self::ReportExit(change) => change.fit(bounds),
-            Self::RemoveProcess(change) => change.fit(bounds),
-            Self::RemoveArchive(change) => change.fit(bounds),
-            Self::PurgeArchive(change) => change.fit(bounds),
-            Self::NoteClaimGone(change) => change.fit(bounds),
-            Self::DeleteDatabase(change) => change.fit(bounds),
-            Self::RemoveServer(change) => change.fit(bounds),
-            Self::PauseResync(change) => change.fit(bounds),
-            Self::ResumeResync => ResumeResync.fit(bounds),
-            Self::AdoptAnchor(change) => change.fit(bounds),
-            Self::AcceptLoss(change) => change.fit(bounds),
-            Self::NoteVoters(change) => change.fit(bounds),
-            Self::RestoreDomain(change) => change.fit(bounds),
-            Self::SetValue(change) => change.fit(bounds),
-            Self::StopProcess(change) => change.fit(bounds),
-            Self::GiveUpArchive(change) => change.fit(bounds),
-            Self::ForgetArchive(change) => change.fit(bounds),
-            Self::ForgetServer(change) => change.fit(bounds),
-            Self::LearnOwner(change) => change.fit(bounds),
-            Self::EvictProcess(change) => change.fit(bounds),
-            Self::CreateDatabase(change) => change.fit(bounds),
-            Self::ConfigureDatabase(change) => change.fit(bounds),
-            Self::DropDatabase(change) => change.fit(bounds),
-            Self::CreateArchive(change) => change.fit(bounds),
-            Self::ResurrectArchive(change) => change.fit(bounds),
-            Self::SetLoadBalancer(change) => change.fit(bounds),
-            Self::AnnotateLoadBalancer(change) => change.fit(bounds),
-            Self::RemoveLoadBalancer(change) => change.fit(bounds),
-            Self::BeginTask(change) => change.fit(bounds),
-            Self::AdvanceTask(change) => change.fit(bounds),
-            Self::FailTask(change) => change.fit(bounds),
-            Self::CancelTask(change) => change.fit(bounds),
-            Self::UpgradeDatabase(change) => change.fit(bounds),
-            Self::AnchorCluster(change) => change.fit(bounds),
-            Self::JudgeDatabase(change) => change.fit(bounds),
-            Self::ForgetCluster(change) => change.fit(bounds),
-        }
+        of_each!(self, change => change.fit(bounds), ResumeResync.fit(bounds))
     }
 
     /// Carries it out, or says why not; then nothing has changed.
     pub(super) fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
-        match self {
-            Self::FoundDomain(change) => change.apply(domain, actor),
-            Self::AdmitServer(change) => change.apply(domain, actor),
-            Self::BeginResync(change) => change.apply(domain, actor),
-            Self::RegisterProcess(change) => change.apply(domain, actor),
-            Self::LoseSession(change) => change.apply(domain, actor),
-            Self::ReportState(change) => change.apply(domain, actor),
-            Self::ConfirmRunning(change) => change.apply(domain, actor),
-            Self::ReportHistory(change) => change.apply(domain, actor),
-            Self::LearnContainer(change) => change.apply(domain, actor),
-            Self::ReportExit(change) => change.apply(domain, actor),
-            Self::RemoveProcess(change) => change.apply(domain, actor),
-            Self::RemoveArchive(change) => change.apply(domain, actor),
-            Self::PurgeArchive(change) => change.apply(domain, actor),
-            Self::NoteClaimGone(change) => change.apply(domain, actor),
-            Self::DeleteDatabase(change) => change.apply(domain, actor),
-            Self::RemoveServer(change) => change.apply(domain, actor),
-            Self::PauseResync(change) => change.apply(domain, actor),
-            Self::ResumeResync => ResumeResync.apply(domain, actor),
-            Self::AdoptAnchor(change) => change.apply(domain, actor),
-            Self::AcceptLoss(change) => change.apply(domain, actor),
-            Self::NoteVoters(change) => change.apply(domain, actor),
-            Self::RestoreDomain(change) => change.apply(domain, actor),
-            Self::SetValue(change) => change.apply(domain, actor),
-            Self::StopProcess(change) => change.apply(domain, actor),
-            Self::GiveUpArchive(change) => change.apply(domain, actor),
-            Self::ForgetArchive(change) => change.apply(domain, actor),
-            Self::ForgetServer(change) => change.apply(domain, actor),
-            Self::LearnOwner(change) => change.apply(domain, actor),
-            Self::EvictProcess(change) => change.apply(domain, actor),
-            Self::CreateDatabase(change) => change.apply(domain, actor),
-            Self::ConfigureDatabase(change) => change.apply(domain, actor),
-            Self::DropDatabase(change) => change.apply(domain, actor),
-            Self::CreateArchive(change) => change.apply(domain, actor),
-            Self::ResurrectArchive(change) => change.apply(domain, actor),
-            Self::SetLoadBalancer(change) => change.apply(domain, actor),
-            Self::AnnotateLoadBalancer(change) => change.apply(domain, actor),
-            Self::RemoveLoadBalancer(change) => change.apply(domain, actor),
-            Self::BeginTask(change) => change.apply(domain, actor),
-            Self::AdvanceTask(change) => change.apply(domain, actor),
-            Self::FailTask(change) => change.apply(domain, actor),
-            Self::CancelTask(change) => change.apply(domain, actor),
-            Self::UpgradeDatabase(change) => change.apply(domain, actor),
-            Self::AnchorCluster(change) => change.apply(domain, actor),
-            Self::JudgeDatabase(change) => change.apply(domain, actor),
-            Self::ForgetCluster(change) => change.apply(domain, actor),
-        }
+        of_each!(self, change => change.apply(domain, actor), ResumeResync.apply(domain, actor))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::ids::{ClusterName, DatabaseName, Millis, NodeId, ResyncEpoch};
 use super::protocol::EffectiveProtocol;
+use super::replicated::Replicated;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,6 +35,9 @@ pub struct Database {
     /// What the resync leader of each cluster found there, if several clusters share the domain.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub judged: BTreeMap<ClusterName, Judged>,
+    /// Set if it has one primary: its engines are given roles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicated: Option<Box<Replicated>>,
 }
 
 /// What the resync leader of a cluster found of a database there. It says so again when that changes.

@@ -6,6 +6,7 @@ mod balancer;
 mod database;
 mod domain;
 mod process;
+mod replication;
 mod server;
 mod task;
 
@@ -16,6 +17,7 @@ pub use balancer::LoadBalancerEvent;
 pub use database::{DatabaseEvent, ValueEvent};
 pub use domain::{DomainEvent, RestoredFrom};
 pub use process::ProcessEvent;
+pub use replication::ReplicationEvent;
 use serde::{Deserialize, Serialize};
 pub use server::ServerEvent;
 use std::fmt;
@@ -43,6 +45,8 @@ pub enum Event {
     LoadBalancer(LoadBalancerEvent),
     /// A task.
     Task(TaskEvent),
+    /// The replication of a database with one primary.
+    Replication(Box<ReplicationEvent>),
 }
 
 impl Event {
@@ -57,6 +61,7 @@ impl Event {
             ("Value", ValueEvent::VARIANTS),
             ("LoadBalancer", LoadBalancerEvent::VARIANTS),
             ("Task", TaskEvent::VARIANTS),
+            ("Replication", ReplicationEvent::VARIANTS),
         ];
         kinds.into_iter().flat_map(|(kind, names)| names.iter().map(move |name| format!("{kind}{name}"))).collect()
     }
@@ -73,6 +78,7 @@ impl Event {
             Self::Value(event) => ("Value", event.into()),
             Self::LoadBalancer(event) => ("LoadBalancer", event.into()),
             Self::Task(event) => ("Task", event.into()),
+            Self::Replication(event) => ("Replication", (&**event).into()),
         };
         format!("{kind}{name}")
     }
@@ -89,6 +95,7 @@ impl Event {
             Self::Value(ValueEvent::Set | ValueEvent::Deleted) => 0,
             Self::LoadBalancer(event) => event.bytes(),
             Self::Task(event) => event.bytes(),
+            Self::Replication(event) => event.bytes(),
         }
     }
 }
@@ -105,6 +112,7 @@ impl fmt::Display for Event {
             Self::Value(event) => event.fmt(f),
             Self::LoadBalancer(event) => event.fmt(f),
             Self::Task(event) => event.fmt(f),
+            Self::Replication(event) => event.fmt(f),
         }
     }
 }
@@ -132,6 +140,12 @@ is_event! {
 impl From<DomainEvent> for Event {
     fn from(event: DomainEvent) -> Self {
         Self::Domain(Box::new(event))
+    }
+}
+
+impl From<ReplicationEvent> for Event {
+    fn from(event: ReplicationEvent) -> Self {
+        Self::Replication(Box::new(event))
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::balancing::{Item, Object};
 use super::ids::{ContainerId, DatabaseName, Millis, Uid};
+use super::replicated::Settings;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -151,6 +152,8 @@ pub enum Fact {
         /// Its `spec.ordinals.start`.
         first_ordinal: u32,
     },
+    /// A StatefulSet asks for this of a database with one primary.
+    AsksForReplication(Box<Settings>),
     /// Complete lists held no StatefulSet, Deployment, claim or pod of this database.
     DatabaseUnwanted {
         /// The database.
@@ -239,6 +242,11 @@ impl fmt::Display for Fact {
                 write!(f, "container {container} {id} ended")
             }
             Self::ContainerRuns { container, id, .. } => write!(f, "container {container} runs as {id}"),
+            Self::AsksForReplication(settings) => {
+                let Settings { stateful_set, replicas, synchronous, when_alone, uid: _ } = &**settings;
+                write!(f, "statefulset {stateful_set} asks for {replicas} pods, ")?;
+                write!(f, "synchronous: {synchronous}, when-alone: {when_alone}")
+            }
             Self::DatabaseUnwanted { database } => write!(f, "nothing is labelled database={database}"),
             Self::DatabaseWanted { database, by } => write!(f, "{by} is labelled database={database}"),
             Self::Settled { database, pods } => {
@@ -416,6 +424,11 @@ impl Evidence {
     /// Whether a workload of the database asks for its upgrade.
     pub fn upgrade_asked(&self, name: &DatabaseName) -> bool {
         self.facts.iter().any(|fact| matches!(fact, Fact::UpgradeAsked { database, .. } if database == name))
+    }
+
+    /// Whether a StatefulSet asks for exactly this.
+    pub fn asks_for_replication(&self, settings: &Settings) -> bool {
+        self.facts.iter().any(|fact| matches!(fact, Fact::AsksForReplication(asked) if **asked == *settings))
     }
 
     /// Whether the StatefulSet with this UID does not want this ordinal.

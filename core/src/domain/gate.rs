@@ -103,7 +103,9 @@ impl Domain {
 impl Managers<'_> {
     /// How the engine of a process of this database may start, or why not yet.
     pub(super) fn may_start(&self, process: &Process) -> Result<Start, Held> {
-        if process.durable != DurableState::Requested || self.serve(process) {
+        // A start of one with roles makes no primary: the grant is the gate.
+        let has_roles = self.domain.replicated(&process.database).is_some();
+        if has_roles || process.durable != DurableState::Requested || self.serve(process) {
             return Ok(Start::Join);
         }
         let unsure = self.unsure(process);

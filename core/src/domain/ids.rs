@@ -112,6 +112,8 @@ number_ids! {
     Generation;
     /// Counts the changes of what the primary of a database has to require.
     SetVersion;
+    /// What PostgreSQL calls the system identifier: names one database cluster and all copies of its data.
+    SystemId;
     /// Numbers the permissions to overwrite archives of a database; never reused.
     Permission;
 }

@@ -63,11 +63,6 @@ pub fn violations(domain: &Domain) -> Vec<String> {
         });
         check(runs == (database.state == DatabaseState::Running), &|| format!("database {name} is {}", database.state));
     }
-    for (name, database) in domain.databases.iter().filter(|(_, d)| d.state == DatabaseState::Tombstone) {
-        let left = domain.archives.values().any(|archive| archive.database == *name)
-            || domain.processes.values().any(|process| process.database == *name);
-        check(!left, &|| format!("database {name} is {} and something of it is left", database.state));
-    }
     for (id, exited) in &domain.tombstones {
         check(*id <= domain.last_start, &|| format!("tombstone {id} has an id that was never given"));
         if let ExitReason::Restarted(by) = exited.reason {
@@ -78,7 +73,18 @@ pub fn violations(domain: &Domain) -> Vec<String> {
         check(leader.epoch <= ResyncEpoch(domain.index), &|| format!("cluster {cluster} has an epoch of the future"));
     }
     wrong.extend(strange_origins(domain).chain(strange_balancing(domain)).chain(strange_tasks(domain)));
+    wrong.extend(strange_records(domain).into_iter().chain(left_of_deleted(domain)));
     wrong
+}
+
+/// What is left of deleted databases.
+fn left_of_deleted(domain: &Domain) -> impl Iterator<Item = String> {
+    let deleted = domain.databases.iter().filter(|(_, database)| database.state == DatabaseState::Tombstone);
+    let left = deleted.filter(|(name, _)| {
+        domain.archives.values().any(|archive| archive.database == **name)
+            || domain.processes.values().any(|process| process.database == **name)
+    });
+    left.map(|(name, database)| format!("database {name} is {} and something of it is left", database.state))
 }
 
 /// What is wrong with the tasks.
@@ -137,6 +143,55 @@ fn strange_upgrades(before: &Domain, after: &Domain) -> Vec<String> {
         let Some(later) = after.tasks.get(id) else { continue };
         if later.done() < task.done() || later.done() > task.done() + 1 || (!task.runs() && later != task) {
             wrong.push(format!("task {id} went from {} to {} steps", task.done(), later.done()));
+        }
+    }
+    wrong
+}
+
+/// What is wrong with the records of databases with one primary.
+fn strange_records(domain: &Domain) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut check = |holds: bool, what: String| {
+        if !holds {
+            wrong.push(what);
+        }
+    };
+    for (name, replicated) in domain.databases.iter().filter_map(|(name, it)| Some((name, it.replicated.as_deref()?))) {
+        let Some(record) = &replicated.record else {
+            check(replicated.primary.is_none(), format!("{name} has a primary and no record"));
+            continue;
+        };
+        check(record.sync_set.contains(&record.primary), format!("the primary of {name} is not in its sync set"));
+        let counts = record.sync_set.iter().chain(&record.joining);
+        let spoiled = counts.filter(|archive| record.overwriting.contains_key(archive)).count();
+        check(spoiled == 0, format!("an archive of {name} counts and is being overwritten"));
+        let joined = record.joining.is_some_and(|joining| record.sync_set.contains(&joining));
+        check(!joined, format!("an archive of {name} joins the sync set that it is in"));
+        let grows = replicated.history.is_sorted_by(|one, next| one.generation < next.generation);
+        check(grows, format!("the history of {name} does not grow"));
+        let last = replicated.history.last().is_none_or(|last| last.generation <= record.generation);
+        check(last, format!("{name} has a history of generations that were not granted"));
+    }
+    wrong
+}
+
+/// What is wrong with a step in the records of databases with one primary.
+fn strange_grants(before: &Domain, after: &Domain) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (name, database) in &before.databases {
+        let record = |database: &Database| database.replicated.as_ref().and_then(|it| it.record.clone());
+        let (Some(old), Some(new)) = (record(database), after.databases.get(name).and_then(record)) else { continue };
+        let granted = new.generation > old.generation;
+        let grew = new.sync_set.iter().filter(|archive| !old.sync_set.contains(archive));
+        let by_joining = grew.clone().all(|archive| old.joining == Some(*archive));
+        if new.generation < old.generation || new.version < old.version || new.permission < old.permission {
+            wrong.push(format!("a number of {name} went back"));
+        }
+        if granted && (grew.count() > 0 || new.version == old.version || !old.sync_set.contains(&new.primary)) {
+            wrong.push(format!("generation {} of {name} was granted outside its sync set", new.generation));
+        }
+        if !granted && (new.primary != old.primary || !by_joining) {
+            wrong.push(format!("the sync set of {name} grew without a join, or its primary moved without a grant"));
         }
     }
     wrong
@@ -217,5 +272,6 @@ pub fn step_violations(before: &Domain, after: &Domain) -> Vec<String> {
         });
     }
     wrong.extend(strange_upgrades(before, after));
+    wrong.extend(strange_grants(before, after));
     wrong
 }

@@ -33,6 +33,11 @@ impl Domain {
 
     /// Whether one archive provably holds everything that another of its database holds.
     pub fn holds_all_of(&self, one: &Archive, other: &Archive) -> bool {
+        if let Some(replicated) = self.replicated(&one.database) {
+            // The archives of the sync set hold all that counts.
+            let holds = replicated.record.as_ref().is_some_and(|record| record.sync_set.contains(&one.id));
+            return holds && !replicated.counts(other.id);
+        }
         one.holds_all_of(self.process_on(one.id), other, self.process_on(other.id))
     }
 
@@ -141,6 +146,10 @@ impl Managers<'_> {
     /// that others hold that have ended or are silent, for it to be known that it ran on after it was out of reach itself, or
     /// for one that has registered since to start. `None` if nothing depends on it.
     pub(super) fn owed_proof(&self, process: &Process) -> Option<u64> {
+        if self.domain.replicated(&process.database).is_some() {
+            // Which archives hold what counts is recorded.
+            return None;
+        }
         let archive = self.domain.archives.get(&process.archive.filter(|_| is_running(process))?)?;
         let others = self.data.iter().filter(|other| other.id != archive.id);
         // One that is silent may have ended. The others may have continued without it since its session was lost.

@@ -2,12 +2,13 @@
 
 use super::bounds::Excess;
 use super::ids::{
-    ArchiveId, ClusterName, DatabaseName, DomainId, MembershipEpoch, Millis, NodeId, ProtocolId, RaftId, ResyncEpoch,
-    ServerId, SessionNumber, StartId, TaskId, Uid,
+    ArchiveId, ClusterName, DatabaseName, DomainId, Generation, MembershipEpoch, Millis, NodeId, ProtocolId, RaftId,
+    ResyncEpoch, ServerId, SessionNumber, SetVersion, StartId, TaskId, Uid,
 };
 use super::process::ExitReason;
 use super::protocol::NotReady;
 use super::version::TooOld;
+use crate::replication::Refused;
 use serde::{Deserialize, Serialize};
 
 /// What the domain answers.
@@ -387,4 +388,101 @@ pub enum Refusal {
     /// The volume of the archive is known to be gone.
     #[error("archive {0} cannot be resurrected: its claim is gone")]
     ClaimGone(ArchiveId),
+    /// The engines of the database have no roles, or it has none.
+    #[error("database {0} is not one with a primary: no engine that Kaa assigns roles to has registered for it")]
+    NotReplicated(DatabaseName),
+    /// Engines without roles have run on its archives.
+    #[error(
+        "database {database} has run without roles, on archive {archive}: use another name, or adopt its data in a new domain"
+    )]
+    NotReplicatedBefore {
+        /// The database.
+        database: DatabaseName,
+        /// One of its archives.
+        archive: ArchiveId,
+    },
+    /// Nothing was granted yet.
+    #[error(
+        "database {0} has no primary yet: either no archive of it holds data, or that data has to be adopted \
+         (`kaa database adopt {0} --archive N --reason WHY`)"
+    )]
+    NoPrimaryYet(DatabaseName),
+    /// A primary was granted before.
+    #[error("database {0} has data that counts already")]
+    HasPrimary(DatabaseName),
+    /// There may be data.
+    #[error("archive {archive} of database {database} may hold data: nothing is initialized over it or in place of it")]
+    HasData {
+        /// The database.
+        database: DatabaseName,
+        /// The archive.
+        archive: ArchiveId,
+    },
+    /// It is data of a server that ran without Kaa, of another domain, or an old state of it.
+    #[error(
+        "the data on archive {0} is none that the domain knows: it is not overwritten (`kaa database discard NAME --archive {0} \
+         --reason WHY` gives it up)"
+    )]
+    DataNotAdopted(ArchiveId),
+    /// There is nothing to adopt.
+    #[error("no engine on archive {0} has reported data: it has to be registered and up")]
+    NoDataToAdopt(ArchiveId),
+    /// No engine on it can take part.
+    #[error("archive {0} has no engine that is connected, has the database's data, and was not told to stop")]
+    NotServing(ArchiveId),
+    /// The record does not change.
+    #[error(transparent)]
+    Replication(#[from] Refused),
+    /// The sync set has changed since.
+    #[error("version {named} of the sync set of database {database} is not the current one, which is {current}")]
+    SetVersion {
+        /// The database.
+        database: DatabaseName,
+        /// The version that was named.
+        named: SetVersion,
+        /// The current one.
+        current: SetVersion,
+    },
+    /// The process does not have that generation.
+    #[error("process {process} does not have generation {generation}, or has it no more")]
+    NotThePrimary {
+        /// The process.
+        process: StartId,
+        /// The generation.
+        generation: Generation,
+    },
+    /// Nothing proves that the server of the primary has ended.
+    #[error(
+        "the primary of database {0} may still run: another one is granted once its end is known (`kaa switchover {0}` moves \
+         a primary that runs)"
+    )]
+    PrimaryMayRun(DatabaseName),
+    /// The record may be wrong.
+    #[error("what is recorded of database {database} may be wrong: {why}")]
+    Uncertain {
+        /// The database.
+        database: DatabaseName,
+        /// Why.
+        why: String,
+    },
+    /// Nothing shows yet that the new primary can use its data.
+    #[error("the server of the primary of database {0} has not been promoted")]
+    NotPromoted(DatabaseName),
+    /// Clients are not let in yet.
+    #[error("the primary of database {0} is not open")]
+    NotOpen(DatabaseName),
+    /// One at a time.
+    #[error("a switchover of database {0} is under way")]
+    SwitchoverUnderWay(DatabaseName),
+    /// It is there already.
+    #[error("archive {0} is the primary's")]
+    IsThePrimary(ArchiveId),
+    /// There is no other server.
+    #[error("no standby of database {0} is up that could become the primary")]
+    NoCandidate(DatabaseName),
+    /// It holds every commit that counts, and others may not.
+    #[error(
+        "archive {0} is in the sync set of its database: it holds every commit that counts. Wait until it has left the set"
+    )]
+    StillCounts(ArchiveId),
 }

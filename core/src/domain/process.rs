@@ -6,6 +6,7 @@ use super::ids::{
     ArchiveId, ClusterName, ContainerId, DatabaseName, Millis, NodeId, ProtocolId, ServerId, SessionNumber, StartId,
     Uid,
 };
+use super::replicated::Data;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -58,6 +59,9 @@ pub struct Process {
     /// that.
     #[serde(default)]
     pub interrupted: Option<u64>,
+    /// What is on its volume, if its database has one primary and it has said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Data>,
 }
 
 /// The labels that tie a process to Kubernetes: names and values, in the order of the names.

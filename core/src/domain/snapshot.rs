@@ -320,6 +320,7 @@ impl From<KeptDatabase> for Database {
             options: kept.options,
             by_hand: kept.by_hand,
             judged: BTreeMap::new(),
+            replicated: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Slim forms of the Kubernetes objects that decisions look at. Label and annotation keys live here only.
 
 use super::annotations::Annotations;
+use super::replication::Annotated;
 use crate::domain::evidence::{Fact, wants};
 use crate::domain::ids::{ContainerId, DatabaseName, Millis, Uid};
 
@@ -85,6 +86,8 @@ pub struct StatefulSet {
     pub paused: bool,
     /// What its annotations say of load balancing, if it is one of admin servers.
     pub annotations: Annotations,
+    /// What its annotations say of replication.
+    pub replication: Annotated,
     /// Whether a rollout is in progress, or its pods are not all there and ready.
     pub rolling: bool,
 }
@@ -263,6 +266,7 @@ impl StatefulSet {
         facts.extend(self.holds_purge.then(|| Fact::PurgeHeld { stateful_set: stateful_set() }));
         facts.extend(self.paused.then(|| Fact::WorkloadPaused { stateful_set: stateful_set() }));
         facts.extend(self.annotations.full_sync.then(|| Fact::SyncsFully { stateful_set: stateful_set() }));
+        facts.extend(self.replication_fact());
         facts
     }
 }

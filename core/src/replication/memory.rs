@@ -1,9 +1,10 @@
 //! What a server keeps on its volume, so that it is true after a restart too.
 
 use crate::domain::ids::{Generation, Permission};
+use serde::{Deserialize, Serialize};
 
 /// What a server remembers. It is not a part of the data: neither a copy nor a rewind replaces it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
     /// The highest generation for which it recorded that it would be promoted, whether or not it was: 0 if for none.
     pub taken_up: Generation,

@@ -2,10 +2,11 @@
 
 use super::{InForce, Rule};
 use crate::domain::ids::{ArchiveId, Generation, Permission, SetVersion};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which archive is the primary's, and which ones hold every commit that counts. What a method refuses changes nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replication {
     /// The current generation. It grows with each grant.
     pub generation: Generation,
@@ -24,7 +25,7 @@ pub struct Replication {
 }
 
 /// Why the record does not change.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refused {
     /// Another primary has been granted since.
     #[error("generation {named} is not the current one, which is {current}")]
@@ -77,8 +78,13 @@ impl Replication {
     /// The record of a database whose first data is in this archive: generation 1, and a sync set of this archive alone. To be
     /// done once for each database.
     pub fn begin(archive: ArchiveId) -> Self {
+        Self::begin_at(archive, Generation(1))
+    }
+
+    /// The same for data that exists: no generation up to this one is granted.
+    pub fn begin_at(archive: ArchiveId, generation: Generation) -> Self {
         Self {
-            generation: Generation(1),
+            generation,
             primary: archive,
             sync_set: BTreeSet::from([archive]),
             joining: None,
@@ -97,10 +103,12 @@ impl Replication {
     /// Makes an archive of the sync set the primary's, in the next generation. The new sync set is a part of the current
     /// one: it leaves out archives whose servers are away, or would have to be rewound.
     ///
-    /// Safety does not need the current generation. It keeps a late or repeated request from moving the primary again.
+    /// Safety does not need the current generation. It keeps a late or repeated request from moving the primary again. `known` is
+    /// the highest generation that any volume names: no number is used twice.
     pub fn grant(
         &mut self,
         current: Generation,
+        known: Generation,
         winner: ArchiveId,
         sync_set: &BTreeSet<ArchiveId>,
     ) -> Result<(), Refused> {
@@ -113,7 +121,7 @@ impl Replication {
         }
         // A second line of defence: no archive of the set is being overwritten.
         self.is_whole(winner)?;
-        self.generation = self.generation.next();
+        self.generation = self.generation.max(known).next();
         self.version = self.version.next();
         self.primary = winner;
         self.sync_set.clone_from(sync_set);
@@ -194,6 +202,11 @@ impl Replication {
         Ok(())
     }
 
+    /// Nothing more is known of an archive that was purged. One of the sync set stays in it until it leaves.
+    pub fn forget(&mut self, archive: ArchiveId) {
+        self.overwriting.remove(&archive);
+    }
+
     fn is_whole(&self, archive: ArchiveId) -> Result<(), Refused> {
         if self.overwriting.contains_key(&archive) { Err(Refused::Overwriting(archive)) } else { Ok(()) }
     }
@@ -271,23 +284,23 @@ mod tests {
     #[test]
     fn a_grant_takes_a_part_of_the_set() {
         let mut record = joining();
-        record.grant(CURRENT, ArchiveId(2), &set(&[2])).unwrap();
+        record.grant(CURRENT, CURRENT, ArchiveId(2), &set(&[2])).unwrap();
         assert_eq!(shown(&record), "generation 2 of 2, set 2, version 4, overwriting");
         assert_eq!(record.rule().members, set(&[]));
-        let again = record.grant(CURRENT, ArchiveId(2), &set(&[2]));
+        let again = record.grant(CURRENT, CURRENT, ArchiveId(2), &set(&[2]));
         assert_eq!(again.unwrap_err().to_string(), "generation 1 is not the current one, which is 2");
         let mut record = joining();
-        record.grant(CURRENT, ArchiveId(1), &set(&[1, 2])).unwrap();
-        assert_eq!(shown(&record), "generation 2 of 1, set 1 2, version 4, overwriting");
+        record.grant(CURRENT, Generation(6), ArchiveId(1), &set(&[1, 2])).unwrap();
+        assert_eq!(shown(&record), "generation 7 of 1, set 1 2, version 4, overwriting", "a volume names generation 6");
     }
 
     #[test]
     fn a_grant_adds_no_archive() {
         let lacks = "archive 3 is not in the sync set";
-        refused(|record| record.grant(CURRENT, ArchiveId(3), &set(&[3])), lacks);
-        refused(|record| record.grant(CURRENT, ArchiveId(2), &set(&[2, 3])), lacks);
+        refused(|record| record.grant(CURRENT, CURRENT, ArchiveId(3), &set(&[3])), lacks);
+        refused(|record| record.grant(CURRENT, CURRENT, ArchiveId(2), &set(&[2, 3])), lacks);
         refused(
-            |record| record.grant(CURRENT, ArchiveId(2), &set(&[1])),
+            |record| record.grant(CURRENT, CURRENT, ArchiveId(2), &set(&[1])),
             "the new sync set does not contain archive 2, the new primary's",
         );
     }

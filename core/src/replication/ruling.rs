@@ -57,18 +57,37 @@ impl Ruling {
             return false;
         }
         if rule.members == self.in_force.members {
-            (self.in_force, self.point) = (rule, end);
+            (self.in_force, self.point) = (rule, self.point.max(end));
             return false;
         }
         self.coming = Some(rule);
         true
     }
 
+    /// Takes a newer rule in place of one that is coming into force, or the same one again, after the change to that one was given up:
+    /// parts of the engine may obey it. So the engine has to change even if the members are those of the rule in force, by way of a
+    /// rule under which nothing is released. False if it is not newer than the one in force.
+    pub fn replace(&mut self, rule: Rule) -> bool {
+        let newest = self.coming.as_ref().map_or(self.in_force.version.next(), |coming| coming.version);
+        let is_newer = rule.generation == self.in_force.generation && rule.version >= newest;
+        if is_newer {
+            self.coming = Some(rule);
+        }
+        is_newer
+    }
+
+    /// Something else than this was found to be applied: nothing is in force until the rule, or a newer one, was made again.
+    pub fn doubt(&mut self) {
+        if self.coming.is_none() {
+            self.coming = Some(self.in_force.clone());
+        }
+    }
+
     /// Every part of the engine applies the rule of this version, the one that is coming. `end` is the end of the log at a
     /// moment after that.
     pub fn settle(&mut self, version: SetVersion, end: u64) {
         if let Some(rule) = self.coming.take_if(|rule| rule.version == version) {
-            (self.in_force, self.point) = (rule, end);
+            (self.in_force, self.point) = (rule, self.point.max(end));
         }
     }
 
@@ -125,6 +144,21 @@ mod tests {
         assert!(ruling.take(rule(5, &[3]), 100));
         assert!(!ruling.take(rule(6, &[]), 100), "another one is coming into force");
         assert_eq!((&ruling.in_force, &ruling.coming), (&rule(4, &[2]), &Some(rule(5, &[3]))));
+    }
+
+    #[test]
+    fn a_change_that_was_given_up_is_not_forgotten_where_the_next_rule_is_the_one_before() {
+        let mut ruling = Ruling::begin(rule(4, &[2]), 100);
+        assert!(ruling.take(rule(5, &[2, 3]), 200));
+        assert!(ruling.replace(rule(6, &[2])), "a part of the engine may obey version 5");
+        assert_eq!(reported(&ruling, &[(2, 500), (3, 500)]), None);
+        ruling.settle(SetVersion(6), 300);
+        assert_eq!(reported(&ruling, &[(2, 300)]), Some(6));
+        assert!(!ruling.replace(rule(6, &[2])), "it is in force");
+        ruling.doubt();
+        assert_eq!(reported(&ruling, &[(2, 300)]), None);
+        assert!(ruling.replace(rule(6, &[2])), "it was changed from outside");
+        assert!(!ruling.replace(rule(5, &[2, 3])), "an older one is never made again");
     }
 
     #[test]

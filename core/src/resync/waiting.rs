@@ -7,6 +7,8 @@ use crate::domain::evidence::Evidence;
 use crate::domain::gate::Held;
 use crate::domain::ids::{ClusterName, Millis, StartId, Uid};
 use crate::observed::Unknown;
+use crate::observed::replication::Broken;
+use crate::replication::waits::{REPLICATION_WAITS, ReplicationWait};
 use crate::tasks::waits::{TASK_WAITS, TaskWait};
 use crate::wait::{self, Wait};
 use std::fmt;
@@ -133,6 +135,13 @@ pub enum WaitingReason {
         /// Why.
         why: SyntaxError,
     },
+    /// An annotation that is to configure replication does not parse.
+    SettingBroken {
+        /// The object that has it.
+        object: Object,
+        /// Why.
+        why: Broken,
+    },
     /// A fresh read gave no answer that proves anything.
     Unread {
         /// What was read.
@@ -145,6 +154,8 @@ pub enum WaitingReason {
         /// What it shows.
         read: Evidence,
     },
+    /// A database with one primary is not as it should be.
+    Replication(ReplicationWait),
     /// A task does not begin, or does not continue.
     Task(TaskWait),
 }
@@ -209,8 +220,10 @@ impl fmt::Display for WaitingReason {
             Self::AnnotationBroken { object, annotation, why } => {
                 write!(f, "annotation {annotation} of {object} changes nothing: {why}")
             }
+            Self::SettingBroken { object, why } => write!(f, "{object} changes nothing: {why}"),
             Self::Unread { need, why } => write!(f, "{need} could not be read: {why}"),
             Self::NotConfirmed { read } => write!(f, "a fresh read does not confirm it: {read}"),
+            Self::Replication(wait) => wait.fmt(f),
             Self::Task(wait) => wait.fmt(f),
         }
     }
@@ -225,7 +238,11 @@ impl From<TaskWait> for WaitingReason {
 impl WaitingReason {
     /// The same as one word.
     pub fn code(&self) -> &'static str {
-        if let Self::Task(wait) = self { wait.code() } else { self.into() }
+        match self {
+            Self::Task(wait) => wait.code(),
+            Self::Replication(wait) => wait.into(),
+            _ => self.into(),
+        }
     }
 
     /// What ends it.
@@ -234,19 +251,25 @@ impl WaitingReason {
     }
 }
 
-/// Every reason to wait: in the order of the variants, then those of tasks.
-pub const WAITS: [Wait; 38] = {
-    let mut all = [OWN[0]; 38];
+/// Every reason to wait: in the order of the variants, then those of replication and of tasks.
+pub const WAITS: [Wait; OWN.len() + REPLICATION_WAITS.len() + TASK_WAITS.len()] = {
+    let mut all = [OWN[0]; OWN.len() + REPLICATION_WAITS.len() + TASK_WAITS.len()];
     let mut at = 0;
     while at < all.len() {
-        all[at] = if at < OWN.len() { OWN[at] } else { TASK_WAITS[at - OWN.len()] };
+        all[at] = if at < OWN.len() {
+            OWN[at]
+        } else if at < OWN.len() + REPLICATION_WAITS.len() {
+            REPLICATION_WAITS[at - OWN.len()]
+        } else {
+            TASK_WAITS[at - OWN.len() - REPLICATION_WAITS.len()]
+        };
         at += 1;
     }
     all
 };
 
-/// Those of the variants but the last, which stands for the reasons of tasks.
-const OWN: [Wait; 28] = [
+/// Those of the variants but the last two, which stand for the reasons of replication and of tasks.
+const OWN: [Wait; 29] = [
     Wait {
         code: "start_held",
         means: "the engine is not started yet: archives that may hold newer data have not reported, a storage manager is silent ([cold start](concepts.md#cold-start)), or its pod or a claim could not be read",
@@ -374,6 +397,11 @@ const OWN: [Wait; 28] = [
         ends: "`kubectl annotate --overwrite` with a query that parses, or without the annotation: `kubectl annotate statefulset NAME nuodb.com/load-balancer-default-`",
     },
     Wait {
+        code: "setting_broken",
+        means: "an annotation that is to configure the replication of a database does not parse: the last good settings stay",
+        ends: "`kubectl annotate --overwrite` with a value that is allowed, or without the annotation: `kubectl annotate statefulset NAME kaa.dev/synchronous-`",
+    },
+    Wait {
         code: "unread",
         means: "a fresh read failed; it is repeated when the object changes, or after 10 s",
         ends: "ends by itself; if a permission is missing: `kubectl apply -k manifests/base`",
@@ -392,6 +420,6 @@ mod tests {
 
     #[test]
     fn every_reason_has_its_row() {
-        assert_eq!([&OWN.map(|wait| wait.code)[..], &["task"]].concat(), WaitingReason::VARIANTS);
+        assert_eq!([&OWN.map(|wait| wait.code)[..], &["replication", "task"]].concat(), WaitingReason::VARIANTS);
     }
 }

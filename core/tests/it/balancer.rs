@@ -81,5 +81,6 @@ fn process(id: u64, kind: EngineKind) -> Process {
         history: None,
         claim_unread: false,
         interrupted: None,
+        data: None,
     }
 }

@@ -10,6 +10,7 @@ mod membership;
 mod quorum_override;
 mod recover;
 mod retired;
+mod roles;
 mod script;
 mod sequences;
 mod stating;

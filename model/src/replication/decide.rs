@@ -75,7 +75,7 @@ impl Record {
     pub fn grant(&mut self, rules: &Rules, winner: u8, sync_set: Set) -> Option<()> {
         let current = generation(self.generation);
         if rules.winner_in_set && rules.part_at_grant && rules.winner_stays && rules.overwritten_not_granted {
-            return self.decide(|core| core.grant(current, archive(winner), &archives(sync_set)));
+            return self.decide(|core| core.grant(current, current, archive(winner), &archives(sync_set)));
         }
         (self.sync_set & bit(winner) != 0 || !rules.winner_in_set).then_some(())?;
         (sync_set & !self.sync_set & !bit(winner) == 0 || !rules.part_at_grant).then_some(())?;

@@ -40,6 +40,11 @@ impl Change for AcceptLoss {
             return Ok(Outcome::Unchanged);
         }
         domain.lossy_epoch = epoch;
+        for replicated in domain.databases.values_mut().filter_map(|database| database.replicated.as_mut()) {
+            if replicated.record.is_some() {
+                replicated.uncertain = Some(format!("entries of the domain were lost in epoch {epoch}"));
+            }
+        }
         let accepted = DomainEvent::LossAccepted { epoch, founder: founder.clone(), at, lost };
         domain.note(actor, [Subject::Domain, Subject::Server(founder)], accepted, None);
         Ok(Outcome::Changed)

@@ -59,6 +59,7 @@ impl Change for CreateDatabase {
             options: BTreeMap::new(),
             by_hand: false,
             judged: BTreeMap::new(),
+            replicated: None,
         });
         // Node ids and incarnations of one that was deleted continue.
         database.state = DatabaseState::NotRunning;

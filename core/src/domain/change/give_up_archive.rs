@@ -33,6 +33,9 @@ impl Change for GiveUpArchive {
         let Self { archive: id, why } = self;
         only_an_operator(actor)?;
         let archive = domain.unused_archive(id)?;
+        if domain.replicated(&archive.database).is_some_and(|replicated| replicated.counts(id)) {
+            return Err(Refusal::StillCounts(id));
+        }
         let reason = RemovalReason::GivenUp;
         let (was, database, by_hand) = (archive.removed.clone(), archive.database.clone(), archive.by_hand);
         if was.as_ref().is_some_and(|removal| removal.because == reason) {

@@ -57,6 +57,9 @@ impl Domain {
     /// Drops all that the domain knows of an archive.
     pub(super) fn forget(&mut self, actor: &Actor, id: ArchiveId, event: ArchiveEvent, evidence: Evidence) {
         let Some(archive) = self.archives.remove(&id) else { return };
+        if let Ok(replicated) = self.replicated_mut(&archive.database) {
+            replicated.forget(id);
+        }
         if let Some(claim) = &archive.claim {
             let key = self.claim_key(&archive.cluster, &claim.name);
             if self.values.get(&key) == Some(&id.to_string()) {

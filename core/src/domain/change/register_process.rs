@@ -113,6 +113,7 @@ impl Domain {
             history: None,
             claim_unread: asked.kind == EngineKind::Sm && asked.claim.is_none(),
             interrupted: None,
+            data: None,
         };
         self.note_registered(actor, &process);
         self.processes.insert(id, process);
@@ -454,6 +455,7 @@ impl Domain {
             options: BTreeMap::new(),
             by_hand: false,
             judged: BTreeMap::new(),
+            replicated: None,
         });
         database.by_hand = false;
         let node = database.next_node;

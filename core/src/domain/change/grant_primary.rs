@@ -1,0 +1,150 @@
+//! An archive of the sync set becomes the primary's, in a generation of its own.
+
+use super::Change;
+use crate::domain::audit::Subject;
+use crate::domain::bounds::{Bounds, Fits, cut, few};
+use crate::domain::command::{Actor, Role};
+use crate::domain::event::ReplicationEvent;
+use crate::domain::ids::{ArchiveId, DatabaseName, Generation, Millis, StartId};
+use crate::domain::outcome::{Outcome, Refusal};
+use crate::domain::replicated::{Primary, Replicated};
+use crate::domain::{Applied, Domain};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// A server that was open for so long has not ended because it was granted, in milliseconds.
+const LASTING_MS: u64 = 60_000;
+
+/// Makes an archive of the sync set the primary's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrantPrimary {
+    /// The database.
+    pub database: DatabaseName,
+    /// The current generation: one more is granted.
+    pub current: Generation,
+    /// The archive.
+    pub winner: ArchiveId,
+    /// The process on it.
+    pub process: StartId,
+    /// The new sync set: a part of the current one, with the winner.
+    pub sync_set: BTreeSet<ArchiveId>,
+    /// Why.
+    pub reason: GrantReason,
+}
+
+/// Why a generation is granted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum GrantReason {
+    /// It is the first one of the database.
+    First,
+    /// The server of the primary has ended, and its archive continues.
+    Returned,
+    /// An operator asked for a switchover.
+    Switchover(String),
+    /// The primary's pod is to stop.
+    HandedOver,
+    /// An operator asked for a failover.
+    Failover {
+        /// Why, in the operator's words.
+        why: String,
+        /// Whether the operator said that the old primary may still run: clients that are connected to it may read stale data.
+        may_run: bool,
+    },
+}
+
+impl fmt::Display for GrantReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::First => f.write_str("it is the first primary"),
+            Self::Returned => f.write_str("the server of the primary has ended and is back"),
+            Self::Switchover(why) => write!(f, "switchover: {why}"),
+            Self::HandedOver => f.write_str("the pod of the primary stops"),
+            Self::Failover { why, may_run: false } => write!(f, "failover: {why}"),
+            Self::Failover { why, may_run: true } => {
+                write!(f, "failover: {why}; the old primary may still run")
+            }
+        }
+    }
+}
+
+impl Change for GrantPrimary {
+    fn fit(&mut self, bounds: &Bounds) -> Fits {
+        let Self { database, current: _, winner: _, process: _, sync_set, reason } = self;
+        match reason {
+            GrantReason::Switchover(why) | GrantReason::Failover { why, may_run: _ } => cut(why, bounds.text),
+            GrantReason::First | GrantReason::Returned | GrantReason::HandedOver => {}
+        }
+        few("archives of a sync set", sync_set.len(), bounds.archives)?;
+        bounds.name("the name of a database", database)
+    }
+
+    fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
+        domain.may_grant(&self, actor.role)?;
+        let Self { database: name, current, winner, process, sync_set, reason } = self;
+        let granted = domain.time;
+        let replicated = domain.replicated_mut(&name)?;
+        let (known, returns) = (replicated.highest, replicated.returns(&reason, granted));
+        let record = replicated.record_mut(&name)?;
+        let before = record.primary;
+        record.grant(current, known, winner, &sync_set)?;
+        let generation = record.generation;
+        let from = (before != winner).then_some(before);
+        replicated.highest = generation;
+        replicated.primary = Some(Primary { process, granted, begins: None, opened: None, ended: None, returns });
+        (replicated.switchover, replicated.uncertain) = (None, None);
+        let mut subjects = vec![Subject::Database(name), Subject::Archive(winner), Subject::Process(process)];
+        subjects.extend(from.map(Subject::Archive));
+        let sync_set = sync_set.into_iter().collect();
+        let event = ReplicationEvent::Granted { generation, archive: winner, from, sync_set, reason };
+        domain.note(actor, subjects, event, None);
+        Ok(Outcome::Changed)
+    }
+}
+
+impl Replicated {
+    /// How many grants, with one for this reason now, follow a server that ended soon after it was granted.
+    fn returns(&self, reason: &GrantReason, now: Millis) -> u32 {
+        match (&self.primary, reason) {
+            (Some(before), GrantReason::Returned) => {
+                let lasted = before.opened.is_some_and(|opened| now.since(opened) >= LASTING_MS);
+                // A pod that starts again has its own pauses.
+                if lasted || before.ended.is_none() { 0 } else { before.returns.saturating_add(1) }
+            }
+            _ => 0,
+        }
+    }
+}
+
+impl Domain {
+    /// Whether a generation may be granted, apart from what the record itself checks.
+    pub fn may_grant(&self, asked: &GrantPrimary, role: Role) -> Result<(), Refusal> {
+        let GrantPrimary { database: name, winner, process, reason, .. } = asked;
+        let replicated = self.replicated(name).ok_or_else(|| Refusal::NotReplicated(name.clone()))?;
+        let on_it = self.serving(*winner).filter(|on_it| on_it.id == *process && on_it.database == *name);
+        if on_it.is_none() || !self.has_data_of(replicated, *winner) {
+            return Err(Refusal::NotServing(*winner));
+        }
+        match (role, reason) {
+            (Role::Operator, GrantReason::Failover { may_run, .. }) => {
+                if *may_run || self.primary_has_ended(replicated) {
+                    return Ok(());
+                }
+                Err(Refusal::PrimaryMayRun(name.clone()))
+            }
+            (Role::RaftLeader, GrantReason::Failover { .. }) | (Role::Operator, _) => Err(Refusal::OnlyAnOperator),
+            (Role::RaftLeader, _) => self.may_move(name, replicated),
+            (Role::Agent | Role::ResyncLeader, _) => Err(Refusal::OnlyAnOperator),
+        }
+    }
+
+    /// Whether the primary may move without an operator's word.
+    fn may_move(&self, name: &DatabaseName, replicated: &Replicated) -> Result<(), Refusal> {
+        if let Some(why) = &replicated.uncertain {
+            return Err(Refusal::Uncertain { database: name.clone(), why: why.clone() });
+        }
+        self.primary_is_over(replicated).map(drop).ok_or_else(|| Refusal::PrimaryMayRun(name.clone()))
+    }
+}

@@ -1,0 +1,182 @@
+//! What the domain wants of one server now. It follows from the record: nothing is kept of what a server was told before, so a
+//! stream that broke, a session that moved and an agent that restarted are the same case.
+
+use super::{Report, Rule, sync_set};
+use crate::domain::Domain;
+use crate::domain::ids::{ArchiveId, Generation, Permission, StartId};
+use crate::domain::process::{DurableState, EngineState, Process};
+use crate::domain::replicated::{Begins, Replicated, WhenAlone};
+
+/// What the domain wants of one server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// What it is to do.
+    pub what: Wanted,
+    /// Whether the server may start: its volume remembers the start, and holds data that counts.
+    pub may_start: bool,
+    /// Whether the pod may end, if it was told to: its end costs no commit and no primary.
+    pub may_stop: bool,
+}
+
+/// What a server is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Stay as it is, but for a server that is the primary of an earlier generation than this one: it stops. A server that starts follows
+    /// no other.
+    Hold(Generation),
+    /// Make the first data.
+    Initialize,
+    /// Be the primary.
+    Primary {
+        /// What it has to require.
+        rule: Rule,
+        /// Whether commits wait while the rule has no members.
+        blocks: bool,
+        /// Whether it is to stop, so that another one can take over.
+        stand_down: bool,
+        /// The other archives, whose servers may follow it: it keeps its log for them.
+        standbys: Vec<ArchiveId>,
+    },
+    /// Follow the primary.
+    Follow {
+        /// The generation.
+        generation: Generation,
+        /// Where its server is.
+        source: Source,
+        /// Where the logs of the generations begin, the last one last.
+        history: Vec<Begins>,
+        /// Set if the data may be overwritten.
+        permission: Option<Permission>,
+        /// Whether it has to be: an operator gave up what is there.
+        discard: bool,
+    },
+}
+
+/// Where a primary's server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Its archive.
+    pub archive: ArchiveId,
+    /// The host's name.
+    pub host: String,
+    /// Its address.
+    pub address: String,
+    /// Its port.
+    pub port: u16,
+}
+
+impl Domain {
+    /// What is wanted of the server of a process; `None` if its database has no roles. `report` is what its wrapper said last.
+    pub fn assignment(&self, process: StartId, report: Option<&Report>) -> Option<Assignment> {
+        let process = self.processes.get(&process)?;
+        let replicated = self.replicated(&process.database)?;
+        let archive = process.archive?;
+        let what = self.wanted(process, replicated, archive, report);
+        let may_start = replicated.starts.get(&archive) == Some(&process.id) && replicated.own.contains(&archive);
+        let may_stop = is_stopping(process) && self.may_stop(process, replicated, archive, report);
+        Some(Assignment { what, may_start, may_stop })
+    }
+
+    fn wanted(
+        &self,
+        process: &Process,
+        replicated: &Replicated,
+        archive: ArchiveId,
+        report: Option<&Report>,
+    ) -> Wanted {
+        if replicated.initializes == Some(archive) {
+            return Wanted::Initialize;
+        }
+        let Some((record, primary)) = replicated.record.as_ref().zip(replicated.primary.as_ref()) else {
+            return Wanted::Hold(Generation(0));
+        };
+        let hold = Wanted::Hold(record.generation);
+        if record.primary == archive {
+            if primary.process != process.id || primary.ended.is_some() {
+                return hold;
+            }
+            let blocks = replicated.settings.as_ref().is_some_and(|it| it.when_alone == WhenAlone::Block);
+            let stand_down = self.stands_down(process, replicated, report);
+            let others =
+                self.active_archives(&process.database).map(|other| other.id).filter(|other| *other != archive);
+            return Wanted::Primary { rule: record.rule(), blocks, stand_down, standbys: others.collect() };
+        }
+        let Some(source) = self.processes.get(&primary.process).filter(|_| primary.ended.is_none()) else {
+            return hold;
+        };
+        let discard = replicated.discarded.contains(&archive);
+        // Other data is not connected to the primary: equal numbers of its log may mean other bytes.
+        let ours = replicated.own.contains(&archive) || discard;
+        if primary.begins.is_none() || !ours {
+            return hold;
+        }
+        Wanted::Follow {
+            generation: record.generation,
+            source: Source {
+                archive: record.primary,
+                host: source.about.hostname.clone(),
+                address: source.about.address.clone(),
+                port: source.about.port,
+            },
+            history: replicated.history.clone(),
+            permission: record.overwriting.get(&archive).copied(),
+            discard,
+        }
+    }
+
+    /// The archives of the sync set that could take over from the primary, by preference.
+    pub fn successors(&self, replicated: &Replicated) -> Vec<ArchiveId> {
+        let Some(record) = &replicated.record else { return Vec::new() };
+        let others = record.sync_set.iter().filter(|archive| **archive != record.primary);
+        let mut others: Vec<_> = others.filter_map(|id| self.archives.get(id)).collect();
+        others.retain(|archive| {
+            archive.removed.is_none() && self.serving(archive.id).is_some() && replicated.owns(archive.id)
+        });
+        others.sort_by_key(|archive| archive.place());
+        let mut found: Vec<ArchiveId> = others.into_iter().map(|archive| archive.id).collect();
+        if let Some(to) = replicated.switchover.as_ref().and_then(|switchover| switchover.to) {
+            // A request that names an archive is about that one.
+            found.retain(|archive| *archive == to);
+        }
+        found
+    }
+
+    /// Whether the primary is to stop for another one.
+    fn stands_down(&self, process: &Process, replicated: &Replicated, report: Option<&Report>) -> bool {
+        let asked = replicated.switchover.is_some() || is_stopping(process);
+        let may = asked && self.is_open(replicated) && replicated.uncertain.is_none();
+        let Some(record) = replicated.record.as_ref().filter(|_| may) else { return false };
+        // The successor does not begin alone if a third server can join before.
+        let spare = report.is_some_and(|report| sync_set::spare_for_successor(self, replicated, report).is_some());
+        !self.successors(replicated).is_empty() && record.joining.is_none() && !spare
+    }
+
+    /// Whether a pod may end: nothing is handed over any more.
+    fn may_stop(
+        &self,
+        process: &Process,
+        replicated: &Replicated,
+        archive: ArchiveId,
+        report: Option<&Report>,
+    ) -> bool {
+        let Some((record, primary)) = replicated.record.as_ref().zip(replicated.primary.as_ref()) else { return true };
+        if record.primary == archive {
+            let leads = primary.process == process.id && self.is_open(replicated);
+            // All others of the set may stop as well, as in a scale-down: then a server that joins takes over.
+            let joins = record.joining.is_some_and(|joining| self.serving(joining).is_some());
+            let spare = report.is_some_and(|report| sync_set::spare_for_successor(self, replicated, report).is_some());
+            let follows = !self.successors(replicated).is_empty() || joins || spare;
+            return !leads || replicated.uncertain.is_some() || !follows;
+        }
+        // It leaves the set before it ends. If the primary ends as well, it is a part of what has to come back.
+        let led =
+            self.serving(record.primary).is_some_and(|on_it| on_it.id == primary.process) && self.is_open(replicated);
+        !led || !replicated.counts(archive)
+    }
+}
+
+/// Whether a process was told to stop.
+pub(crate) fn is_stopping(process: &Process) -> bool {
+    let says = process.durable == DurableState::RequestedShutdown || process.engine == EngineState::ShuttingDown;
+    says || process.stop.is_some()
+}

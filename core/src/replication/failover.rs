@@ -1,0 +1,151 @@
+//! A failover by an operator: the grant that would be proposed, or what is in its way and which pod or flag helps.
+
+use super::grants;
+use super::{Place, Refused, Role};
+use crate::domain::Domain;
+use crate::domain::change::{GrantPrimary, GrantReason};
+use crate::domain::command::{Refusal, Role as Actor};
+use crate::domain::ids::{ArchiveId, DatabaseName};
+use crate::domain::replicated::Replicated;
+use std::fmt;
+
+/// Why there is no failover.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoFailover {
+    /// The domain refuses it.
+    Refused(Refusal),
+    /// The primary does its work, as far as the domain knows.
+    Healthy {
+        /// The database.
+        database: DatabaseName,
+        /// The primary's.
+        place: Place,
+    },
+    /// The primary may still run.
+    MayRun {
+        /// The primary's.
+        place: Place,
+    },
+    /// No server that could continue is up.
+    NoneUp {
+        /// The archives of the sync set.
+        members: Vec<Place>,
+    },
+    /// The archive that was named cannot be the primary's.
+    NotThatOne {
+        /// The archive.
+        named: Place,
+        /// Whether it is in the sync set.
+        counts: bool,
+        /// The archives of the sync set.
+        members: Vec<Place>,
+    },
+}
+
+/// The grant of a failover to an archive, or to the one that is preferred. `may_run` is the operator's word that the old primary may
+/// still run.
+pub fn failover(
+    domain: &Domain,
+    name: &DatabaseName,
+    to: Option<ArchiveId>,
+    may_run: bool,
+    why: &str,
+) -> Result<GrantPrimary, NoFailover> {
+    let replicated = domain.replicated(name).ok_or_else(|| refused(Refusal::NotReplicated(name.clone())))?;
+    let record = replicated.record.as_ref().ok_or_else(|| refused(Refusal::NoPrimaryYet(name.clone())))?;
+    let primary = domain.place(replicated, record.primary);
+    let leads = replicated.primary.as_ref().is_some_and(|it| Some(it.process) == primary.process);
+    let is_up = domain.serving(record.primary).is_some() && leads;
+    if is_up && domain.is_open(replicated) && !may_run {
+        return Err(NoFailover::Healthy { database: name.clone(), place: primary });
+    }
+    let winner = winner(domain, replicated, record.primary, to)?;
+    let reason = GrantReason::Failover { why: why.to_owned(), may_run };
+    let asked = grants::propose(domain, name, replicated, winner, reason);
+    let asked = asked.ok_or_else(|| refused(Refusal::NotServing(winner)))?;
+    match domain.may_grant(&asked, Actor::Operator) {
+        Ok(()) => {}
+        Err(Refusal::PrimaryMayRun(_)) => return Err(NoFailover::MayRun { place: primary }),
+        Err(other) => return Err(refused(other)),
+    }
+    // The record's own refusals, on a copy.
+    let granted = record.clone().grant(asked.current, replicated.highest, winner, &asked.sync_set);
+    granted.map(|()| asked).map_err(|refusal: Refused| refused(refusal.into()))
+}
+
+fn refused(refusal: Refusal) -> NoFailover {
+    NoFailover::Refused(refusal)
+}
+
+fn winner(
+    domain: &Domain,
+    replicated: &Replicated,
+    primary: ArchiveId,
+    to: Option<ArchiveId>,
+) -> Result<ArchiveId, NoFailover> {
+    let counts = |archive: ArchiveId| {
+        let record = replicated.record.as_ref();
+        record.is_some_and(|record| record.sync_set.contains(&archive))
+    };
+    let members = || {
+        let set = replicated.record.iter().flat_map(|record| &record.sync_set);
+        set.map(|archive| domain.place(replicated, *archive)).collect()
+    };
+    if let Some(to) = to {
+        if counts(to) && domain.could_lead(replicated, to) {
+            return Ok(to);
+        }
+        let named = domain.place(replicated, to);
+        return Err(NoFailover::NotThatOne { named, counts: counts(to), members: members() });
+    }
+    // A switchover to an archive that is away must not be in the way.
+    let without_request = Replicated { switchover: None, ..replicated.clone() };
+    let successors = domain.successors(&without_request).into_iter();
+    // The primary's own archive continues only if its server has ended: one that runs is not promoted twice.
+    let own = domain.primary_is_over(replicated).map(|_| primary);
+    let mut candidates = successors.chain(own).filter(|archive| domain.could_lead(replicated, *archive));
+    candidates.next().ok_or_else(|| NoFailover::NoneUp { members: members() })
+}
+
+/// `archive 1, pod shop-0, session lost; archive 2, ...`
+fn listed(members: &[Place]) -> String {
+    let one = |place: &Place| match place.role {
+        Role::Primary => format!("{place} (the primary)"),
+        _ => place.to_string(),
+    };
+    members.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+impl fmt::Display for NoFailover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refusal) => refusal.fmt(f),
+            Self::Healthy { database, place } => write!(
+                f,
+                "the primary is open: {place}. `kaa switchover {database}` moves it and interrupts clients for a moment only. If it \
+                 does not do its work although it looks so: --old-primary-may-run"
+            ),
+            Self::MayRun { place } => write!(
+                f,
+                "the primary may still run: {place}. Prove its end: `kubectl delete pod {}`, and look at its node. Or \
+                 --old-primary-may-run: no acknowledged commit is lost by that, but clients that stay connected to the old primary \
+                 can read stale data there until it ends",
+                place.pod
+            ),
+            Self::NoneUp { members } => write!(
+                f,
+                "no server of the sync set is up: {}. Start one of these pods: each holds every acknowledged commit, so that \
+                 nothing is lost",
+                listed(members)
+            ),
+            Self::NotThatOne { named, counts: false, members } => write!(
+                f,
+                "{named}, is not in the sync set: it may lack acknowledged commits. In the sync set: {}",
+                listed(members)
+            ),
+            Self::NotThatOne { named, counts: true, members } => {
+                write!(f, "its server cannot take over: {named}. In the sync set: {}", listed(members))
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Which archives are in the sync set: as many as the settings ask for, those whose servers stream. The agent of the primary
+//! maintains it, by what the primary sees. One change at a time.
+
+use super::assignment::is_stopping;
+use super::{Replication, Report, Standby};
+use crate::domain::Domain;
+use crate::domain::change::{ChangeSyncSet, Command, SetChange};
+use crate::domain::ids::{ArchiveId, DatabaseName};
+use crate::domain::replicated::{Replicated, WhenAlone};
+
+/// A member of the set that the primary has not heard for so long leaves it, in milliseconds.
+pub const SILENT_MS: u64 = 2_000;
+
+/// The next change of the set; `None` if it is as it should be, or a change is under way.
+pub(super) fn next(domain: &Domain, name: &DatabaseName, replicated: &Replicated, report: &Report) -> Option<Command> {
+    let record = replicated.record.as_ref().filter(|_| replicated.uncertain.is_none())?;
+    report.begins().filter(|begins| begins.generation == record.generation)?;
+    let what = if let Some((archive, why)) = to_leave(domain, record, replicated, report) {
+        SetChange::Leave { archive, why }
+    } else {
+        // Another change follows once the last one is in force.
+        let settled = report.in_force.is_some_and(|it| it.version == record.version) || blocks(record, replicated);
+        if record.joining.is_some() || !settled {
+            return None;
+        }
+        match to_join(domain, record, replicated, report) {
+            Some(archive) => SetChange::Join(archive),
+            None => {
+                let archive = surplus(domain, record, replicated)?;
+                let why = format!("{} standbys are asked for", wanted(replicated));
+                SetChange::Leave { archive, why }
+            }
+        }
+    };
+    let (database, generation, version) = (name.clone(), record.generation, record.version);
+    Some(Command::ChangeSyncSet(ChangeSyncSet { database, generation, version, what }))
+}
+
+/// Whether a primary is alone and blocks: it does not obey a rule without members, so none is reported to be in force.
+fn blocks(record: &Replication, replicated: &Replicated) -> bool {
+    let declared = replicated.settings.as_ref().is_some_and(|settings| settings.when_alone == WhenAlone::Block);
+    declared && record.rule().members.is_empty()
+}
+
+/// How many standbys are to confirm each commit.
+fn wanted(replicated: &Replicated) -> usize {
+    replicated.settings.as_ref().map_or(1, |settings| settings.synchronous as usize)
+}
+
+/// Whether the primary is to hand over soon.
+fn hands_over(domain: &Domain, record: &Replication, replicated: &Replicated) -> bool {
+    replicated.switchover.is_some() || domain.process_on(record.primary).is_some_and(is_stopping)
+}
+
+/// An archive that the primary must not wait for any longer, and why.
+fn to_leave(
+    domain: &Domain,
+    record: &Replication,
+    replicated: &Replicated,
+    report: &Report,
+) -> Option<(ArchiveId, String)> {
+    for archive in record.rule().members {
+        let standby = report.standby(archive);
+        if let Some(silent_ms) = standby.map(|it| it.silent_ms).filter(|silent| *silent >= SILENT_MS) {
+            return Some((archive, format!("the primary has not heard its server for {} s", silent_ms / 1000)));
+        }
+        let stopping = domain.process_on(archive).is_some_and(is_stopping);
+        // Its pod waits for that. Another one joins before, if there is one, and counts.
+        let alone = record.joining.is_none() && to_join(domain, record, replicated, report).is_none();
+        if stopping && (record.joining == Some(archive) || alone) {
+            return Some((archive, "its pod stops".to_owned()));
+        }
+    }
+    None
+}
+
+/// An archive that is to join, by preference.
+fn to_join(domain: &Domain, record: &Replication, replicated: &Replicated, report: &Report) -> Option<ArchiveId> {
+    if record.joining.is_some() {
+        return None;
+    }
+    if let Some(to) = replicated.switchover.as_ref().and_then(|switchover| switchover.to)
+        && is_spare(domain, record, report, to)
+    {
+        return Some(to);
+    }
+    if hands_over(domain, record, replicated) {
+        return spare_for_successor(domain, replicated, report);
+    }
+    let stays = record.sync_set.iter().filter(|id| !domain.process_on(**id).is_some_and(is_stopping));
+    let confirm = stays.filter(|id| **id != record.primary).count();
+    if confirm >= wanted(replicated) { None } else { first_spare(domain, record, report) }
+}
+
+/// A server that joins before the primary hands over, so that its successor does not begin alone.
+pub(super) fn spare_for_successor(domain: &Domain, replicated: &Replicated, report: &Report) -> Option<ArchiveId> {
+    let record = replicated.record.as_ref()?;
+    if record.sync_set.len() > wanted(replicated) + 1 || wanted(replicated) == 0 && record.sync_set.len() > 1 {
+        return None;
+    }
+    first_spare(domain, record, report)
+}
+
+fn first_spare(domain: &Domain, record: &Replication, report: &Report) -> Option<ArchiveId> {
+    let spares = report.standbys.iter().map(|standby| standby.archive);
+    let spares = spares.filter(|archive| is_spare(domain, record, report, *archive));
+    spares.filter_map(|id| domain.archives.get(&id)).min_by_key(|archive| archive.place()).map(|archive| archive.id)
+}
+
+/// Whether an archive outside the set could join it.
+fn is_spare(domain: &Domain, record: &Replication, report: &Report, id: ArchiveId) -> bool {
+    let streams = report.standby(id).is_some_and(|Standby { streams, .. }| *streams);
+    let counts = record.sync_set.contains(&id) || record.joining == Some(id);
+    let there = domain.archives.get(&id).is_some_and(|archive| archive.removed.is_none());
+    let ours = domain.archives.get(&id).and_then(|archive| domain.replicated(&archive.database));
+    let ours = ours.is_some_and(|replicated| replicated.owns(id));
+    streams && ours && !counts && there && !record.overwriting.contains_key(&id) && domain.serving(id).is_some()
+}
+
+/// An archive of a set that is larger than asked for: the last by ordinal.
+fn surplus(domain: &Domain, record: &Replication, replicated: &Replicated) -> Option<ArchiveId> {
+    if hands_over(domain, record, replicated) || record.sync_set.len() <= wanted(replicated) + 1 {
+        return None;
+    }
+    let others = record.sync_set.iter().filter(|archive| **archive != record.primary);
+    let place = |id: &&ArchiveId| domain.archives.get(id).map_or((u32::MAX, **id), |archive| archive.place());
+    others.max_by_key(place).copied()
+}

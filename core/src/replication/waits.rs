@@ -1,0 +1,201 @@
+//! What a database with one primary waits for, and why it survives less than it should: in words, and as one table of what it means
+//! and what ends it.
+
+use crate::domain::Domain;
+use crate::domain::ids::{ArchiveId, DatabaseName};
+use crate::domain::process::{Process, SessionState};
+use crate::domain::replicated::{Data, Replicated};
+use crate::wait::Wait;
+use std::fmt;
+use strum::{IntoStaticStr, VariantNames};
+
+/// Why a database with one primary is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum ReplicationWait {
+    /// Not all pods that are wanted have registered with an empty volume, so none makes the first data.
+    PodsAwaited {
+        /// How many are wanted; `None` if that is not known yet.
+        wanted: Option<u32>,
+        /// How many are there.
+        there: usize,
+    },
+    /// A volume holds data, and the domain knows nothing of it.
+    DataNotAdopted(ArchiveId),
+    /// The archive that makes the first data has not made it yet.
+    FirstDataAwaited(ArchiveId),
+    /// The primary has no server that is connected.
+    PrimaryAway {
+        /// Its archive.
+        archive: ArchiveId,
+        /// The archives of the sync set that could take over.
+        successors: Vec<ArchiveId>,
+    },
+    /// The primary does not let clients in yet.
+    PrimaryNotOpen(ArchiveId),
+    /// The rule of the current version of the sync set is not in force: commits may wait.
+    RuleAwaited,
+    /// Fewer standbys confirm each commit than are asked for.
+    FewStandbys {
+        /// How many do.
+        confirm: usize,
+        /// How many are asked for.
+        wanted: u32,
+    },
+    /// The record may be wrong.
+    RecordUncertain(String),
+    /// A switchover was requested, and has not begun.
+    SwitchoverAwaited,
+}
+
+impl fmt::Display for ReplicationWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PodsAwaited { wanted: None, there: _ } => {
+                f.write_str("no data yet: it is not known yet how many pods its StatefulSet wants")
+            }
+            Self::PodsAwaited { wanted: Some(wanted), there } => write!(
+                f,
+                "no data yet: {there} of {wanted} pods have registered with an empty volume; all have to, before one makes the \
+                 first data"
+            ),
+            Self::DataNotAdopted(archive) => {
+                write!(f, "archive {archive} holds data that the domain knows nothing of: it is not touched")
+            }
+            Self::FirstDataAwaited(archive) => {
+                write!(f, "archive {archive} makes the first data and has not reported any yet")
+            }
+            Self::PrimaryAway { archive, successors } if successors.is_empty() => write!(
+                f,
+                "the server of the primary, on archive {archive}, is away, and no other archive of the sync set has a server"
+            ),
+            Self::PrimaryAway { archive, successors } => {
+                let successors: Vec<String> = successors.iter().map(ToString::to_string).collect();
+                write!(
+                    f,
+                    "the server of the primary, on archive {archive}, is away; nothing would be lost with archive "
+                )?;
+                f.write_str(&successors.join(" or "))
+            }
+            Self::PrimaryNotOpen(archive) => {
+                write!(f, "the server on archive {archive} is to be the primary, and does not let clients in yet")
+            }
+            Self::RuleAwaited => f.write_str(
+                "the primary has not reported yet that it waits for the archives of the sync set as recorded",
+            ),
+            Self::FewStandbys { confirm, wanted } => {
+                write!(f, "{confirm} of {wanted} standbys confirm each commit")
+            }
+            Self::RecordUncertain(why) => write!(f, "no other primary is granted: {why}"),
+            Self::SwitchoverAwaited => f.write_str("a switchover was requested and has not begun"),
+        }
+    }
+}
+
+/// What a database with one primary waits for.
+pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated) -> Vec<ReplicationWait> {
+    let Some(record) = &replicated.record else {
+        return vec![without_data(domain, name, replicated)];
+    };
+    let mut waits = Vec::new();
+    let wanted = replicated.settings.as_ref().map_or(1, |settings| settings.synchronous);
+    if let Some(why) = &replicated.uncertain {
+        waits.push(ReplicationWait::RecordUncertain(why.clone()));
+    }
+    let confirm = record.sync_set.len().saturating_sub(1);
+    waits.extend(strange(domain, name, replicated).map(ReplicationWait::DataNotAdopted));
+    let on_it = domain.process_on(record.primary);
+    let is_away = on_it.is_none_or(|on_it| on_it.session.state != SessionState::Live);
+    if is_away {
+        let successors = domain.successors(replicated);
+        waits.push(ReplicationWait::PrimaryAway { archive: record.primary, successors });
+    } else if !domain.is_open(replicated) {
+        waits.push(ReplicationWait::PrimaryNotOpen(record.primary));
+    } else if replicated.in_force != record.version {
+        waits.push(ReplicationWait::RuleAwaited);
+    } else if (confirm as u64) < u64::from(wanted) {
+        waits.push(ReplicationWait::FewStandbys { confirm, wanted });
+    }
+    waits.extend(replicated.switchover.as_ref().map(|_| ReplicationWait::SwitchoverAwaited));
+    waits
+}
+
+/// The archives whose servers report data that is not of the record.
+fn strange(domain: &Domain, name: &DatabaseName, replicated: &Replicated) -> impl Iterator<Item = ArchiveId> {
+    let of_it = domain.processes.values().filter(move |process| process.database == *name);
+    let with_data = of_it.filter(|process| matches!(process.data, Some(Data::Initialized { .. })));
+    let archives = with_data.filter_map(|process| process.archive);
+    archives.filter(|archive| !replicated.own.contains(archive) && replicated.initializes != Some(*archive))
+}
+
+fn without_data(domain: &Domain, name: &DatabaseName, replicated: &Replicated) -> ReplicationWait {
+    let of_it = |process: &&Process| process.database == *name;
+    if let Some(archive) = strange(domain, name, replicated).next() {
+        return ReplicationWait::DataNotAdopted(archive);
+    }
+    if let Some(archive) = replicated.initializes {
+        return ReplicationWait::FirstDataAwaited(archive);
+    }
+    let there = domain.processes.values().filter(of_it).filter(|process| process.data == Some(Data::Empty)).count();
+    ReplicationWait::PodsAwaited { wanted: replicated.settings.as_ref().map(|settings| settings.replicas), there }
+}
+
+/// Every reason: in the order of the variants.
+pub const REPLICATION_WAITS: [Wait; 9] = [
+    Wait {
+        code: "pods_awaited",
+        means: "a database with one primary has no data yet, and not all pods of its StatefulSet have registered with an empty volume: one that is late may have data",
+        ends: "ends by itself when the pods are up; `kubectl scale` to the number of pods that there are",
+    },
+    Wait {
+        code: "data_not_adopted",
+        means: "a volume holds data that the domain knows nothing of: of a server that ran without Kaa, of another database or domain, or an old state of it from a snapshot. It is neither used nor overwritten",
+        ends: "if it is the database's data: `kaa database adopt NAME --archive ID --reason WHY`; if it is not needed: `kaa database discard NAME --archive ID --reason WHY`",
+    },
+    Wait {
+        code: "first_data_awaited",
+        means: "one archive was chosen to make the first data, and its server has not made it yet",
+        ends: "look at the log of its pod: `kubectl logs POD`; if its volume is lost, delete its claim: `kubectl delete pvc NAME`",
+    },
+    Wait {
+        code: "primary_away",
+        means: "the server of the primary is not connected to any agent: it may run, and no other is granted without an operator's word",
+        ends: "start its pod: `kubectl get pods`; or `kaa failover NAME --reason WHY`",
+    },
+    Wait {
+        code: "primary_not_open",
+        means: "the server that is to be the primary is being promoted, replays its log, or waits until all archives of the sync set hold its first record; with `kaa.dev/when-alone: block` it also waits until a standby has joined",
+        ends: "ends by itself when the servers of the sync set are up: `kubectl get pods`; what holds up the server is in its log: `kubectl logs POD`",
+    },
+    Wait {
+        code: "rule_awaited",
+        means: "the sync set has changed, and the primary does not wait for its archives as recorded yet; commits may wait meanwhile",
+        ends: "ends by itself; if it stays: `kubectl logs POD` of the primary",
+    },
+    Wait {
+        code: "few_standbys",
+        means: "fewer standbys confirm each commit than `kaa.dev/synchronous` asks for",
+        ends: "ends by itself when a standby has caught up; with fewer pods: `kubectl annotate --overwrite statefulset NAME kaa.dev/synchronous=N`",
+    },
+    Wait {
+        code: "record_uncertain",
+        means: "the domain lost entries, so the recorded sync set may be too large",
+        ends: "`kaa failover NAME --reason WHY`, after you have looked at which server has the newest data",
+    },
+    Wait {
+        code: "switchover_awaited",
+        means: "a switchover was requested, and the primary has not stood down yet: its target has to join the sync set first",
+        ends: "ends by itself, after 60 s at the latest; `kaa switchover NAME --cancel --reason WHY`",
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::{REPLICATION_WAITS, ReplicationWait};
+    use strum::VariantNames;
+
+    #[test]
+    fn every_reason_has_its_row() {
+        assert_eq!(REPLICATION_WAITS.map(|wait| wait.code), ReplicationWait::VARIANTS);
+    }
+}

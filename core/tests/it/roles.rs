@@ -1,0 +1,685 @@
+//! A database with one primary, played: the Raft leader's grants, the duties of the agents, and wrappers that do at once what they are
+//! assigned. What the audit trail keeps is the text to review.
+
+use kaa_core::domain::audit::Subject;
+use kaa_core::domain::change::{
+    AdoptData, Asked, Command, DiscardData, FoundDomain, GrantReason, LoseSession, ReportExit, ReportState,
+    RequestSwitchover,
+};
+use kaa_core::domain::command::{Actor, Entry, Outcome, Request, Role};
+use kaa_core::domain::event::Event;
+use kaa_core::domain::ids::{ArchiveId, Generation, Millis, Permission, SessionNumber, StartId, SystemId};
+use kaa_core::domain::invariants::{step_violations, violations};
+use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration};
+use kaa_core::domain::replicated::{Begins, Data, Ended, Position, Settings, WhenAlone};
+use kaa_core::domain::{Domain, archive};
+use kaa_core::replication::{Assignment, InForce, Memory, Report, Stand, Standby, Wanted, grants, waits};
+use std::collections::BTreeMap;
+
+const SHOP: &str = "shop";
+
+/// A wrapper and its server.
+struct Server {
+    process: StartId,
+    data: Data,
+    memory: Memory,
+    stand: Stand,
+    in_force: Option<InForce>,
+    ended: Option<(Generation, Ended)>,
+    needs: Option<(Generation, String)>,
+    /// Whether its log has what the next primary lacks.
+    diverged: bool,
+    may_stop: bool,
+    /// The start that its volume remembers, and that it remembered when the wrapper came up.
+    start: StartId,
+    start_before: StartId,
+}
+
+struct Play {
+    domain: Domain,
+    servers: BTreeMap<u32, Server>,
+    shown: u64,
+}
+
+fn begins(generation: Generation, parent: u64) -> Begins {
+    Begins { generation, parent: Generation(parent), at: Position(generation.0 << 24) }
+}
+
+impl Play {
+    /// A domain whose database `shop` wants three pods.
+    fn new(when_alone: WhenAlone) -> Self {
+        let mut play = Self { domain: Domain::default(), servers: BTreeMap::new(), shown: 0 };
+        let found = FoundDomain { domain: "D1".into(), name: "kaa".to_owned(), anchor: "A1".into() };
+        play.does(Role::Agent, Command::FoundDomain(found));
+        for ordinal in 0..3 {
+            play.starts(ordinal);
+        }
+        // What the resync leader notes: without its evidence here.
+        let settings =
+            Settings { stateful_set: SHOP.to_owned(), uid: "S1".into(), replicas: 3, synchronous: 1, when_alone };
+        let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
+        database.replicated.get_or_insert_default().settings = Some(settings);
+        play
+    }
+
+    fn does(&mut self, role: Role, command: Command) -> Outcome {
+        let before = self.domain.clone();
+        let request = Request { actor: Actor { role, name: "ann".to_owned() }, command };
+        let outcome = self.domain.apply(Entry { index: before.index + 1, time: Millis(before.index * 10), request });
+        let wrong = [violations(&self.domain), step_violations(&before, &self.domain)].concat();
+        assert!(wrong.is_empty(), "{outcome:?}: {wrong:?}");
+        outcome
+    }
+
+    /// A pod starts, on the volume that it had.
+    fn starts(&mut self, ordinal: u32) {
+        let nonce = self.domain.index;
+        let claim = archive::Claim {
+            namespace: "ns".to_owned(),
+            name: format!("archive-volume-shop-{ordinal}"),
+            uid: format!("C{ordinal}").as_str().into(),
+            owner: Some(archive::Ordinal { stateful_set: SHOP.to_owned(), uid: "S1".into(), ordinal }),
+        };
+        let about = About { hostname: format!("shop-{ordinal}"), port: 5432, ..About::default() };
+        let registration = Registration {
+            database: SHOP.into(),
+            kind: EngineKind::Sm,
+            cluster: "c1".into(),
+            identity: Identity {
+                namespace: "ns".to_owned(),
+                pod: format!("shop-{ordinal}"),
+                pod_uid: format!("P{ordinal}-{nonce}").as_str().into(),
+                container: "engine".to_owned(),
+                nonce,
+                started: Millis(nonce),
+            },
+            known_as: None,
+            claim: Some(claim),
+            marker: None,
+            path: "/archive".to_owned(),
+            server: "admin-0".into(),
+            connection: nonce,
+            about,
+            evidence: None,
+            as_of: None,
+        };
+        let outcome = self.does(Role::Agent, Command::RegisterProcess(Box::new(registration)));
+        let Outcome::Registered(registered) = outcome else { panic!("{outcome:?}") };
+        let kept = self.servers.remove(&ordinal);
+        let server = Server {
+            process: registered.process,
+            data: kept.as_ref().map_or(Data::Empty, |server| server.data),
+            memory: kept.as_ref().map_or(Memory::default(), |server| server.memory),
+            stand: Stand::Down,
+            in_force: None,
+            ended: None,
+            needs: None,
+            diverged: kept.as_ref().is_some_and(|server| server.diverged),
+            may_stop: false,
+            start: kept.as_ref().map_or(StartId(0), |server| server.start),
+            start_before: kept.map_or(StartId(0), |server| server.start),
+        };
+        self.servers.insert(ordinal, server);
+    }
+
+    fn said(&mut self, ordinal: u32, engine: EngineState) {
+        let process = self.servers[&ordinal].process;
+        let report = ReportState { process, session: SessionNumber(1), engine, pid: 1 };
+        self.does(Role::Agent, Command::ReportState(report));
+    }
+
+    /// The pod is told to stop.
+    fn sigterm(&mut self, ordinal: u32) {
+        self.said(ordinal, EngineState::Running);
+        self.said(ordinal, EngineState::ShuttingDown);
+    }
+
+    fn exits(&mut self, ordinal: u32, reason: ExitReason) {
+        let process = self.servers[&ordinal].process;
+        let exit = ReportExit { process, session: SessionNumber(1), exit_code: None, reason };
+        self.does(Role::Agent, Command::ReportExit(exit));
+        self.servers.get_mut(&ordinal).unwrap().stand = Stand::Down;
+    }
+
+    /// What the wrapper says of its server.
+    fn report(&self, ordinal: u32) -> Report {
+        let server = &self.servers[&ordinal];
+        let generation = match server.stand {
+            Stand::Promoted(begins) | Stand::Open(begins) => Some(begins.generation),
+            _ => None,
+        };
+        let seen = |other: &Server| Standby {
+            archive: self.domain.processes[&other.process].archive.unwrap(),
+            streams: Some(other.stand) == generation.map(Stand::Follows),
+            flushed: Position(1),
+            silent_ms: if Some(other.stand) == generation.map(Stand::Follows) { 0 } else { 5_000 },
+        };
+        let there = |other: &&Server| self.domain.processes.contains_key(&other.process);
+        let others = self.servers.values().filter(|other| other.process != server.process).filter(there);
+        // A member whose pod is gone is missed as well.
+        let record = self.domain.replicated(&SHOP.into()).and_then(|it| it.record.as_ref());
+        let mut standbys: Vec<Standby> = generation.map(|_| others.map(seen).collect()).unwrap_or_default();
+        for member in record.map(|record| record.rule().members).unwrap_or_default() {
+            if generation.is_some() && !standbys.iter().any(|standby| standby.archive == member) {
+                standbys.push(Standby { archive: member, streams: false, flushed: Position(0), silent_ms: 5_000 });
+            }
+        }
+        Report {
+            data: server.data,
+            start_before: server.start_before,
+            start: server.start,
+            ancestors: Vec::new(),
+            stand: server.stand,
+            in_force: server.in_force,
+            ended: server.ended,
+            needs_overwrite: server.needs.clone(),
+            returned: server.memory.returned,
+            standbys,
+            end: Position(1),
+            trouble: None,
+        }
+    }
+
+    /// A wrapper does what it is assigned, one step of it. Gives whether that was anything.
+    fn obeys(&mut self, ordinal: u32) -> bool {
+        let report = self.report(ordinal);
+        let server = &self.servers[&ordinal];
+        let Some(Assignment { what, may_start, may_stop }) = self.domain.assignment(server.process, Some(&report))
+        else {
+            return false;
+        };
+        let server = self.servers.get_mut(&ordinal).unwrap();
+        let before = (server.data, server.memory, server.stand, server.in_force, server.ended, server.needs.clone());
+        server.may_stop = may_stop;
+        if server.start != server.process {
+            server.start = server.process;
+            return true;
+        }
+        if !may_start && server.stand == Stand::Down && !discarded(&what) {
+            return false;
+        }
+        let has_data = server.data != Data::Empty;
+        match what {
+            Wanted::Initialize if !has_data => {
+                server.data = Data::Initialized { system: SystemId(77), highest: Generation(1) };
+            }
+            Wanted::Primary { stand_down: true, .. } => {
+                server.ended = server.in_force.map(|it| (it.generation, Ended::StoodDown));
+                (server.stand, server.in_force) = (Stand::Down, None);
+            }
+            Wanted::Primary { rule, blocks, .. } => match server.stand {
+                Stand::Promoted(begins) | Stand::Open(begins) if begins.generation == rule.generation => {
+                    let confirmed = rule
+                        .members
+                        .iter()
+                        .all(|member| report.standby(*member).is_some_and(|standby| standby.streams));
+                    if confirmed && !(blocks && rule.members.is_empty()) {
+                        server.in_force = Some(InForce { generation: rule.generation, version: rule.version });
+                        server.stand = Stand::Open(begins);
+                    }
+                }
+                _ if server.memory.take_up(rule.generation).is_ok() => {
+                    let parent = rule.generation.0 - 1;
+                    let Data::Initialized { system, .. } = server.data else { panic!("nothing to promote") };
+                    server.data = Data::Initialized { system, highest: rule.generation };
+                    server.stand = Stand::Promoted(begins(rule.generation, parent));
+                }
+                _ => {
+                    server.ended = Some((rule.generation, Ended::Failed));
+                    server.stand = Stand::Fenced;
+                }
+            },
+            Wanted::Follow { generation, permission, discard, .. } => {
+                server.diverged |= discard && server.stand != Stand::Follows(generation);
+                follow(server, generation, permission);
+            }
+            Wanted::Hold(_) | Wanted::Initialize => {
+                if has_data && server.stand == Stand::Down {
+                    server.stand = Stand::Fenced;
+                }
+            }
+        }
+        before != (server.data, server.memory, server.stand, server.in_force, server.ended, server.needs.clone())
+    }
+
+    /// Everything is done that is due, until nothing is.
+    fn settle(&mut self) {
+        for _ in 0..200 {
+            if self.round() {
+                return;
+            }
+        }
+        panic!("it does not settle: {}", self.news());
+    }
+
+    /// Everything is done once that is due; true if nothing is.
+    fn round(&mut self) -> bool {
+        let mut quiet = true;
+        for command in grants::plan(&self.domain, Millis(self.domain.time.0)) {
+            quiet &= !self.changes(Role::RaftLeader, command);
+        }
+        for ordinal in self.servers.keys().copied().collect::<Vec<_>>() {
+            if !self.domain.processes.contains_key(&self.servers[&ordinal].process) {
+                continue;
+            }
+            quiet &= !self.obeys(ordinal);
+            let report = self.report(ordinal);
+            let session = SessionNumber(1);
+            for command in self.domain.duties(self.servers[&ordinal].process, session, &report) {
+                quiet &= !self.changes(Role::Agent, command);
+            }
+        }
+        quiet
+    }
+
+    fn changes(&mut self, role: Role, command: Command) -> bool {
+        let text = format!("{command:?}");
+        match self.does(role, command) {
+            Outcome::Changed => true,
+            Outcome::Unchanged => panic!("proposed though there is nothing to do: {text}"),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    fn switchover(&mut self, to: Option<u64>) -> String {
+        let generation = self.domain.replicated(&SHOP.into()).unwrap().record.as_ref().unwrap().generation;
+        let what = Asked::Move(to.map(ArchiveId));
+        let asked = RequestSwitchover { database: SHOP.into(), generation, what, why: "maintenance".to_owned() };
+        outcome(self.does(Role::Operator, Command::RequestSwitchover(asked)))
+    }
+
+    fn failover(&mut self, to: u64, may_run: bool) -> String {
+        let replicated = self.domain.replicated(&SHOP.into()).unwrap().clone();
+        let reason = GrantReason::Failover { why: "node lost".to_owned(), may_run };
+        match grants::propose(&self.domain, &SHOP.into(), &replicated, ArchiveId(to), reason) {
+            Some(grant) => outcome(self.does(Role::Operator, Command::GrantPrimary(grant))),
+            None => "no server is there".to_owned(),
+        }
+    }
+
+    fn lose(&mut self, ordinal: u32) {
+        let (process, session) = (self.servers[&ordinal].process, SessionNumber(1));
+        let lose = LoseSession { process, session, why: "silent".to_owned() };
+        self.does(Role::Agent, Command::LoseSession(lose));
+    }
+
+    /// What the audit trail has of replication since this was last asked.
+    fn news(&mut self) -> String {
+        let records: Vec<_> = self.domain.audit.of(&Subject::Database(SHOP.into())).cloned().collect();
+        let mut lines: Vec<(u64, String)> = Vec::new();
+        for record in records.iter().filter(|record| record.index > self.shown) {
+            if let Event::Replication(event) = &record.event {
+                lines.push((record.index, event.to_string()));
+            }
+        }
+        lines.sort();
+        self.shown = self.domain.index;
+        lines.into_iter().map(|(_, line)| line + "\n").collect()
+    }
+}
+
+fn outcome(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Refused(why) => why.to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn discarded(what: &Wanted) -> bool {
+    matches!(what, Wanted::Follow { discard: true, .. })
+}
+
+fn follow(server: &mut Server, generation: Generation, permission: Option<Permission>) {
+    if server.memory.follow(generation).is_err() {
+        server.stand = Stand::Fenced;
+        return;
+    }
+    let usable = permission.filter(|permission| *permission > server.memory.returned);
+    if server.data == Data::Empty || server.diverged {
+        let Some(permission) = usable else {
+            let why = if server.diverged { "its log has more" } else { "its volume is empty" };
+            (server.stand, server.needs) = (Stand::Fenced, Some((generation, why.to_owned())));
+            return;
+        };
+        server.memory.begin_overwrite(permission).unwrap();
+        server.memory.end_overwrite();
+        (server.diverged, server.needs) = (false, None);
+        server.data = Data::Initialized { system: SystemId(77), highest: generation };
+    }
+    server.stand = Stand::Follows(generation);
+    if let Some(permission) = usable {
+        server.memory.return_permission(permission).unwrap();
+    }
+}
+
+/// Three servers, of which shop-0's is the primary and shop-1's confirms.
+fn running(when_alone: WhenAlone) -> Play {
+    let mut play = Play::new(when_alone);
+    play.settle();
+    play.news();
+    play
+}
+
+#[test]
+fn the_first_data_is_made_once_all_pods_are_there_and_the_others_are_copied() {
+    let mut play = Play::new(WhenAlone::Degrade);
+    play.settle();
+    let expected = "\
+archive 1 is empty
+archive 2 is empty
+archive 3 is empty
+archive 1 makes the first data
+archive 1 holds data of system 77, up to generation 1
+generation 2 granted to archive 1, sync set 1: it is the first primary
+archive 1 holds data of system 77, up to generation 2
+generation 2: the server of archive 1 was promoted; its log continues that of generation 1 at 0/2000000
+the data of archive 2 may be overwritten, permission 1: its volume is empty
+the data of archive 3 may be overwritten, permission 2: its volume is empty
+generation 2: the server of archive 1 is open
+archive 2 holds data of system 77, up to generation 2
+archive 3 holds data of system 77, up to generation 2
+the data of archive 2 is whole; permission 1 is spent
+the data of archive 3 is whole; permission 2 is spent
+archive 2 joins the sync set, version 3
+archive 2 is in the sync set: version 3 is in force
+";
+    assert_eq!(play.news(), expected);
+}
+
+#[test]
+fn a_pod_that_is_late_holds_up_the_first_data() {
+    let mut play = Play::new(WhenAlone::Degrade);
+    play.exits(2, ExitReason::PodGone);
+    play.settle();
+    assert!(!play.news().contains("makes the first data"));
+}
+
+#[test]
+fn data_that_the_domain_does_not_know_is_not_touched_until_it_is_adopted() {
+    let mut play = Play::new(WhenAlone::Degrade);
+    play.servers.get_mut(&1).unwrap().data = Data::Initialized { system: SystemId(77), highest: Generation(9) };
+    play.settle();
+    let expected = "archive 1 is empty\narchive 2 holds data of system 77, up to generation 9\narchive 3 is empty\n";
+    assert_eq!(play.news(), expected);
+    let adopt = AdoptData { database: SHOP.into(), archive: ArchiveId(2), why: "moved".to_owned() };
+    assert_eq!(play.does(Role::Operator, Command::AdoptData(adopt)), Outcome::Changed);
+    play.settle();
+    let news = play.news();
+    assert!(news.contains("generation 10 granted to archive 2, sync set 2"), "{news}");
+    assert!(news.contains("archive 1 is in the sync set"), "{news}");
+}
+
+#[test]
+fn a_switchover_lets_a_third_server_join_first_and_loses_no_member() {
+    let mut play = running(WhenAlone::Degrade);
+    assert_eq!(play.switchover(Some(2)), "Changed");
+    play.settle();
+    let expected = "\
+switchover to archive 2 requested: maintenance
+archive 3 joins the sync set, version 4
+archive 3 is in the sync set: version 4 is in force
+generation 2: the server of archive 1 stood down
+generation 3 granted to archive 2, after archive 1, sync set 2, 3: switchover: maintenance
+archive 2 holds data of system 77, up to generation 3
+generation 3: the server of archive 2 was promoted; its log continues that of generation 2 at 0/3000000
+generation 3: the server of archive 2 is open
+";
+    assert_eq!(play.news(), expected);
+}
+
+#[test]
+fn a_switchover_to_an_archive_outside_the_set_lets_it_join_first() {
+    let mut play = running(WhenAlone::Degrade);
+    assert_eq!(play.switchover(Some(3)), "Changed");
+    play.settle();
+    let news = play.news();
+    assert!(news.contains("generation 3 granted to archive 3, after archive 1, sync set 2, 3"), "{news}");
+    assert_eq!(play.switchover(Some(3)), "archive 3 is the primary's");
+    assert!(play.switchover(Some(9)).contains("archive 9 has no engine"));
+}
+
+#[test]
+fn a_primary_whose_pod_stops_hands_over_and_may_end_then() {
+    let mut play = running(WhenAlone::Degrade);
+    play.sigterm(0);
+    play.settle();
+    let news = play.news();
+    assert!(news.contains("generation 3 granted to archive 2, after archive 1, sync set 2, 3: the pod of"), "{news}");
+    assert!(play.servers[&0].may_stop);
+}
+
+/// As in a scale-down to one pod. The primary is the last to know that it may end.
+#[test]
+fn a_primary_that_stops_together_with_its_set_waits_until_the_third_server_can_take_over() {
+    let mut play = running(WhenAlone::Degrade);
+    play.sigterm(0);
+    play.sigterm(1);
+    while !play.round() {
+        let primary = &play.servers[&0];
+        assert!(!primary.may_stop || primary.ended.is_some(), "{}", play.news());
+    }
+    let news = play.news();
+    assert!(news.contains("granted to archive 3, after archive 1, sync set 3: the pod of"), "{news}");
+    assert!([0, 1].iter().all(|ordinal| play.servers[ordinal].may_stop), "{news}");
+}
+
+#[test]
+fn a_standby_whose_pod_stops_leaves_the_set_after_another_has_joined() {
+    let mut play = running(WhenAlone::Degrade);
+    play.sigterm(1);
+    play.settle();
+    let expected = "\
+archive 3 joins the sync set, version 4
+archive 3 is in the sync set: version 4 is in force
+archive 2 left the sync set, version 5: its pod stops
+";
+    assert_eq!(play.news(), expected);
+    assert!(play.servers[&1].may_stop);
+}
+
+#[test]
+fn a_primary_that_crashed_returns_in_the_next_generation_and_no_other_takes_over_by_itself() {
+    let mut play = running(WhenAlone::Degrade);
+    play.exits(0, ExitReason::Exited("killed".to_owned()));
+    play.settle();
+    assert_eq!(play.news(), "", "no other is granted without an operator's word");
+    play.starts(0);
+    play.settle();
+    let news = play.news();
+    assert!(news.contains("generation 3 granted to archive 1, sync set 1, 2: the server of the primary has"), "{news}");
+    assert!(news.contains("generation 3: the server of archive 1 is open"), "{news}");
+}
+
+#[test]
+fn a_failover_is_an_operators_and_needs_the_end_of_the_old_primary_or_a_word_about_it() {
+    let mut play = running(WhenAlone::Degrade);
+    assert!(play.failover(3, false).contains("may still run"));
+    play.lose(0);
+    assert!(play.failover(2, false).contains("may still run"), "lost is not dead");
+    assert_eq!(play.failover(3, true), "archive 3 is not in the sync set");
+    assert_eq!(play.failover(2, true), "Changed");
+    play.settle();
+    let news = play.news();
+    assert!(
+        news.contains("generation 3 granted to archive 2, after archive 1, sync set 2: failover: node lost"),
+        "{news}"
+    );
+    let mut play = running(WhenAlone::Degrade);
+    play.exits(0, ExitReason::PodGone);
+    assert_eq!(play.failover(2, false), "Changed", "its end is known");
+}
+
+#[test]
+fn an_old_primary_with_more_is_overwritten_and_counts_only_after_that() {
+    let mut play = running(WhenAlone::Degrade);
+    play.exits(0, ExitReason::PodGone);
+    assert_eq!(play.failover(2, false), "Changed");
+    play.servers.get_mut(&0).unwrap().diverged = true;
+    play.settle();
+    play.news();
+    play.exits(2, ExitReason::PodGone);
+    play.starts(0);
+    play.settle();
+    let expected = "\
+archive 1 holds data of system 77, up to generation 2
+archive 3 left the sync set, version 6: the primary has not heard its server for 5 s
+the data of archive 1 may be overwritten, permission 3: its log has more
+archive 1 holds data of system 77, up to generation 3
+the data of archive 1 is whole; permission 3 is spent
+archive 1 joins the sync set, version 7
+archive 1 is in the sync set: version 7 is in force
+";
+    assert_eq!(play.news(), expected);
+}
+
+#[test]
+fn a_primary_alone_continues_or_blocks_as_it_was_declared() {
+    for (when_alone, open) in [(WhenAlone::Degrade, true), (WhenAlone::Block, false)] {
+        let mut play = running(when_alone);
+        play.exits(1, ExitReason::PodGone);
+        play.exits(2, ExitReason::PodGone);
+        play.settle();
+        let record = play.domain.replicated(&SHOP.into()).unwrap().record.clone().unwrap();
+        let in_force = play.servers[&0].in_force.unwrap().version == record.version;
+        assert_eq!(in_force, open, "{when_alone}");
+        play.starts(2);
+        play.settle();
+        assert!(play.news().contains("archive 3 is in the sync set"), "{when_alone}");
+    }
+}
+
+#[test]
+fn all_pods_stop_at_once_and_the_database_is_back_without_an_operator() {
+    let mut play = running(WhenAlone::Degrade);
+    for ordinal in 0..3 {
+        play.sigterm(ordinal);
+    }
+    play.settle();
+    for ordinal in 0..3 {
+        assert!(play.servers[&ordinal].may_stop, "shop-{ordinal}");
+        play.exits(ordinal, ExitReason::Graceful);
+    }
+    play.news();
+    for ordinal in [2, 1, 0] {
+        play.starts(ordinal);
+    }
+    play.settle();
+    let news = play.news();
+    assert!(news.contains("generation 3: the server of archive 1 is open"), "{news}");
+    assert!(news.contains("is in the sync set"), "{news}");
+}
+
+/// What waits, by its codes.
+fn waits(play: &Play) -> Vec<&'static str> {
+    let replicated = play.domain.replicated(&SHOP.into()).unwrap();
+    waits::of(&play.domain, &SHOP.into(), replicated).iter().map(|wait| wait.into()).collect()
+}
+
+#[test]
+fn data_of_another_system_is_neither_followed_with_nor_overwritten() {
+    let mut play = running(WhenAlone::Degrade);
+    play.exits(2, ExitReason::PodGone);
+    play.servers.get_mut(&2).unwrap().data = Data::Initialized { system: SystemId(78), highest: Generation(1) };
+    play.starts(2);
+    play.settle();
+    assert_eq!(play.news(), "archive 3 holds data of system 78, up to generation 1\n");
+    assert_eq!((waits(&play), play.servers[&2].stand), (vec!["data_not_adopted"], Stand::Down));
+}
+
+#[test]
+fn what_was_not_adopted_is_kept_until_an_operator_gives_it_up() {
+    let mut play = Play::new(WhenAlone::Degrade);
+    for ordinal in [1, 2] {
+        let highest = Generation(6);
+        play.servers.get_mut(&ordinal).unwrap().data = Data::Initialized { system: SystemId(77), highest };
+    }
+    play.settle();
+    let adopt = AdoptData { database: SHOP.into(), archive: ArchiveId(2), why: "moved".to_owned() };
+    assert_eq!(play.does(Role::Operator, Command::AdoptData(adopt)), Outcome::Changed);
+    play.settle();
+    let news = play.news();
+    assert!(news.contains("generation 7 granted to archive 2"), "above every number that is known: {news}");
+    assert!(!news.contains("archive 3 may be overwritten") && !news.contains("archive 3 joins"), "{news}");
+    assert_eq!(waits(&play), ["data_not_adopted"]);
+    let discard = DiscardData { archive: ArchiveId(3), why: "an old copy".to_owned() };
+    assert_eq!(play.does(Role::Operator, Command::DiscardData(discard)), Outcome::Changed);
+    play.settle();
+    let expected = "\
+the data on archive 3 is given up and may be overwritten: an old copy
+the data of archive 3 may be overwritten, permission 2: its log has more
+archive 3 holds data of system 77, up to generation 7
+the data of archive 3 is whole; permission 2 is spent
+";
+    assert_eq!(play.news(), expected);
+    assert_eq!(waits(&play), [""; 0]);
+}
+
+#[test]
+fn a_number_that_a_late_volume_knows_is_not_granted_again() {
+    let mut play = running(WhenAlone::Degrade);
+    play.exits(2, ExitReason::PodGone);
+    play.servers.get_mut(&2).unwrap().data = Data::Initialized { system: SystemId(77), highest: Generation(9) };
+    play.starts(2);
+    play.settle();
+    play.exits(0, ExitReason::PodGone);
+    play.starts(0);
+    play.settle();
+    let news = play.news();
+    assert!(news.contains("generation 10 granted to archive 1"), "{news}");
+}
+
+#[test]
+fn a_volume_that_was_set_back_is_not_used() {
+    let mut play = running(WhenAlone::Degrade);
+    play.exits(1, ExitReason::PodGone);
+    play.servers.get_mut(&1).unwrap().start = StartId(1);
+    play.starts(1);
+    play.settle();
+    let news = play.news();
+    let said = "the volume of archive 2 remembers start 1, and its last one was 2: it was set back, and is not used";
+    assert!(news.contains(said), "{news}");
+    assert!(news.contains("archive 2 left the sync set"), "{news}");
+    assert_eq!(waits(&play), ["data_not_adopted"]);
+}
+
+#[test]
+fn a_successor_that_stops_before_it_was_promoted_is_followed_by_another() {
+    let mut play = running(WhenAlone::Degrade);
+    assert_eq!(play.switchover(Some(2)), "Changed");
+    // Up to the grant, and no further.
+    while play.domain.replicated(&SHOP.into()).unwrap().record.as_ref().unwrap().generation == Generation(2) {
+        play.round();
+    }
+    play.exits(1, ExitReason::PodGone);
+    play.settle();
+    let news = play.news();
+    assert!(news.contains("generation 4 granted to archive 3, after archive 2"), "{news}");
+    assert!(news.contains("generation 4: the server of archive 3 is open"), "{news}");
+}
+
+#[test]
+fn a_generation_that_cannot_be_taken_up_is_given_back() {
+    let mut play = running(WhenAlone::Degrade);
+    assert_eq!(play.switchover(Some(2)), "Changed");
+    while play.domain.replicated(&SHOP.into()).unwrap().record.as_ref().unwrap().generation == Generation(2) {
+        play.round();
+    }
+    let server = play.servers.get_mut(&1).unwrap();
+    (server.memory.taken_up, server.stand) = (Generation(3), Stand::Fenced);
+    play.settle();
+    let news = play.news();
+    assert!(news.contains("generation 3: the server of archive 2 has ended by itself"), "{news}");
+    assert!(news.contains("generation 4: the server of archive"), "{news}");
+}
+
+#[test]
+fn nothing_moves_while_the_record_may_be_wrong() {
+    let mut play = running(WhenAlone::Degrade);
+    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
+    database.replicated.as_mut().unwrap().uncertain = Some("entries were lost".to_owned());
+    assert_eq!(play.switchover(None), "what is recorded of database shop may be wrong: entries were lost");
+    play.sigterm(0);
+    play.settle();
+    assert_eq!(play.news(), "");
+    assert!(play.servers[&0].may_stop, "its pod is not held for a hand-over that cannot be");
+}
