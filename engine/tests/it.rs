@@ -1,4 +1,10 @@
-//! The executable as it is called: by its own name, and by a link named `kaa` that accepts `engine`.
+//! The executable as it is called: by its own name, and by a link named `kaa` that accepts `engine`. And real database servers.
+
+#![allow(clippy::unwrap_used, missing_docs, reason = "a test's panic is its verdict")]
+
+mod postgres {
+    mod real;
+}
 
 use std::os::unix::fs::symlink;
 use std::path::Path;

@@ -1,0 +1,248 @@
+//! Drives one PostgreSQL server: starts it fenced, promotes it, lets it follow another one, replaces its data, stops
+//! it.
+//!
+//! Nothing here decides. The caller says what the server has to be, and has written to its volume what it must not
+//! forget; a method says what came of it. A future that is dropped leaves the server in a state from which the same
+//! method, or a stop and a fenced start, leads on.
+
+mod configuration;
+mod control_file;
+pub mod error;
+mod fence;
+mod files;
+mod follow;
+mod grant;
+mod histories;
+pub mod lsn;
+mod overwrite;
+mod processes;
+mod reading;
+mod roles;
+mod rule;
+mod session;
+pub mod shim;
+mod start;
+
+pub use error::Error;
+pub use lsn::Lsn;
+pub use reading::Reader;
+pub use shim::shim;
+
+use configuration::Changeable;
+use grant::Establishing;
+use kaa_core::domain::ids::ArchiveId;
+use processes::{Process, Starter};
+use reading::Monitor;
+use roles::Roles;
+use std::path::PathBuf;
+
+/// Where a server is, and how it runs. It does not change while the server runs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The volume. `pgdata`, `conf` and `run` are below it. The path is short: a socket's may have 107 bytes.
+    pub directory: PathBuf,
+    /// The directory of `postgres`, `initdb`, `pg_controldata`, `pg_rewind` and `pg_basebackup`.
+    pub bin: PathBuf,
+    /// User and group id of the server, if the wrapper is root; the wrapper's own otherwise.
+    pub user: Option<(u32, u32)>,
+    /// `listen_addresses`: `*` in a pod, one loopback address in the demo and in tests.
+    pub listen: String,
+    /// The TCP port, which names the Unix socket as well.
+    pub port: u16,
+    /// The user's own settings: a part of a `postgresql.conf`.
+    pub parameters: Option<PathBuf>,
+    /// The directory with the files `username` and `password` of the replication role. They are read when they are
+    /// used.
+    pub replication: PathBuf,
+    /// The directory with the files `username`, `password` and `dbname` of the application.
+    pub application: Option<PathBuf>,
+    /// The executable that runs [`shim()`] if its first argument is [`shim::FLAG`].
+    pub shim: PathBuf,
+}
+
+/// What is in the directory of a server that need not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// No database cluster.
+    Empty,
+    /// A database cluster.
+    Initialized {
+        /// The system identifier: the same in all copies.
+        system: u64,
+        /// The timeline of the last checkpoint. A standby may have replayed log of later ones.
+        timeline: u32,
+        /// The greatest number of a timeline that `pg_control` or a file in `pg_wal` names.
+        highest: u32,
+        /// The major version.
+        major: u32,
+    },
+}
+
+/// A primary that others follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Its archive.
+    pub archive: ArchiveId,
+    /// Its name, which a certificate would name.
+    pub host: String,
+    /// Its IP address, or empty: then the name is resolved.
+    pub address: String,
+    /// Its TCP port.
+    pub port: u16,
+}
+
+/// A grant that came into being.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begins {
+    /// Its generation, which is the number of its timeline.
+    pub generation: u32,
+    /// The timeline that it continues.
+    pub parent: u32,
+    /// The end of what it took from there.
+    pub at: Lsn,
+}
+
+/// What came of an order to follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Follows {
+    /// It has been told where to stream from, under the name of the generation. It may not have connected yet.
+    Streams,
+    /// Its log is not a prefix of the primary's, or is not known to be one. It is fenced and connected to no server.
+    NeedsOverwrite {
+        /// A sentence.
+        why: String,
+    },
+}
+
+/// A standby, as its primary sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standby {
+    /// Its archive.
+    pub archive: ArchiveId,
+    /// How far it has flushed the log.
+    pub flushed: Lsn,
+    /// How far it has replayed the log.
+    pub replayed: Lsn,
+    /// Whether it has caught up, and streams.
+    pub streaming: bool,
+    /// When it sent its last answer, by its own clock: microseconds. It answers at least once a second.
+    pub replied: i64,
+}
+
+/// What a running server says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// Whether it is a standby, fenced or not.
+    pub in_recovery: bool,
+    /// The timeline of which it holds the first record of its own.
+    pub timeline: u32,
+    /// At a primary the end of the log that is flushed; at a standby the end of what is replayed.
+    pub end: Lsn,
+    /// At a standby that streams, the timeline that it receives.
+    pub streams_from: Option<u32>,
+    /// At a primary, the standbys that are connected under a name of its generation.
+    pub standbys: Vec<Standby>,
+    /// At a standby, the age of the last commit that was replayed, in milliseconds; 0 if all that was received is
+    /// replayed.
+    pub replay_lag_ms: Option<u64>,
+    /// Bytes that are free on the volume.
+    pub free_bytes: u64,
+    /// Bytes of the volume.
+    pub size_bytes: u64,
+    /// The parameters whose new values wait for a restart.
+    pub restart_pending: Vec<String>,
+    /// Connections of clients, without those of this wrapper.
+    pub connections: u32,
+    /// The greatest age of a database's oldest transaction id, in transactions.
+    pub oldest_xid_age: u64,
+    /// Bytes of the log that slots retain.
+    pub retained_wal_bytes: u64,
+    /// The parameters of the rule and of the source that have other values than this wrapper has written: a superuser
+    /// has changed them. The rule has to be proven again, by [`Server::require`].
+    pub overridden: Vec<String>,
+}
+
+/// How to stop a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Sessions end, a primary's log is sent to its standbys, and the data is left as after a checkpoint.
+    Fast,
+    /// At once, as after a crash.
+    Immediate,
+}
+
+/// What a running server was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// It follows no server, and admits no client.
+    Fenced,
+    /// It was told to follow the primary of a generation.
+    Follows {
+        /// The generation.
+        generation: u32,
+    },
+    /// It was told to be the primary of a generation.
+    Primary {
+        /// The generation.
+        generation: u32,
+    },
+}
+
+#[derive(Debug)]
+struct Running {
+    process: Process,
+    role: Role,
+    /// What it was last told to read.
+    changeable: Changeable,
+}
+
+/// The server of one directory. It owns at most one running postmaster, which ends when this is dropped.
+#[derive(Debug)]
+pub struct Server {
+    settings: Settings,
+    running: Option<Running>,
+    /// How often the configuration was written.
+    reloads: u64,
+    /// The session of the readings.
+    monitor: Monitor,
+    /// The first own commit of a primary.
+    establishing: Option<Establishing>,
+    /// What the roles were last made from, and in which generation.
+    prepared: Option<(u32, Roles)>,
+    /// Dropped last: its end ends the processes.
+    starter: Starter,
+}
+
+impl Server {
+    /// A server that does not run.
+    pub fn new(settings: Settings) -> Self {
+        let starter = Starter::new(&settings.shim, &settings.bin, settings.user);
+        Self {
+            settings,
+            running: None,
+            reloads: 0,
+            monitor: Monitor::default(),
+            establishing: None,
+            prepared: None,
+            starter,
+        }
+    }
+}
+
+#[cfg(test)]
+impl Settings {
+    /// Those of a server that is not started.
+    fn of_test(directory: &std::path::Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            bin: PathBuf::new(),
+            user: None,
+            listen: String::new(),
+            port: 5432,
+            parameters: None,
+            replication: PathBuf::new(),
+            application: None,
+            shim: PathBuf::new(),
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! The server's configuration. All of it is in `conf`, outside the data, so that neither a copy nor a rewind replaces
+//! it.
+//!
+//! What must not change while the server runs is on the command line, out of reach of `ALTER SYSTEM`. What changes with
+//! the role is in `kaa.conf` and takes effect by a reload.
+
+use super::control_file::{self, ControlFile, LIMITS};
+use super::error::Error;
+use super::files::{self, secret};
+use super::processes::SERVER;
+use super::{Settings, Source};
+use kaa_core::domain::ids::ArchiveId;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// The superuser that `initdb` makes, and that this wrapper is at the server.
+pub(super) const SUPERUSER: &str = "kaa";
+/// The rule under which no commit is released: no server connects under this name.
+pub(super) const NONE: &str = "ANY 1 (kaa_none)";
+/// What names of members and of their slots begin with.
+pub(super) const PREFIX: &str = "kaa_";
+/// What the user's own settings may change.
+const DEFAULTS: &str = "\
+max_connections = 100
+shared_buffers = 128MB
+dynamic_shared_memory_type = posix
+password_encryption = scram-sha-256
+max_standby_streaming_delay = 5s
+wal_keep_size = 1GB
+max_slot_wal_keep_size = 4GB
+synchronous_commit = on
+log_line_prefix = '%p '
+";
+
+impl Settings {
+    /// The data.
+    pub(super) fn pgdata(&self) -> PathBuf {
+        self.directory.join("pgdata")
+    }
+
+    /// The directory of the Unix socket. All processes that are not the server's itself work in it.
+    pub(super) fn run(&self) -> PathBuf {
+        self.directory.join("run")
+    }
+
+    /// The directory of the configuration.
+    pub(super) fn conf(&self) -> PathBuf {
+        self.directory.join("conf")
+    }
+
+    /// The file with the replication role's password, as libpq reads it.
+    pub(super) fn passfile(&self) -> PathBuf {
+        self.conf().join("replication.pass")
+    }
+}
+
+/// Who may connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admits {
+    /// This wrapper alone.
+    Wrapper,
+    /// Standbys as well.
+    Standbys,
+    /// Clients and standbys.
+    All,
+    /// Clients, but no standbys: only the primary is followed.
+    Readers,
+}
+
+/// What a reload changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Changeable {
+    /// Who may connect.
+    pub admits: Admits,
+    /// `synchronous_standby_names`.
+    pub rule: String,
+    /// `primary_conninfo` and `primary_slot_name` of a standby that follows.
+    pub follows: Option<(String, String)>,
+}
+
+impl Changeable {
+    /// That of a server which follows no other, releases nothing and admits no client.
+    pub fn fenced() -> Self {
+        Self { admits: Admits::Wrapper, rule: NONE.to_owned(), follows: None }
+    }
+
+    /// Writes it durably. `number` is a parameter's value by which a session shows that it was made after the reload.
+    pub fn write(&self, settings: &Settings, number: u64) -> Result<(), Error> {
+        let Self { admits, rule, follows } = self;
+        let (conninfo, slot) = follows.as_ref().map_or(("", ""), |(conninfo, slot)| (conninfo, slot));
+        let text = format!(
+            "kaa.reload = {number}\nsynchronous_standby_names = {}\nprimary_conninfo = {}\nprimary_slot_name = {}\n",
+            quoted(rule),
+            quoted(conninfo),
+            quoted(slot)
+        );
+        strip_automatic(settings)?;
+        copy_parameters(settings)?;
+        // First who may connect: the number shows that the server has read both.
+        files::replace(&settings.conf().join("pg_hba.conf"), admitted(*admits, settings)?.as_bytes(), settings.user)?;
+        files::replace(&settings.conf().join("kaa.conf"), text.as_bytes(), settings.user)
+    }
+}
+
+/// A value in a configuration file.
+fn quoted(value: &str) -> String {
+    format!("'{}'", value.replace('\\', "\\\\").replace('\'', "''"))
+}
+
+/// The lines of `pg_hba.conf`.
+///
+/// The socket is in a directory that only the server's user and root can enter, so who reaches it owns the data anyway.
+/// `peer` would not work: it needs an entry in the passwd file for the wrapper's user id, which a pod need not have.
+fn admitted(admits: Admits, settings: &Settings) -> Result<String, Error> {
+    let mut lines = format!("local all {SUPERUSER} trust\n");
+    // Where TLS is configured, `hostssl` takes the place of `host`.
+    if matches!(admits, Admits::Standbys | Admits::All) {
+        let role = secret(&settings.replication, "username")?.replace('"', "\"\"");
+        // `pg_rewind` reads files by SQL.
+        let _ = write!(
+            lines,
+            "host replication \"{role}\" all scram-sha-256\nhost postgres \"{role}\" all scram-sha-256\n"
+        );
+    }
+    if matches!(admits, Admits::All | Admits::Readers) {
+        let _ = writeln!(lines, "host all {SUPERUSER} all reject\nhost all all all scram-sha-256");
+    }
+    Ok(lines)
+}
+
+/// Removes from `postgresql.auto.conf` what Kaa decides. It has precedence over all files, and travels with copies and
+/// rewinds.
+fn strip_automatic(settings: &Settings) -> Result<(), Error> {
+    let path = settings.pgdata().join("postgresql.auto.conf");
+    let Some(text) = files::read(&path)? else { return Ok(()) };
+    let stripped: String = text.split_inclusive('\n').filter(|line| !is_owned(line)).collect();
+    if stripped == text {
+        return Ok(());
+    }
+    tracing::warn!("postgresql.auto.conf sets what Kaa decides: removed");
+    files::replace(&path, stripped.as_bytes(), settings.user)
+}
+
+/// Whether a line sets a parameter that Kaa decides.
+fn is_owned(line: &str) -> bool {
+    let name = line.split(|it: char| !it.is_alphanumeric() && it != '_').find(|word| !word.is_empty());
+    let Some(name) = name.map(str::to_lowercase).filter(|_| !line.trim_start().starts_with('#')) else { return false };
+    let decided = ["synchronous_standby_names", "primary_conninfo", "primary_slot_name", "kaa", "include"];
+    decided.contains(&name.as_str())
+        || ["recovery_", "restore_", "archive_", "include_"].iter().any(|prefix| name.starts_with(prefix))
+        || OWNED.iter().any(|(owned, _)| *owned == name)
+        || ["listen_addresses", "port", "hba_file", "config_file"].contains(&name.as_str())
+}
+
+/// Copies the user's own settings to where the server can read them, without what Kaa decides.
+fn copy_parameters(settings: &Settings) -> Result<(), Error> {
+    let text = match &settings.parameters {
+        Some(path) => files::read(path)?.unwrap_or_default(),
+        None => String::new(),
+    };
+    let (owned, text): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| is_owned(line));
+    for line in owned {
+        tracing::warn!(line, "a parameter that Kaa decides: not used");
+    }
+    let path = settings.conf().join("user.conf");
+    let text = text.iter().flat_map(|line| [*line, "\n"]).collect::<String>();
+    let before = files::read(&path)?;
+    if before.as_deref() == Some(&text) {
+        return Ok(());
+    }
+    match check_parameters(settings, &text)? {
+        None => files::replace(&path, text.as_bytes(), settings.user),
+        Some(why) => {
+            tracing::error!(why, "the user's parameters are not used: the last good ones stay");
+            if before.is_none() { files::replace(&path, b"", settings.user) } else { Ok(()) }
+        }
+    }
+}
+
+/// Why the server would not start with these settings, or would ignore all of its configuration at a reload.
+fn check_parameters(settings: &Settings, text: &str) -> Result<Option<String>, Error> {
+    let (checked, conf) = (settings.conf().join("checked.conf"), settings.conf().join("check.conf"));
+    files::replace(&checked, text.as_bytes(), settings.user)?;
+    files::replace(&conf, format!("{DEFAULTS}include = 'checked.conf'\n").as_bytes(), settings.user)?;
+    let (conf, pgdata) = (format!("config_file={}", conf.display()), settings.pgdata());
+    let arguments = ["-C".as_ref(), "port".as_ref(), "-c".as_ref(), conf.as_ref(), "-D".as_ref(), pgdata.as_os_str()];
+    match control_file::printed(settings, SERVER, &arguments) {
+        Ok(_) => Ok(None),
+        Err(Error::Program { said, .. }) => Ok(Some(said)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes the files that do not change with the role.
+pub(super) fn write_base(settings: &Settings) -> Result<(), Error> {
+    files::make_directory(&settings.conf(), settings.user)?;
+    files::make_directory(&settings.run(), settings.user)?;
+    let text = format!("{DEFAULTS}include_if_exists = 'user.conf'\ninclude = 'kaa.conf'\n");
+    files::replace(&settings.conf().join("postgresql.conf"), text.as_bytes(), settings.user)?;
+    files::replace(&settings.conf().join("pg_ident.conf"), b"", settings.user)
+}
+
+/// Parameters on the command line.
+///
+/// `restart_after_crash`: the postmaster would recover and open by itself, and show commits that wait. `recovery_*` and
+/// `restore_command`: a fenced server must not be moved by what an archive has. The timeouts bound the wait for a
+/// frozen peer.
+const OWNED: &[(&str, &str)] = &[
+    ("restart_after_crash", "off"),
+    ("wal_level", "replica"),
+    ("wal_log_hints", "on"),
+    ("hot_standby", "on"),
+    ("full_page_writes", "on"),
+    ("fsync", "on"),
+    ("max_wal_senders", "20"),
+    ("max_replication_slots", "20"),
+    ("superuser_reserved_connections", "8"),
+    ("recovery_target_timeline", "latest"),
+    ("recovery_target", ""),
+    ("recovery_target_lsn", ""),
+    ("recovery_target_name", ""),
+    ("recovery_target_time", ""),
+    ("recovery_target_xid", ""),
+    ("recovery_min_apply_delay", "0"),
+    ("restore_command", ""),
+    ("archive_mode", "off"),
+    ("wal_sender_timeout", "5s"),
+    ("wal_receiver_timeout", "5s"),
+    ("wal_retrieve_retry_interval", "1s"),
+    ("wal_receiver_status_interval", "1s"),
+    ("logging_collector", "off"),
+    ("log_destination", "stderr"),
+    ("lc_messages", "C"),
+    ("allow_in_place_tablespaces", "off"),
+];
+
+/// The value that PostgreSQL, or [`OWNED`], gives each of [`LIMITS`].
+const LIMIT_DEFAULTS: [u64; 5] = [100, 8, 20, 0, 64];
+
+/// The value of a parameter in the user's own settings, the last one.
+fn value_of(text: &str, name: &str) -> Option<u64> {
+    text.lines().rev().find_map(|line| {
+        let (word, value) = line.trim().split_once(|it: char| it == '=' || it.is_whitespace())?;
+        let value = value.trim_start_matches(|it: char| it == '=' || it.is_whitespace()).split(['#', ' ']).next()?;
+        word.eq_ignore_ascii_case(name).then(|| value.trim_matches('\'').parse().ok())?
+    })
+}
+
+/// The arguments of the server.
+pub(super) fn arguments(settings: &Settings, control: &ControlFile) -> Result<Vec<String>, Error> {
+    let own = files::read(&settings.conf().join("user.conf"))?.unwrap_or_default();
+    let conf = |name: &str| settings.conf().join(name).display().to_string();
+    let mut arguments = vec!["-D".to_owned(), settings.pgdata().display().to_string()];
+    let mut set = |name: &str, value: &str| arguments.extend(["-c".to_owned(), format!("{name}={value}")]);
+    set("config_file", &conf("postgresql.conf"));
+    set("hba_file", &conf("pg_hba.conf"));
+    set("ident_file", &conf("pg_ident.conf"));
+    set("unix_socket_directories", &settings.run().display().to_string());
+    set("listen_addresses", &settings.listen);
+    set("port", &settings.port.to_string());
+    for (name, value) in OWNED {
+        set(name, value);
+    }
+    for (((_, name), needed), default) in LIMITS.iter().zip(control.limits).zip(LIMIT_DEFAULTS) {
+        if value_of(&own, name).unwrap_or(default) < needed {
+            set(name, &needed.to_string());
+        }
+    }
+    Ok(arguments)
+}
+
+/// How a member is named in a generation. The name is given only after its log was compared with that generation's
+/// primary's.
+pub(super) fn member(archive: ArchiveId, generation: u32) -> String {
+    format!("{PREFIX}{archive}_g{generation}")
+}
+
+/// The archive in a member's name, if it is one of this generation.
+pub(super) fn archive_of(name: &str, generation: u32) -> Option<ArchiveId> {
+    let archive = name.strip_prefix(PREFIX)?.strip_suffix(&format!("_g{generation}"))?;
+    archive.parse().ok().map(ArchiveId)
+}
+
+/// The slot through which a member streams, so that its name has one sender: two of one name would count twice.
+pub(super) fn slot(archive: ArchiveId) -> String {
+    format!("{PREFIX}{archive}")
+}
+
+/// The rule that all of these members confirm, besides the primary.
+pub(super) fn rule(members: &[ArchiveId], generation: u32) -> String {
+    let names: std::collections::BTreeSet<String> = members.iter().map(|it| member(*it, generation)).collect();
+    let list = names.iter().cloned().collect::<Vec<_>>().join(",");
+    if names.is_empty() { String::new() } else { format!("ANY {} ({list})", names.len()) }
+}
+
+/// How to connect to a primary under this name. The password is in the passfile.
+pub(super) fn conninfo(settings: &Settings, source: &Source, name: &str) -> Result<String, Error> {
+    write_passfile(settings)?;
+    let quoted = |value: &str| format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'"));
+    let mut text = String::new();
+    let port = source.port.to_string();
+    let (user, passfile) = (secret(&settings.replication, "username")?, settings.passfile().display().to_string());
+    let words = [
+        ("host", source.host.as_str()),
+        ("hostaddr", &source.address),
+        ("port", &port),
+        ("user", &user),
+        ("passfile", &passfile),
+        ("application_name", name),
+        ("sslmode", "prefer"),
+        ("connect_timeout", "3"),
+        ("keepalives_idle", "3"),
+        ("keepalives_interval", "1"),
+        ("keepalives_count", "3"),
+        ("tcp_user_timeout", "5000"),
+    ];
+    for (word, value) in words.iter().filter(|(_, value)| !value.is_empty()) {
+        let _ = write!(text, "{word}={} ", quoted(value));
+    }
+    Ok(text.trim_end().to_owned())
+}
+
+/// Writes the replication role's password for libpq, if it has changed.
+pub(super) fn write_passfile(settings: &Settings) -> Result<(), Error> {
+    let password = secret(&settings.replication, "password")?.replace('\\', "\\\\").replace(':', "\\:");
+    let text = format!("*:*:*:*:{password}\n");
+    let path = settings.passfile();
+    if files::read(&path)?.as_deref() == Some(&text) {
+        Ok(())
+    } else {
+        files::replace(&path, text.as_bytes(), settings.user)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_names_all_members_of_its_generation() {
+        assert_eq!("", rule(&[], 7));
+        assert_eq!("ANY 2 (kaa_2_g7,kaa_31_g7)", rule(&[ArchiveId(31), ArchiveId(2), ArchiveId(2)], 7));
+        assert_eq!(Some(ArchiveId(31)), archive_of("kaa_31_g7", 7));
+        assert_eq!([None; 4], ["kaa_31_g6", "kaa_31", "31_g7", "kaa_x_g7"].map(|name| archive_of(name, 7)));
+    }
+
+    #[test]
+    fn parameters_that_kaa_decides_are_found_however_they_are_written() {
+        for line in [
+            "primary_conninfo = 'host=a'",
+            " FSYNC off",
+            "recovery_target_time='x'",
+            "include 'a'",
+            "port=1",
+            "kaa.reload = 1",
+        ] {
+            assert!(is_owned(line), "{line}");
+        }
+        for line in ["# fsync = off", "", "work_mem = 4MB", "max_connections = 50"] {
+            assert!(!is_owned(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_last_value_of_a_limit_counts() {
+        let text = "max_connections = 20\nMAX_CONNECTIONS='50' # few\n#max_connections = 7\nmax_connections_x 9\n";
+        assert_eq!(Some(50), value_of(text, "max_connections"));
+        assert_eq!(Some(9), value_of(text, "max_connections_x"));
+        assert_eq!(None, value_of(text, "max_wal_senders"));
+    }
+
+    #[test]
+    fn values_are_quoted() {
+        assert_eq!(r"'a''b\\c'", quoted(r"a'b\c"));
+    }
+}

@@ -1,0 +1,262 @@
+//! What is in a data directory, read without a server.
+
+use super::error::Error;
+use super::{Data, Lsn, Settings};
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// What `pg_control` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ControlFile {
+    /// The system identifier.
+    pub system: u64,
+    /// `in production`, `shut down` and so on.
+    pub state: String,
+    /// Where the last checkpoint's record begins.
+    pub checkpoint: Lsn,
+    /// Its timeline.
+    pub timeline: u32,
+    /// A standby is consistent from there on; 0 for a primary.
+    pub minimum: Lsn,
+    /// The timeline of that position; 0 for a primary.
+    pub minimum_timeline: u32,
+    /// Bytes of a file of the log.
+    pub segment: u64,
+    /// What a standby needs of each of [`LIMITS`] at least.
+    pub limits: [u64; 5],
+}
+
+/// The parameters of which a standby refuses to start with less than the primary had that wrote its log, as the file
+/// names them and as the configuration does.
+pub(super) const LIMITS: [(&str, &str); 5] = [
+    ("max_connections setting", "max_connections"),
+    ("max_worker_processes setting", "max_worker_processes"),
+    ("max_wal_senders setting", "max_wal_senders"),
+    ("max_prepared_xacts setting", "max_prepared_transactions"),
+    ("max_locks_per_xact setting", "max_locks_per_transaction"),
+];
+
+impl ControlFile {
+    /// Runs `pg_controldata`, whose output is the same for all versions where the file is not.
+    pub fn read(settings: &Settings) -> Result<Self, Error> {
+        let pgdata = settings.pgdata();
+        let text = printed(settings, "pg_controldata", &[pgdata.as_os_str()])?;
+        Self::parse(&text)
+            .map_err(|why| Error::Unusable(format!("pg_control of {} is damaged: {why}", pgdata.display())))
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if let Some(warning) = text.lines().find(|line| line.starts_with("WARNING")) {
+            return Err(warning.to_owned());
+        }
+        let fields = text.lines().filter_map(|line| line.split_once(':'));
+        let fields: BTreeMap<&str, &str> = fields.map(|(name, value)| (name.trim(), value.trim())).collect();
+        let field = |name: &str| fields.get(name).copied().ok_or_else(|| format!("{name:?} is missing"));
+        let number = |name: &str| field(name)?.parse::<u64>().map_err(|error| format!("{name}: {error}"));
+        let timeline = |name: &str| number(name).and_then(|it| u32::try_from(it).map_err(|error| error.to_string()));
+        let position = |name: &str| field(name)?.parse::<Lsn>().map_err(|error| error.to_string());
+        let mut limits = [0; 5];
+        for (limit, (name, _)) in limits.iter_mut().zip(LIMITS) {
+            *limit = number(name)?;
+        }
+        Ok(Self {
+            limits,
+            system: number("Database system identifier")?,
+            state: field("Database cluster state")?.to_owned(),
+            checkpoint: position("Latest checkpoint location")?,
+            timeline: timeline("Latest checkpoint's TimeLineID")?,
+            minimum: position("Minimum recovery ending location")?,
+            minimum_timeline: timeline("Min recovery ending loc's timeline")?,
+            segment: number("Bytes per WAL segment")?.max(PAGE),
+        })
+    }
+}
+
+/// What is in the directory.
+pub(super) fn inspect(settings: &Settings) -> Result<Data, Error> {
+    let pgdata = settings.pgdata();
+    let text = match std::fs::read_to_string(pgdata.join("PG_VERSION")) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return if is_empty(&pgdata)? { Ok(Data::Empty) } else { Err(not_a_cluster(&pgdata)) };
+        }
+        Err(source) => return Err(Error::File { path: pgdata.join("PG_VERSION"), source }),
+    };
+    let major = text.trim().parse().map_err(|_| not_a_cluster(&pgdata))?;
+    let programs = major_of_programs(settings)?;
+    if major != programs {
+        return Err(Error::Unusable(format!(
+            "the data in {} is PostgreSQL {major}'s, and the programs in {} are PostgreSQL {programs}'s",
+            pgdata.display(),
+            settings.bin.display()
+        )));
+    }
+    refuse_other_volumes(&pgdata)?;
+    let control = ControlFile::read(settings)?;
+    let highest = highest(&pgdata)?.max(control.timeline).max(control.minimum_timeline);
+    Ok(Data::Initialized { system: control.system, timeline: control.timeline, highest, major })
+}
+
+fn not_a_cluster(pgdata: &Path) -> Error {
+    Error::Unusable(format!("{} is neither empty nor a database cluster", pgdata.display()))
+}
+
+fn is_empty(directory: &Path) -> Result<bool, Error> {
+    match std::fs::read_dir(directory) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
+        Err(source) => Err(Error::File { path: directory.to_owned(), source }),
+    }
+}
+
+/// Data outside the directory would be neither copied nor replaced with it.
+fn refuse_other_volumes(pgdata: &Path) -> Result<(), Error> {
+    if !is_empty(&pgdata.join("pg_tblspc"))? {
+        return Err(Error::Unusable(format!("{} has tablespaces, which Kaa does not support", pgdata.display())));
+    }
+    if pgdata.join("pg_wal").is_symlink() {
+        return Err(Error::Unusable(format!(
+            "{}/pg_wal is on another volume, which Kaa does not support",
+            pgdata.display()
+        )));
+    }
+    Ok(())
+}
+
+fn major_of_programs(settings: &Settings) -> Result<u32, Error> {
+    let text = printed(settings, "pg_controldata", &["--version".as_ref()])?;
+    let version = text.split_whitespace().find(|word| word.starts_with(|first: char| first.is_ascii_digit()));
+    let digits = version.and_then(|version| version.split(|it: char| !it.is_ascii_digit()).next());
+    digits.and_then(|digits| digits.parse().ok()).ok_or_else(|| Error::Unusable(format!("{text:?} is not a version")))
+}
+
+/// Runs a program of the server's that ends at once, and gives what it printed.
+pub(super) fn printed(settings: &Settings, program: &str, arguments: &[&std::ffi::OsStr]) -> Result<String, Error> {
+    let path = settings.bin.join(program);
+    let mut command = Command::new(&path);
+    command.args(arguments).env("LC_ALL", "C").current_dir("/");
+    if let Some((user, group)) = settings.user {
+        command.uid(user).gid(group);
+    }
+    let output = command.output().map_err(|source| Error::Execute { program: path, source })?;
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+    if !output.status.success() {
+        let (how, said) = (output.status.to_string(), said(&output.stderr));
+        return Err(Error::Program { program: program.to_owned(), how, said });
+    }
+    Ok(said(&output.stdout))
+}
+
+/// The greatest number of a timeline in the names of the log's files.
+fn highest(pgdata: &Path) -> Result<u32, Error> {
+    let path = pgdata.join("pg_wal");
+    let entries = std::fs::read_dir(&path).map_err(|source| Error::File { path, source })?;
+    let names = entries.filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.to_owned()));
+    Ok(names.filter_map(|name| timeline_of(&name)).max().unwrap_or(0))
+}
+
+/// The timeline in the name of a file of the log, or of a history.
+pub(super) fn timeline_of(name: &str) -> Option<u32> {
+    let (digits, rest) = name.split_at_checked(8)?;
+    let is_upper_hex = |text: &str| text.bytes().all(|it| matches!(it, b'0'..=b'9' | b'A'..=b'F'));
+    let is_segment = |rest: &str| rest.split_at_checked(16).is_some_and(|(segment, _)| is_upper_hex(segment));
+    let is_one = is_upper_hex(digits) && (rest == ".history" || is_segment(rest));
+    is_one.then(|| u32::from_str_radix(digits, 16).ok()).flatten()
+}
+
+/// The end of the log after a clean stop: that of the record which the last checkpoint wrote. `None` after another end.
+pub(super) fn end_after_stop(settings: &Settings) -> Result<Option<Lsn>, Error> {
+    let control = ControlFile::read(settings)?;
+    match control.state.as_str() {
+        "shut down in recovery" => Ok(Some(control.minimum)),
+        "shut down" => {
+            let (start, timeline) = (control.checkpoint.to_string(), control.timeline.to_string());
+            let log = settings.pgdata().join("pg_wal");
+            let arguments = ["-n", "1", "-s", &start, "-t", &timeline, "-p"].map(std::ffi::OsStr::new);
+            let text = printed(settings, "pg_waldump", &[&arguments[..], &[log.as_os_str()]].concat())?;
+            let length =
+                text.split_once("len (rec/tot):").and_then(|(_, rest)| rest.split_once(',')?.0.split_once('/'));
+            let length = length.and_then(|(_, total)| total.trim().parse().ok());
+            Ok(length.map(|length| end_of_record(control.checkpoint, length, control.segment)))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Bytes of a page of the log.
+const PAGE: u64 = 8192;
+/// Bytes of the header of a page that a record is continued on. The first page of a file has a longer one, on which a
+/// record of this length is continued only if the file before is full to the last page.
+const PAGE_HEADER: u64 = 24;
+/// Bytes of the longer header.
+const FILE_HEADER: u64 = 40;
+
+/// Where a record ends that begins there: it may be continued on further pages.
+fn end_of_record(start: Lsn, length: u64, segment: u64) -> Lsn {
+    let (mut position, mut left) = (start.0, length);
+    loop {
+        let room = PAGE - position % PAGE;
+        if left <= room {
+            // Records begin at multiples of eight.
+            return Lsn((position + left).next_multiple_of(8));
+        }
+        left -= room;
+        position += room;
+        position += if position.is_multiple_of(segment) { FILE_HEADER } else { PAGE_HEADER };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRINTED: &str = "pg_control version number:            1300
+Database system identifier:           7412345678901234567
+Database cluster state:               in archive recovery
+Latest checkpoint location:           0/3000060
+Latest checkpoint's TimeLineID:       2
+Time of latest checkpoint:            Wed Nov 25 01:00:00 2026
+Minimum recovery ending location:     0/3000110
+Min recovery ending loc's timeline:   2
+max_connections setting:              100
+max_worker_processes setting:         8
+max_wal_senders setting:              10
+max_prepared_xacts setting:           0
+max_locks_per_xact setting:           64
+Bytes per WAL segment:                16777216";
+
+    #[test]
+    fn what_pg_controldata_prints_is_read() {
+        let control = ControlFile::parse(PRINTED).unwrap();
+        assert_eq!((7_412_345_678_901_234_567, 2), (control.system, control.timeline));
+        assert_eq!(("0/3000060".parse(), "0/3000110".parse()), (Ok(control.checkpoint), Ok(control.minimum)));
+        assert_eq!("in archive recovery", control.state);
+        assert_eq!([100, 8, 10, 0, 64], control.limits);
+    }
+
+    #[test]
+    fn a_damaged_file_is_not_guessed_around() {
+        let damaged = format!("WARNING: Calculated CRC checksum does not match value stored in file.\n{PRINTED}");
+        assert!(ControlFile::parse(&damaged).is_err());
+        assert!(ControlFile::parse("").unwrap_err().contains("is missing"));
+    }
+
+    #[test]
+    fn names_of_log_files_and_histories_have_a_timeline() {
+        let named = ["0000000A.history", "000000020000000000000004", "000000020000000000000004.partial"];
+        assert_eq!([Some(10), Some(2), Some(2)], named.map(timeline_of));
+        assert_eq!([None; 3], ["archive_status", "0000000a.history", "00000002"].map(timeline_of));
+    }
+
+    #[test]
+    fn a_record_that_crosses_a_page_ends_behind_the_next_header() {
+        const FILE: u64 = 16 << 20;
+        let end = |start| end_of_record(Lsn(start), 114, FILE).0;
+        assert_eq!(120, end(0));
+        assert_eq!(PAGE, end(PAGE - 120));
+        assert_eq!(PAGE + PAGE_HEADER + 16, end(PAGE - 104));
+        assert_eq!(FILE + FILE_HEADER + 16, end(FILE - 104));
+    }
+}

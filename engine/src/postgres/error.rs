@@ -1,0 +1,59 @@
+//! Why a step of a server failed.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a step of a server failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file or a directory of the server cannot be used.
+    #[error("{} cannot be used: {source}", path.display())]
+    File {
+        /// The file or the directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: io::Error,
+    },
+    /// The data, the settings or the programs are not such that a server could run. Another try gives the same.
+    #[error("{0}")]
+    Unusable(String),
+    /// A program cannot be executed.
+    #[error("cannot execute {}: {source}", program.display())]
+    Execute {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A program failed.
+    #[error("{program} {how}: {said}")]
+    Program {
+        /// Its name.
+        program: String,
+        /// How it ended.
+        how: String,
+        /// The end of what it printed.
+        said: String,
+    },
+    /// The step needs a running server, or one in another role.
+    #[error("{0}")]
+    State(String),
+    /// The server has ended during the step.
+    #[error("the server has ended: {0}")]
+    Ended(String),
+    /// The server refuses SQL. It may do so until it is promoted, after a crash with many open subtransactions.
+    #[error("the server refuses SQL: {0}")]
+    NoSql(String),
+    /// The server could not do it.
+    #[error("cannot {what}: {source}")]
+    Sql {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        source: tokio_postgres::Error,
+    },
+    /// The server's state is not what it has to be, and waiting longer does not help: the caller stops it and starts it
+    /// fenced.
+    #[error("{0}")]
+    Stuck(String),
+}

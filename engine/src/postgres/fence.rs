@@ -1,0 +1,222 @@
+//! Stops a server taking log, and finds the exact end of what it has; ends sessions of clients.
+
+use super::configuration::Admits;
+use super::error::Error;
+use super::processes::children;
+use super::session::{OWN, Session};
+use super::start::until_promoted;
+use super::{Lsn, Role, Server, Stop};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// How often the state of a server that stops to take log is read.
+const LOOK_PERIOD: Duration = Duration::from_millis(4);
+/// How long its replay may stand still before it is stopped and started fenced.
+const PROGRESS_LIMIT: Duration = Duration::from_secs(1);
+/// The same after a fenced start, which leaves nothing else to do. A single record may need that long on a slow disk.
+const FENCED_LIMIT: Duration = Duration::from_secs(60);
+
+/// A condition that finds the sessions of clients: all but this wrapper's.
+fn clients() -> String {
+    format!("backend_type = 'client backend' AND NOT {OWN}")
+}
+
+/// A server in recovery at one moment.
+struct Look {
+    /// The end of what is replayed; a whole record's.
+    replayed: Lsn,
+    /// Whether the startup process has found the end of the log, and there is no receiver that could add to it.
+    is_end: bool,
+    receivers: Vec<i32>,
+    /// Whether receivers of this run have flushed more than that: a part of a record, or records that are not replayed
+    /// yet.
+    has_more: bool,
+}
+
+impl Look {
+    async fn take(session: &Session) -> Result<Self, Error> {
+        let row = session.row("look at the recovery", LOOK).await?;
+        let replayed: Option<String> = row.get(0);
+        let replayed = replayed.and_then(|text| text.parse().ok()).unwrap_or_default();
+        let (waits, receivers, has_more): (bool, Vec<i32>, bool) = (row.get(1), row.get(2), row.get(3));
+        Ok(Self { replayed, is_end: waits && receivers.is_empty(), receivers, has_more })
+    }
+}
+
+/// The position is read before the condition. So with two looks in a row the second one's position is that of a moment
+/// after the first one's condition.
+///
+/// `pg_last_wal_receive_lsn()` is not the end: it may be inside a record, and is lost by a restart.
+const LOOK: &str = "SELECT pg_last_wal_replay_lsn()::text, \
+    (SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'startup' AND wait_event = 'RecoveryRetrieveRetryInterval'), \
+    ARRAY(SELECT pid FROM pg_stat_activity WHERE backend_type = 'walreceiver'), \
+    coalesce(pg_last_wal_receive_lsn() > pg_last_wal_replay_lsn(), false)";
+
+impl Server {
+    /// Stops to take log, and gives the exact end of what the server has. A primary is stopped at once and started
+    /// fenced; so is a standby whose replay stands still.
+    ///
+    /// # Errors
+    /// [`Error::NoSql`] if the server is fenced and accepts no session: it can be promoted, but its end is not known.
+    pub async fn fence(&mut self) -> Result<Lsn, Error> {
+        self.establishing = None;
+        match self.living().map(|running| running.role) {
+            Ok(Role::Fenced) => return self.exact_end().await,
+            Ok(Role::Follows { .. }) => match self.stop_taking().await {
+                Ok(end) => return Ok(end),
+                Err(error) => tracing::warn!(%error, "the standby does not stop to take log: it is started fenced"),
+            },
+            Ok(Role::Primary { .. }) | Err(_) => {}
+        }
+        self.stop(Stop::Immediate).await?;
+        self.start_fenced().await?;
+        self.exact_end().await
+    }
+
+    /// Has a standby that runs stop to take log.
+    async fn stop_taking(&mut self) -> Result<Lsn, Error> {
+        let fence = |changeable: &mut super::configuration::Changeable| {
+            changeable.follows = None;
+            changeable.admits = Admits::Wrapper;
+        };
+        let session = self.reload(fence).await?;
+        let end = self.await_end(&session, PROGRESS_LIMIT).await?;
+        if let Some(running) = &mut self.running {
+            running.role = Role::Fenced;
+        }
+        Ok(end)
+    }
+
+    /// The exact end of a server that was fenced by a start.
+    async fn exact_end(&self) -> Result<Lsn, Error> {
+        let mut refused_since = None;
+        let session = loop {
+            let is_consistent = self.living()?.process.is_consistent();
+            match Session::connect(&self.settings).await {
+                Ok(session) => break session,
+                Err(error) => {
+                    let since: Instant = *refused_since.get_or_insert_with(Instant::now);
+                    if is_consistent && since.elapsed() > PROGRESS_LIMIT {
+                        return Err(until_promoted(&error));
+                    }
+                    if since.elapsed() > FENCED_LIMIT {
+                        return Err(error);
+                    }
+                }
+            }
+            sleep(LOOK_PERIOD).await;
+        };
+        self.await_end(&session, FENCED_LIMIT).await
+    }
+
+    /// Waits for the end of replay. The session was made after the server was told to follow no other one.
+    async fn await_end(&self, session: &Session, limit: Duration) -> Result<Lsn, Error> {
+        let (mut progress, mut before, mut looked_again) = (Instant::now(), None, false);
+        loop {
+            let running = self.living()?;
+            // Readers and a paused replay would delay the rest, a pause without limit.
+            let end_readers =
+                format!("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {}", clients());
+            session.rows("end the sessions of readers", &end_readers).await?;
+            session.rows("resume replay", "SELECT pg_wal_replay_resume()").await?;
+            let look = Look::take(session).await?;
+            for pid in &look.receivers {
+                // It may be of another history: then it would stay. It is no backend, so that SQL does not end it.
+                let pid = Pid::from_raw(*pid);
+                if children(running.process.pid()).contains(&pid) {
+                    let _ = kill(pid, Signal::SIGTERM);
+                }
+            }
+            match before {
+                Some((_, true)) if look.is_end && (looked_again || !look.has_more) => return Ok(look.replayed),
+                Some((_, true)) if look.is_end => {
+                    self.have_it_look_again(session).await?;
+                    (looked_again, before) = (true, None);
+                    continue;
+                }
+                Some((replayed, _)) if replayed == look.replayed => {}
+                _ => progress = Instant::now(),
+            }
+            if progress.elapsed() > limit {
+                return Err(Error::Stuck(format!("replay stands still at {}", look.replayed)));
+            }
+            let is_end = look.is_end;
+            before = Some((look.replayed, is_end));
+            if !is_end {
+                sleep(LOOK_PERIOD).await;
+            }
+        }
+    }
+
+    /// Has a startup process that was seen waiting look for more log once more. When its receiver ends it may wait
+    /// before it has read what that one flushed last. A request to pause wakes it, and it confirms the pause only after
+    /// it has read on.
+    async fn have_it_look_again(&self, session: &Session) -> Result<(), Error> {
+        session.rows("pause replay", "SELECT pg_wal_replay_pause()").await?;
+        let asked = Instant::now();
+        loop {
+            self.living()?;
+            let state = session.row("look at the pause", "SELECT pg_get_wal_replay_pause_state()").await?;
+            if state.get::<_, &str>(0) == "paused" {
+                return session.rows("resume replay", "SELECT pg_wal_replay_resume()").await.map(drop);
+            }
+            if asked.elapsed() > PROGRESS_LIMIT {
+                return Err(Error::Stuck("replay does not pause".to_owned()));
+            }
+            sleep(LOOK_PERIOD).await;
+        }
+    }
+
+    /// Admits no clients, and ends their sessions. The server keeps its role; standbys stay connected.
+    ///
+    /// # Errors
+    /// If the server does not answer, or a session does not end: then only a stop closes it.
+    pub async fn close(&mut self) -> Result<(), Error> {
+        let admits = match self.living()?.role {
+            Role::Primary { .. } => Admits::Standbys,
+            Role::Fenced | Role::Follows { .. } => Admits::Wrapper,
+        };
+        let session = self.reload(|changeable| changeable.admits = admits).await?;
+        self.end_clients(&session).await
+    }
+
+    /// Ends the sessions of clients, and those that were being let in when the server was told to admit none: these are
+    /// not shown.
+    pub(super) async fn end_clients(&self, session: &Session) -> Result<(), Error> {
+        let postmaster = self.living()?.process.pid();
+        let mut unknown = children(postmaster);
+        let shown = "SELECT pid, coalesce(backend_type = 'client backend', false) FROM pg_stat_activity";
+        let own = format!("SELECT pid FROM pg_stat_activity WHERE NOT ({})", clients());
+        for row in session.rows("list the processes", &own).await? {
+            unknown.remove(&Pid::from_raw(row.get(0)));
+        }
+        let end = format!("SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE {}", clients());
+        let give_up_at = Instant::now() + FENCED_LIMIT;
+        loop {
+            self.living()?;
+            let left = session.rows("end the sessions of clients", &end).await?.len();
+            let living = children(postmaster);
+            unknown.retain(|pid| living.contains(pid));
+            let mut others = BTreeSet::new();
+            for row in session.rows("list the processes", shown).await? {
+                if !row.get::<_, bool>(1) {
+                    others.insert(Pid::from_raw(row.get(0)));
+                }
+            }
+            unknown.retain(|pid| !others.contains(pid));
+            if left == 0 && unknown.is_empty() {
+                return Ok(());
+            }
+            for pid in &unknown {
+                let _ = kill(*pid, Signal::SIGTERM);
+            }
+            if Instant::now() > give_up_at {
+                return Err(Error::Stuck(format!("{left} sessions of clients do not end")));
+            }
+            sleep(LOOK_PERIOD).await;
+        }
+    }
+}

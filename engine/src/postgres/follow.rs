@@ -1,0 +1,178 @@
+//! Lets a server follow a primary, if its log is a prefix of the primary's.
+//!
+//! The comparison comes before the connection, and is a matter of safety: a standby reports how far it has flushed as a
+//! bare number. A primary would take that of another history for its own, and release commits that the standby does not
+//! have.
+
+use super::configuration::{self, Admits, Changeable, NONE};
+use super::control_file::ControlFile;
+use super::error::Error;
+use super::session::Session;
+use super::start::refuses_until_promoted;
+use super::{Begins, Follows, Lsn, Role, Server, Source, histories};
+use kaa_core::domain::ids::ArchiveId;
+
+/// Where a server that is fenced is in the histories: the timeline of which it holds the first own record, and its
+/// exact end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    timeline: u32,
+    end: Lsn,
+}
+
+/// Why a log that is here may not be a prefix of the log of a generation; `None` if it is one. `history` are the grants
+/// that came into being, in any order.
+fn differs(place: Place, generation: u32, history: &[Begins]) -> Option<String> {
+    let Place { timeline, end } = place;
+    let mut at = generation;
+    while at != timeline {
+        let Some(begins) = history.iter().find(|it| it.generation == at && it.parent < at) else {
+            return Some(format!("timeline {timeline} is no known ancestor of generation {generation}"));
+        };
+        if begins.parent == timeline && end > begins.at {
+            return Some(format!(
+                "timeline {timeline} ends at {end} here, and timeline {at} continued it from {}",
+                begins.at
+            ));
+        }
+        at = begins.parent;
+    }
+    None
+}
+
+impl Server {
+    /// Fences the server, compares its log with the history, and only then connects it to the source under the name of
+    /// the generation. The caller has recorded durably that the server follows this generation. `history` are the
+    /// grants that came into being, this one among them.
+    ///
+    /// # Errors
+    /// If the server does not run, or cannot be fenced.
+    pub async fn follow(
+        &mut self,
+        own: ArchiveId,
+        source: &Source,
+        generation: u32,
+        history: &[Begins],
+    ) -> Result<Follows, Error> {
+        if !self.is_of(generation)? {
+            let end = match self.fence().await {
+                Ok(end) => end,
+                Err(error) if refuses_until_promoted(&error) => {
+                    return Ok(Follows::NeedsOverwrite { why: format!("the end of its log is not known: {error}") });
+                }
+                Err(error) => return Err(error),
+            };
+            let session = Session::connect(&self.settings).await?;
+            let written = timeline(&session).await?;
+            let control = ControlFile::read(&self.settings)?;
+            let Some(timeline) = histories::timeline_before(&self.settings, &control, end)? else {
+                return Ok(Follows::NeedsOverwrite {
+                    why: format!("the timeline of its log before {end} is not known"),
+                });
+            };
+            if let Some(why) = differs(Place { timeline: timeline.max(written), end }, generation, history) {
+                return Ok(Follows::NeedsOverwrite { why });
+            }
+        }
+        let conninfo = configuration::conninfo(&self.settings, source, &configuration::member(own, generation))?;
+        // From here on it takes log, whether or not this future is completed.
+        if let Some(running) = &mut self.running {
+            running.role = Role::Follows { generation };
+        }
+        let connect = |changeable: &mut Changeable| {
+            changeable.follows = Some((conninfo, configuration::slot(own)));
+            NONE.clone_into(&mut changeable.rule);
+        };
+        match self.reload(connect).await {
+            // Data that was rewound accepts no session before it has received more.
+            Ok(_) | Err(Error::NoSql(_)) => Ok(Follows::Streams),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a server that was fenced by its start has data of this generation, and of no later one: then its log is
+    /// a prefix wherever it ends, since one primary alone has written this timeline. After a rewind its end is not
+    /// known before it has received more.
+    fn is_of(&self, generation: u32) -> Result<bool, Error> {
+        if !self.living().is_ok_and(|running| running.role == Role::Fenced) {
+            return Ok(false);
+        }
+        let control = ControlFile::read(&self.settings)?;
+        let own = control.timeline.max(control.minimum_timeline);
+        Ok(own == generation && histories::latest(&self.settings, &control)? == generation)
+    }
+
+    /// Admits clients to a standby that streams and is past the beginning of its generation.
+    ///
+    /// # Errors
+    /// [`Error::State`] if it is not so far: what it shows may never have been acknowledged.
+    pub async fn admit_readers(&mut self) -> Result<(), Error> {
+        let Role::Follows { generation } = self.living()?.role else {
+            return Err(Error::State("the server is no standby that follows".to_owned()));
+        };
+        let session = Session::connect(&self.settings).await?;
+        let receives = "SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming' AND received_tli = ";
+        let streams: i64 = session.row("look at the receiver", &format!("{receives}{generation}")).await?.get(0);
+        let timeline = timeline(&session).await?;
+        if streams == 0 || timeline != generation {
+            return Err(Error::State(format!(
+                "the standby does not stream generation {generation}, or has not replayed its first record: it is at {timeline}"
+            )));
+        }
+        self.reload(|changeable| changeable.admits = Admits::Readers).await.map(drop)
+    }
+}
+
+/// The timeline of which the server holds the first own record: what the primaries wrote, or the last checkpoint's.
+pub(super) async fn timeline(session: &Session) -> Result<u32, Error> {
+    let control =
+        "SELECT greatest(timeline_id, min_recovery_end_timeline) FROM pg_control_checkpoint(), pg_control_recovery()";
+    let control: i32 = session.row("learn the timeline", control).await?.get(0);
+    let is_there = "SELECT to_regclass('kaa.generation') IS NOT NULL";
+    let mut written = 0;
+    if session.row("look for the generations", is_there).await?.get(0) {
+        let greatest = "SELECT coalesce(max(number), 0) FROM kaa.generation";
+        written = session.row("learn the generation", greatest).await?.get(0);
+    }
+    Ok(control.max(written).cast_unsigned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HISTORY: [Begins; 3] = [
+        Begins { generation: 2, parent: 1, at: Lsn(0x10) },
+        Begins { generation: 5, parent: 2, at: Lsn(0x50) },
+        Begins { generation: 7, parent: 5, at: Lsn(0x70) },
+    ];
+
+    fn is_prefix(timeline: u32, end: u64, generation: u32) -> bool {
+        differs(Place { timeline, end: Lsn(end) }, generation, &HISTORY).is_none()
+    }
+
+    #[test]
+    fn a_log_of_the_same_generation_is_a_prefix() {
+        assert!(is_prefix(7, 0x999, 7), "the primary has all of it: nothing else wrote this timeline");
+        assert!(is_prefix(2, 0, 2));
+    }
+
+    #[test]
+    fn a_log_of_an_ancestor_is_a_prefix_up_to_the_point_where_it_was_left() {
+        assert!(is_prefix(5, 0x70, 7));
+        assert!(!is_prefix(5, 0x71, 7));
+        assert!(is_prefix(2, 0x50, 7), "the parent's parent");
+        assert!(!is_prefix(2, 0x51, 7), "it may be below 0x70, and is on a branch that was left at 0x50");
+        assert!(is_prefix(1, 0x10, 7));
+        assert!(!is_prefix(1, 0x11, 7));
+    }
+
+    #[test]
+    fn a_log_of_another_branch_or_an_unknown_one_is_none() {
+        assert!(!is_prefix(4, 0, 7), "no ancestor");
+        assert!(!is_prefix(7, 0, 5), "later than the primary");
+        assert!(!is_prefix(5, 0, 9), "the primary's own beginning is not known");
+        let loops = [Begins { generation: 3, parent: 3, at: Lsn(0) }];
+        assert!(differs(Place { timeline: 1, end: Lsn(0) }, 3, &loops).is_some(), "nonsense does not hang");
+    }
+}

@@ -1,0 +1,219 @@
+//! Makes a server the primary of a generation, and admits clients.
+
+use super::configuration::{self, Admits};
+use super::control_file::ControlFile;
+use super::error::Error;
+use super::session::Session;
+use super::{Begins, Lsn, Role, Server, Settings, Stop, files, histories};
+use kaa_core::domain::ids::ArchiveId;
+use nix::sys::signal::Signal;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+/// How often the state of a server that is promoted is asked for.
+const LOOK_PERIOD: Duration = Duration::from_millis(5);
+/// How often it is reminded, until it has taken the file.
+const REMIND_PERIOD: Duration = Duration::from_secs(1);
+
+/// Where each primary writes a row as the first record of its own, in one transaction. So the highest number in it says
+/// of which timeline a server holds the first record: no function of a fenced server tells that.
+const FIRST: &str = "BEGIN; \
+    CREATE SCHEMA IF NOT EXISTS kaa; \
+    CREATE TABLE IF NOT EXISTS kaa.generation (number integer PRIMARY KEY, commits bigint NOT NULL, begun timestamptz NOT NULL); \
+    INSERT INTO kaa.generation VALUES ($, 1, clock_timestamp()) \
+        ON CONFLICT (number) DO UPDATE SET commits = generation.commits + 1; \
+    COMMIT";
+
+/// The first own commit of a primary, under way. It is given up when this is dropped.
+#[derive(Debug)]
+pub(super) struct Establishing(JoinHandle<Result<Lsn, Error>>);
+
+impl Drop for Establishing {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn first_commit(settings: Settings, generation: u32) -> Result<Lsn, Error> {
+    let statements = FIRST.replace('$', &generation.to_string());
+    loop {
+        let session = Session::connect(&settings).await?;
+        session.run("write the first record of the generation", &statements).await?;
+        // A wait that was cancelled proves nothing.
+        if !session.has_warned() {
+            return flushed(&session).await;
+        }
+    }
+}
+
+/// The end of the log that is flushed here.
+pub(super) async fn flushed(session: &Session) -> Result<Lsn, Error> {
+    let row = session.row("learn the end of the log", "SELECT pg_current_wal_flush_lsn()::text").await?;
+    let text: String = row.get(0);
+    text.parse().map_err(|error| Error::Stuck(format!("{error}")))
+}
+
+impl Server {
+    /// Makes a fenced server the primary of a generation, with its first rule. Clients are not admitted yet, and
+    /// nothing is acknowledged. The caller has recorded durably that the server takes up this generation, which no
+    /// server did before. Needs no SQL until the server is promoted; all log that the server has is replayed first,
+    /// however long it takes.
+    ///
+    /// # Errors
+    /// [`Error::State`] if the server is not fenced, or holds a timeline of this number. [`Error::Stuck`] if it has
+    /// become something else than it should: it is stopped then.
+    pub async fn promote(&mut self, generation: u32, rule: &[ArchiveId]) -> Result<Begins, Error> {
+        if self.living()?.role != Role::Fenced {
+            return Err(Error::State("only a fenced server is promoted".to_owned()));
+        }
+        let control = ControlFile::read(&self.settings)?;
+        histories::plant(&self.settings, control.timeline.max(control.minimum_timeline), generation)?;
+        let text = configuration::rule(rule, generation);
+        // From a rule under which nothing is released, at a server that acknowledges nothing: no proof is needed.
+        match self.reload(|changeable| changeable.rule = text).await {
+            Ok(_) => {}
+            Err(Error::NoSql(error)) => tracing::warn!(error, "the server is promoted although it refuses SQL"),
+            Err(error) => return Err(error),
+        }
+        if let Some(running) = &mut self.running {
+            running.role = Role::Primary { generation };
+        }
+        let session = self.signal_promotion().await?;
+        let begins = match self.promoted(&session, generation).await {
+            Ok(begins) => begins,
+            Err(error) => {
+                self.stop(Stop::Immediate).await?;
+                return Err(error);
+            }
+        };
+        // Until now members could not connect, so the slots come first.
+        self.provide_slots_by(&session, &rule.iter().copied().collect(), false).await?;
+        self.reload(|changeable| changeable.admits = Admits::Standbys).await?;
+        Ok(begins)
+    }
+
+    /// `pg_promote()` would need SQL, and looks only every 100 ms.
+    async fn signal_promotion(&self) -> Result<Session, Error> {
+        let path = self.settings.pgdata().join("promote");
+        files::replace(&path, b"", self.settings.user)?;
+        let mut remind_at = Instant::now();
+        let mut session = None;
+        loop {
+            let running = self.living()?;
+            if Instant::now() >= remind_at && path.exists() {
+                running.process.signal(Signal::SIGUSR1);
+                remind_at = Instant::now() + REMIND_PERIOD;
+            }
+            if session.is_none() {
+                session = Session::connect(&self.settings).await.ok();
+            }
+            if let Some(connected) = session.take() {
+                let row = connected.row("ask whether the server is promoted", "SELECT pg_is_in_recovery()").await;
+                match row {
+                    Ok(row) if !row.get::<_, bool>(0) => return Ok(connected),
+                    Ok(_) => session = Some(connected),
+                    Err(error) => tracing::warn!(%error, "a session ended during the promotion"),
+                }
+            }
+            sleep(LOOK_PERIOD).await;
+        }
+    }
+
+    /// Checks what the server has become.
+    async fn promoted(&self, session: &Session, generation: u32) -> Result<Begins, Error> {
+        let row = session.row("learn the timeline", "SELECT pg_walfile_name(pg_current_wal_insert_lsn())").await?;
+        let file: String = row.get(0);
+        let begins = histories::beginning(&self.settings, generation)?;
+        let state = ControlFile::read(&self.settings)?.state;
+        match begins {
+            Some(begins) if file.starts_with(&format!("{generation:08X}")) && state == "in production" => Ok(begins),
+            _ => Err(Error::Stuck(format!(
+                "the server was to become the primary of generation {generation}, and writes {file}, with the state {state:?}"
+            ))),
+        }
+    }
+
+    /// Commits a first record of the generation under the rule, and gives an end of the log that is not before the
+    /// record's. Waits as long as a member of the rule is away. May be dropped and called again.
+    ///
+    /// # Errors
+    /// If the server is no primary, or has ended.
+    pub async fn establish(&mut self) -> Result<Lsn, Error> {
+        let generation = self.primary()?;
+        let settings = self.settings.clone();
+        let begin = || Establishing(tokio::spawn(first_commit(settings, generation)));
+        let establishing = self.establishing.get_or_insert_with(begin);
+        let done = (&mut establishing.0).await;
+        self.establishing = None;
+        done.unwrap_or_else(|error| Err(Error::Stuck(format!("the first commit was given up: {error}"))))
+    }
+
+    /// Admits clients to a primary. The caller has seen [`Server::establish`] come to its end.
+    ///
+    /// # Errors
+    /// If the server is no primary, or does not answer.
+    pub async fn open(&mut self) -> Result<(), Error> {
+        self.primary()?;
+        self.reload(|changeable| changeable.admits = Admits::All).await.map(drop)
+    }
+
+    /// Where the logs of the generations before this one begin, as the volume has them, the last one last.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn ancestors(&self, generation: u32) -> Result<Vec<Begins>, Error> {
+        histories::ancestors(&self.settings, generation)
+    }
+
+    /// Writes a checkpoint. After a promotion it lets others rewind from this server.
+    ///
+    /// # Errors
+    /// If the server does not answer, or has ended.
+    pub async fn checkpoint(&mut self) -> Result<(), Error> {
+        self.living()?;
+        Session::connect(&self.settings).await?.run("write a checkpoint", "CHECKPOINT").await
+    }
+
+    /// Gives each of these archives a slot at this primary, and drops the slots of all others that are not in use. A
+    /// standby connects only if it has one. Those of a rule get theirs without it.
+    ///
+    /// # Errors
+    /// If the server is no primary, or does not answer.
+    pub async fn provide_slots(&mut self, archives: &[ArchiveId]) -> Result<(), Error> {
+        self.primary()?;
+        let session = Session::connect(&self.settings).await?;
+        self.provide_slots_by(&session, &archives.iter().copied().collect(), true).await
+    }
+
+    /// The same in a session; others are dropped only if told so.
+    pub(super) async fn provide_slots_by(
+        &self,
+        session: &Session,
+        archives: &BTreeSet<ArchiveId>,
+        drop_others: bool,
+    ) -> Result<(), Error> {
+        let wanted: BTreeSet<String> = archives.iter().map(|archive| configuration::slot(*archive)).collect();
+        let list = "SELECT slot_name::text, active FROM pg_replication_slots WHERE slot_type = 'physical'";
+        let rows = session.rows("list the slots", list).await?;
+        let found: Vec<(String, bool)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        for name in wanted.iter().filter(|name| !found.iter().any(|(it, _)| it == *name)) {
+            let make = format!("SELECT pg_create_physical_replication_slot('{name}', true)");
+            session.rows("make a slot", &make).await?;
+        }
+        let others = found.iter().filter(|(name, _)| name.starts_with(configuration::PREFIX) && !wanted.contains(name));
+        for (name, _) in others.filter(|(_, active)| drop_others && !active) {
+            session.rows("drop a slot", &format!("SELECT pg_drop_replication_slot('{name}')")).await?;
+        }
+        Ok(())
+    }
+
+    /// The generation of a primary that runs.
+    pub(super) fn primary(&self) -> Result<u32, Error> {
+        match self.living()?.role {
+            Role::Primary { generation } => Ok(generation),
+            Role::Fenced | Role::Follows { .. } => Err(Error::State("the server is no primary".to_owned())),
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The history files of the log: which timeline continues which one, and from where.
+//!
+//! A promoted server takes the first number without a file. So a file without content takes a number out of use: it
+//! names no timeline as a parent, hence no server takes it for a continuation of its own.
+
+use super::control_file::{ControlFile, timeline_of};
+use super::error::Error;
+use super::files;
+use super::{Begins, Lsn, Settings};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// A history: each ancestor with the position at which it was left, the oldest first.
+type History = Vec<(u32, Lsn)>;
+
+fn directory(settings: &Settings) -> PathBuf {
+    settings.pgdata().join("pg_wal")
+}
+
+fn path(settings: &Settings, timeline: u32) -> PathBuf {
+    directory(settings).join(format!("{timeline:08X}.history"))
+}
+
+fn parse(text: &str) -> History {
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let entries = lines.filter_map(|line| {
+        let mut words = line.split_whitespace();
+        Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+    });
+    entries.collect()
+}
+
+/// The timeline that has this position in the history of `timeline`.
+fn holds(timeline: u32, history: &History, position: Lsn) -> u32 {
+    history.iter().find(|(_, end)| position < *end).map_or(timeline, |(ancestor, _)| *ancestor)
+}
+
+/// Whether a server with this control file may recover along this history: what PostgreSQL checks at a start, which
+/// fails if not.
+fn continues(control: &ControlFile, timeline: u32, history: &History) -> bool {
+    let consistent = Lsn(control.minimum.0.saturating_sub(1));
+    holds(timeline, history, control.checkpoint) == control.timeline
+        && (control.minimum == Lsn(0) || holds(timeline, history, consistent) == control.minimum_timeline)
+}
+
+fn all(settings: &Settings) -> Result<BTreeMap<u32, History>, Error> {
+    let wal = directory(settings);
+    let failed = |source| Error::File { path: wal.clone(), source };
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(&wal).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Some(timeline) = timeline_of(&name).filter(|_| name.ends_with(".history")) {
+            found.insert(timeline, parse(&files::read(&entry.path())?.unwrap_or_default()));
+        }
+    }
+    Ok(found)
+}
+
+/// Before a start: the server recovers along the latest history that continues its data, and finds no later one, which
+/// would keep it from starting. It looks for one number after the other, so that no number before that may be missing.
+pub(super) fn tidy(settings: &Settings, control: &ControlFile) -> Result<(), Error> {
+    let base = control.timeline.max(control.minimum_timeline);
+    let found = all(settings)?;
+    let last = last_continuing(&found, control, base);
+    for timeline in found.range(last + 1..).map(|(timeline, _)| *timeline) {
+        tracing::info!(timeline, "a history that does not continue this data: removed");
+        files::remove(&path(settings, timeline))?;
+    }
+    for timeline in (base + 1..last).filter(|it| !found.contains_key(it)) {
+        files::replace(&path(settings, timeline), b"", settings.user)?;
+    }
+    Ok(())
+}
+
+/// The latest timeline along which a server with this control file recovers.
+pub(super) fn latest(settings: &Settings, control: &ControlFile) -> Result<u32, Error> {
+    let base = control.timeline.max(control.minimum_timeline);
+    let found = all(settings)?;
+    Ok(last_continuing(&found, control, base))
+}
+
+fn last_continuing(found: &BTreeMap<u32, History>, control: &ControlFile, base: u32) -> u32 {
+    let later = found.range(base + 1..);
+    later.filter(|(it, history)| continues(control, **it, history)).map(|(it, _)| *it).next_back().unwrap_or(base)
+}
+
+/// The timeline of the last byte before `end`, of a server that has recovered along the latest history that continues
+/// its data. `None` if the files do not say.
+///
+/// A server that was promoted, and ended before its first own commit, has log of its generation and no row that says
+/// so.
+pub(super) fn timeline_before(settings: &Settings, control: &ControlFile, end: Lsn) -> Result<Option<u32>, Error> {
+    let base = control.timeline.max(control.minimum_timeline);
+    let found = all(settings)?;
+    let latest = found.range(base..).rfind(|(it, history)| continues(control, **it, history));
+    let last = Lsn(end.0.saturating_sub(1));
+    let Some(timeline) = latest.map(|(it, history)| holds(*it, history, last)) else { return Ok(Some(base)) };
+    // It may hold log of an ancestor instead, past the point where that was left.
+    let (number, files) = (last.0 / control.segment, (1 << 32) / control.segment);
+    let name = format!("{timeline:08X}{:08X}{:08X}", number / files, number % files);
+    Ok(directory(settings).join(name).exists().then_some(timeline))
+}
+
+/// Has the next promotion take this number. `from` is a timeline that the server's is not before.
+pub(super) fn plant(settings: &Settings, from: u32, generation: u32) -> Result<(), Error> {
+    let found = all(settings)?;
+    if let Some((later, _)) = found.range(generation..).next() {
+        return Err(Error::State(format!(
+            "timeline {later} exists, so generation {generation} cannot be promoted here"
+        )));
+    }
+    for timeline in (from + 1..generation).filter(|it| !found.contains_key(it)) {
+        files::replace(&path(settings, timeline), b"", settings.user)?;
+    }
+    Ok(())
+}
+
+/// How the ancestors of a timeline began, the last one last. The first of them has no beginning.
+pub(super) fn ancestors(settings: &Settings, generation: u32) -> Result<Vec<Begins>, Error> {
+    let text = files::read(&path(settings, generation))?.unwrap_or_default();
+    let history = parse(&text);
+    let pairs = history.iter().zip(history.iter().skip(1));
+    Ok(pairs
+        .map(|((parent, at), (generation, _))| Begins { generation: *generation, parent: *parent, at: *at })
+        .collect())
+}
+
+/// How a timeline began; `None` while there is no history of it.
+pub(super) fn beginning(settings: &Settings, generation: u32) -> Result<Option<Begins>, Error> {
+    let text = files::read(&path(settings, generation))?;
+    let last = text.and_then(|text| parse(&text).last().copied());
+    Ok(last.map(|(parent, at)| Begins { generation, parent, at }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn control(timeline: u32, checkpoint: u64, minimum_timeline: u32, minimum: u64) -> ControlFile {
+        let (checkpoint, minimum) = (Lsn(checkpoint), Lsn(minimum));
+        let state = String::new();
+        ControlFile {
+            system: 1,
+            state,
+            checkpoint,
+            timeline,
+            minimum,
+            minimum_timeline,
+            segment: 16 << 20,
+            limits: [0; 5],
+        }
+    }
+
+    #[test]
+    fn a_history_is_read_without_its_comments() {
+        let text =
+            "1\t0/3000110\tno recovery target specified\n\n# a comment\n2\t0/4000000\tno recovery target specified\n";
+        assert_eq!(vec![(1, Lsn(0x300_0110)), (2, Lsn(0x400_0000))], parse(text));
+        assert_eq!(History::new(), parse(""));
+    }
+
+    #[test]
+    fn a_history_continues_data_that_it_contains() {
+        let history = vec![(1, Lsn(100)), (2, Lsn(200))];
+        assert!(continues(&control(1, 99, 0, 0), 7, &history));
+        assert!(
+            !continues(&control(1, 100, 0, 0), 7, &history),
+            "the checkpoint is past the point where 7 left timeline 1"
+        );
+        assert!(continues(&control(1, 50, 1, 100), 7, &history), "consistent at the end of timeline 1");
+        assert!(!continues(&control(1, 50, 1, 101), 7, &history));
+        assert!(continues(&control(2, 150, 7, 300), 7, &history));
+        assert!(!continues(&control(1, 50, 0, 0), 7, &History::new()), "a number taken out of use");
+    }
+
+    #[test]
+    fn a_start_finds_the_latest_history_that_continues_its_data() {
+        let root = tempfile::tempdir().unwrap();
+        let settings = Settings::of_test(root.path());
+        std::fs::create_dir_all(directory(&settings)).unwrap();
+        for (timeline, text) in [(3, ""), (5, "1\t0/100\tx\n"), (6, ""), (7, "1\t0/10\tx\n")] {
+            std::fs::write(path(&settings, timeline), text).unwrap();
+        }
+        tidy(&settings, &control(1, 0x80, 1, 0x100)).unwrap();
+        let kept: Vec<u32> = all(&settings).unwrap().into_keys().collect();
+        assert_eq!(vec![2, 3, 4, 5], kept, "6 and 7 do not continue the data, and no number before 5 is missing");
+    }
+
+    #[test]
+    fn the_last_byte_is_of_the_timeline_that_has_a_file_with_it() {
+        let root = tempfile::tempdir().unwrap();
+        let settings = Settings::of_test(root.path());
+        std::fs::create_dir_all(directory(&settings)).unwrap();
+        let before = |end| timeline_before(&settings, &control(1, 0x80, 0, 0), Lsn(end)).unwrap();
+        assert_eq!(Some(1), before(0x1_0200));
+        std::fs::write(path(&settings, 5), "1\t0/10100\tx\n").unwrap();
+        std::fs::write(directory(&settings).join("000000010000000000000000"), "").unwrap();
+        assert_eq!(Some(1), before(0x1_0100), "the end is where 5 left timeline 1");
+        assert_eq!(None, before(0x1_0101), "it is not of timeline 5, of which there is no file");
+        std::fs::write(directory(&settings).join("000000050000000000000000"), "").unwrap();
+        assert_eq!(Some(5), before(0x1_0101));
+    }
+
+    #[test]
+    fn a_promotion_finds_the_number_of_its_generation() {
+        let root = tempfile::tempdir().unwrap();
+        let settings = Settings::of_test(root.path());
+        std::fs::create_dir_all(directory(&settings)).unwrap();
+        plant(&settings, 1, 4).unwrap();
+        assert_eq!(vec![2, 3], all(&settings).unwrap().into_keys().collect::<Vec<_>>());
+        assert!(plant(&settings, 1, 3).is_err(), "timeline 3 exists");
+        assert_eq!(None, beginning(&settings, 3).unwrap());
+        std::fs::write(path(&settings, 4), "1\t0/100\tx\n").unwrap();
+        let begins = Begins { generation: 4, parent: 1, at: Lsn(0x100) };
+        assert_eq!(Some(begins), beginning(&settings, 4).unwrap());
+    }
+}

@@ -1,0 +1,83 @@
+//! Replaces a server's data by that of a primary: by a rewind, or by a copy.
+
+use super::configuration;
+use super::error::Error;
+use super::{Data, Role, Running, Server, Settings, Source, Stop, files};
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+use nix::sys::statvfs::statvfs;
+use std::path::Path;
+
+/// What a program that copies calls itself: no name of a member, since what it has received is in no server.
+const COPY: &str = "copy_to_standby";
+
+impl Server {
+    /// Stops the server, and replaces its data by the source's. Leaves it stopped. The caller has recorded durably that
+    /// the data is not whole from now on. A rewind is done only if asked for, on a server that could be started fenced
+    /// and stopped; otherwise, and if it fails, the source is copied.
+    ///
+    /// # Errors
+    /// If the copy fails. The data is then what it was, unless a rewind was begun: then only another call makes it
+    /// whole. Dropped, it leaves the same.
+    pub async fn overwrite(&mut self, source: &Source, rewind: bool) -> Result<Data, Error> {
+        if rewind {
+            match self.rewind(source).await {
+                Ok(()) => return self.inspect(),
+                Err(error) => tracing::warn!(%error, "the rewind has failed: the source is copied"),
+            }
+        }
+        self.stop(Stop::Immediate).await?;
+        self.copy(source).await?;
+        self.inspect()
+    }
+
+    /// Rewinds once. A second try could find a new divergence, or none where there is one.
+    async fn rewind(&mut self, source: &Source) -> Result<(), Error> {
+        let is_fenced = matches!(&self.running, Some(Running { role: Role::Fenced, .. }));
+        if !is_fenced {
+            self.stop(Stop::Immediate).await?;
+            self.start_fenced().await?;
+        }
+        // What it has is replayed, so that the program need not recover it.
+        self.fence().await?;
+        self.stop(Stop::Fast).await?;
+        let settings = &self.settings;
+        let server = format!("{} dbname=postgres", configuration::conninfo(settings, source, COPY)?);
+        let pgdata = settings.pgdata().display().to_string();
+        // Its own recovery of the target would write a checkpoint there.
+        let words = ["--target-pgdata", &pgdata, "--source-server", &server, "--no-ensure-shutdown"];
+        let arguments = words.map(str::to_owned);
+        self.starter.run("pg_rewind", &arguments, &settings.run()).await.map(drop)
+    }
+
+    /// Copies the source beside the data, and has the copy take its place.
+    async fn copy(&self, source: &Source) -> Result<(), Error> {
+        let settings = &self.settings;
+        let draft = self.draft().await?;
+        let server = configuration::conninfo(settings, source, COPY)?;
+        let path = draft.display().to_string();
+        let words = ["-D", &path, "-d", &server, "-X", "stream", "-c", "fast"];
+        self.starter.run("pg_basebackup", &words.map(str::to_owned), &settings.run()).await?;
+        let pgdata = settings.pgdata();
+        let failed = |source: std::io::Error| Error::File { path: pgdata.clone(), source };
+        if pgdata.exists() {
+            // At no moment is there neither of the two.
+            renameat2(AT_FDCWD, &draft, AT_FDCWD, &pgdata, RenameFlags::RENAME_EXCHANGE)
+                .map_err(|error| failed(error.into()))?;
+        } else {
+            std::fs::rename(&draft, &pgdata).map_err(failed)?;
+        }
+        files::sync(&settings.directory).map_err(failed)?;
+        keep_or_remove(settings, &draft)
+    }
+}
+
+/// What was replaced stays while more than half of the volume is free: an operator may want to look at it.
+fn keep_or_remove(settings: &Settings, replaced: &Path) -> Result<(), Error> {
+    let old = settings.directory.join("pgdata.old");
+    files::remove(&old)?;
+    let has_room = statvfs(&settings.directory).is_ok_and(|volume| volume.blocks_available() > volume.blocks() / 2);
+    if !has_room || !replaced.exists() {
+        return files::remove(replaced);
+    }
+    std::fs::rename(replaced, &old).map_err(|source| Error::File { path: old, source })
+}

@@ -1,0 +1,328 @@
+//! Processes of a server: started so that they end with the wrapper, and waited for until none is left.
+//!
+//! A parent-death signal comes when the *thread* that made the child ends. So one thread makes all children of a
+//! server, and lives as long as what it belongs to. This process waits for each child by its own id: other servers, and
+//! the wrapper, have children too.
+
+use super::error::Error;
+use super::shim;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
+use nix::unistd::Pid;
+use std::collections::{BTreeSet, VecDeque};
+use std::io::{BufRead, BufReader, PipeReader};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, sleep};
+
+/// Orders to start that the thread has not taken yet.
+const ORDERS: usize = 4;
+/// The lines at the end of what a process printed that are kept.
+const LINES: usize = 40;
+/// How often this process looks for those that were killed.
+const LOOK_PERIOD: Duration = Duration::from_millis(5);
+/// How long processes that were killed may take to be gone. One that waits for a disk takes as long as the disk.
+const KILL_LIMIT: Duration = Duration::from_secs(30);
+
+/// Starts processes as the server's user.
+#[derive(Debug)]
+pub(super) struct Starter {
+    orders: mpsc::SyncSender<Order>,
+    shim: PathBuf,
+    bin: PathBuf,
+    user: Option<(u32, u32)>,
+}
+
+#[derive(Debug)]
+struct Order {
+    command: Command,
+    reply: oneshot::Sender<std::io::Result<Child>>,
+}
+
+/// A started process. It is killed when this is dropped.
+#[derive(Debug)]
+pub(super) struct Process {
+    name: String,
+    pid: Pid,
+    shared: Arc<Shared>,
+    ended: watch::Receiver<Option<Ended>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Whether its id is still its own: it is until the process is reaped.
+    is_own: Mutex<bool>,
+    said: Mutex<VecDeque<String>>,
+    /// Whether a server has replayed so much that its data is consistent.
+    is_consistent: AtomicBool,
+}
+
+/// How a process ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ended {
+    /// Whether it said that all went well.
+    pub success: bool,
+    /// For an operator: `exited with code 1`.
+    pub how: String,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Starter {
+    /// Starts the thread.
+    pub fn new(shim: &Path, bin: &Path, user: Option<(u32, u32)>) -> Self {
+        let (orders, taken) = mpsc::sync_channel::<Order>(ORDERS);
+        std::thread::spawn(move || {
+            while let Ok(Order { mut command, reply }) = taken.recv() {
+                // The pipe's end in `command` has to be closed for its reader to see the end.
+                let child = command.spawn();
+                drop(command);
+                if let Err(Ok(mut child)) = reply.send(child) {
+                    // No one waits for it any more.
+                    let _ = child.kill();
+                    let _ = child.wait();
+                }
+            }
+        });
+        Self { orders, shim: shim.to_owned(), bin: bin.to_owned(), user }
+    }
+
+    /// Starts a program of the server's, in this directory.
+    pub async fn start(&self, program: &str, arguments: &[String], directory: &Path) -> Result<Process, Error> {
+        let path = self.bin.join(program);
+        let failed = |source| Error::Execute { program: path.clone(), source };
+        let (reader, writer) = std::io::pipe().map_err(failed)?;
+        let mut command = Command::new(&self.shim);
+        command.arg(shim::FLAG).arg(std::process::id().to_string()).arg(&path).args(arguments);
+        command.current_dir(directory).process_group(0).stdin(std::process::Stdio::null());
+        command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
+        command.env("LC_ALL", "C");
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PG")) {
+            command.env_remove(name);
+        }
+        if let Some((user, group)) = self.user {
+            command.uid(user).gid(group);
+        }
+        let (reply, child) = oneshot::channel();
+        let gone = || failed(std::io::ErrorKind::BrokenPipe.into());
+        self.orders.try_send(Order { command, reply }).map_err(|_| gone())?;
+        let child = child.await.map_err(|_| gone())?;
+        let failed = |source| Error::Execute { program: self.shim.clone(), source };
+        Ok(Process::watch(program, child.map_err(failed)?, reader))
+    }
+
+    /// Runs a program to its end, and gives what it printed.
+    pub async fn run(&self, program: &str, arguments: &[String], directory: &Path) -> Result<String, Error> {
+        let mut process = self.start(program, arguments, directory).await?;
+        let Ended { success, how } = process.ended().await;
+        let said = process.said();
+        if success { Ok(said) } else { Err(Error::Program { program: program.to_owned(), how, said }) }
+    }
+}
+
+impl Process {
+    fn watch(name: &str, child: Child, reader: PipeReader) -> Self {
+        let pid = Pid::from_raw(child.id().cast_signed());
+        let shared = Arc::new(Shared {
+            is_own: Mutex::new(true),
+            said: Mutex::default(),
+            is_consistent: AtomicBool::new(false),
+        });
+        let (tell, ended) = watch::channel(None);
+        let (listening, waiting) = (shared.clone(), shared.clone());
+        let program = name.to_owned();
+        let reading = std::thread::spawn(move || listen(&program, reader, &listening));
+        let is_server = name == SERVER;
+        std::thread::spawn(move || {
+            let ended = wait(child, &waiting);
+            // What a server has left behind may hold the pipe.
+            if !is_server {
+                let _ = reading.join();
+            }
+            tell.send_replace(Some(ended));
+        });
+        Self { name: name.to_owned(), pid, shared, ended }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Signals it, unless it has ended.
+    pub fn signal(&self, signal: Signal) {
+        let is_own = locked(&self.shared.is_own);
+        if *is_own && let Err(error) = kill(self.pid, signal) {
+            tracing::warn!(%signal, name = self.name, pid = %self.pid, %error, "cannot signal a process of the server");
+        }
+    }
+
+    /// Resolves when it has ended.
+    pub async fn ended(&mut self) -> Ended {
+        let gone = || Ended { success: false, how: "ended unobserved".to_owned() };
+        self.ended.wait_for(Option::is_some).await.map_or_else(|_| gone(), |ended| ended.clone().unwrap_or_else(gone))
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.ended.borrow().is_some()
+    }
+
+    /// Whether a server has said that its data is consistent.
+    pub fn is_consistent(&self) -> bool {
+        self.shared.is_consistent.load(Ordering::Relaxed)
+    }
+
+    /// The end of what it has printed.
+    pub fn said(&self) -> String {
+        let said = locked(&self.shared.said);
+        said.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It leads a group, with what a program has started in turn.
+        let is_own = locked(&self.shared.is_own);
+        if *is_own {
+            let _ = killpg(self.pid, Signal::SIGKILL);
+        }
+    }
+}
+
+/// The program that is a server: its children may outlive it.
+pub(super) const SERVER: &str = "postgres";
+
+/// What a server prints when its data is consistent. Nothing else tells this of one that accepts no session.
+const CONSISTENT: &str = "consistent recovery state reached";
+
+fn listen(program: &str, reader: PipeReader, shared: &Shared) {
+    for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line).into_owned();
+        tracing::info!(target: "postgres", program, "{line}");
+        if line.contains(CONSISTENT) {
+            shared.is_consistent.store(true, Ordering::Relaxed);
+        }
+        let mut said = locked(&shared.said);
+        if said.len() >= LINES {
+            said.pop_front();
+        }
+        said.push_back(line);
+    }
+}
+
+/// Waits for the end of a child. It is reaped only once no signal can reach another process by its id.
+fn wait(mut child: Child, shared: &Shared) -> Ended {
+    let id = || Id::Pid(Pid::from_raw(child.id().cast_signed()));
+    while waitid(id(), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) == Err(Errno::EINTR) {}
+    *locked(&shared.is_own) = false;
+    match child.wait() {
+        Ok(status) => Ended { success: status.success(), how: described(status) },
+        Err(error) => Ended { success: false, how: format!("ended, and how cannot be learned: {error}") },
+    }
+}
+
+fn described(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited with code {code}"),
+        (None, Some(signal)) => format!("ended by signal {signal}"),
+        (None, None) => "ended".to_owned(),
+    }
+}
+
+/// What `/proc` says of a process.
+struct Seen {
+    pid: Pid,
+    parent: Pid,
+    is_zombie: bool,
+}
+
+fn seen(pid: Pid) -> Option<Seen> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name stands in parentheses, and may contain some.
+    let mut words = text.rsplit_once(')')?.1.split_whitespace();
+    let is_zombie = matches!(words.next()?, "Z" | "X");
+    let parent = Pid::from_raw(words.next()?.parse().ok()?);
+    Some(Seen { pid, parent, is_zombie })
+}
+
+fn all() -> Vec<Pid> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    numbers.map(Pid::from_raw).collect()
+}
+
+/// The living children of a process.
+pub(super) fn children(parent: Pid) -> BTreeSet<Pid> {
+    let seen = all().into_iter().filter_map(seen);
+    seen.filter(|it| it.parent == parent && !it.is_zombie).map(|it| it.pid).collect()
+}
+
+/// The processes whose working directory is one of these. That of a server is its data.
+fn inside(directories: &[PathBuf]) -> BTreeSet<Pid> {
+    let own = Pid::this();
+    let is_inside = |pid: &Pid| {
+        std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|found| directories.contains(&found)) && *pid != own
+    };
+    all().into_iter().filter(is_inside).collect()
+}
+
+/// Kills these processes and all that work in these directories, and waits until none is left. A postmaster has to have
+/// ended before: it starts others.
+///
+/// A backend leads a session of its own, and one that computes outlives its postmaster for seconds and can still
+/// commit.
+pub(super) async fn clear(known: &BTreeSet<Pid>, directories: &[PathBuf]) -> Result<(), Error> {
+    let directories: Vec<PathBuf> =
+        directories.iter().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone())).collect();
+    let give_up_at = Instant::now() + KILL_LIMIT;
+    let mut known = known.clone();
+    loop {
+        known.extend(inside(&directories));
+        known.retain(|pid| seen(*pid).is_some_and(|it| !is_gone(&it)));
+        if known.is_empty() && inside(&directories).is_empty() {
+            return Ok(());
+        }
+        if Instant::now() >= give_up_at {
+            return Err(Error::Stuck(format!(
+                "processes of the server do not end although they were killed: {known:?}"
+            )));
+        }
+        for pid in &known {
+            let _ = kill(*pid, Signal::SIGKILL);
+        }
+        sleep(LOOK_PERIOD).await;
+    }
+}
+
+/// Whether nothing of a process is left that could do something. It is reaped if it has become a child of this process.
+fn is_gone(it: &Seen) -> bool {
+    if it.is_zombie && it.parent == Pid::this() {
+        let _ = waitpid(it.pid, Some(WaitPidFlag::WNOHANG));
+    }
+    it.is_zombie
+}
+
+/// The same, for the end of the wrapper or of a test: it waits only shortly.
+pub(super) fn clear_at_once(known: &BTreeSet<Pid>, directories: &[PathBuf]) {
+    let mut known = known.clone();
+    for _ in 0..200 {
+        known.extend(inside(directories));
+        known.retain(|pid| seen(*pid).is_some_and(|it| !is_gone(&it)));
+        if known.is_empty() {
+            return;
+        }
+        for pid in &known {
+            let _ = kill(*pid, Signal::SIGKILL);
+        }
+        std::thread::sleep(LOOK_PERIOD);
+    }
+}

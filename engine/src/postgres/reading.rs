@@ -1,0 +1,161 @@
+//! What a running server says of itself.
+
+use super::configuration::{self, Changeable, PREFIX};
+use super::error::Error;
+use super::follow::timeline;
+use super::session::{OWN, Session};
+use super::{Lsn, Reading, Role, Server, Settings, Standby};
+use nix::sys::statvfs::statvfs;
+use std::sync::Arc;
+use tokio::sync::Mutex;
+
+/// The values that do not depend on the role.
+const STATE: &str = "SELECT pg_is_in_recovery(), \
+    (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END)::text, \
+    (SELECT received_tli FROM pg_stat_wal_receiver WHERE status = 'streaming'), \
+    CASE WHEN NOT pg_is_in_recovery() THEN NULL \
+        WHEN pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() THEN 0 \
+        ELSE (extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()) * 1000)::bigint END, \
+    ARRAY(SELECT name FROM pg_settings WHERE pending_restart ORDER BY name), \
+    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' \
+        AND NOT $), \
+    (SELECT max(age(datfrozenxid))::bigint FROM pg_database), \
+    (SELECT coalesce(max(pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() \
+        ELSE pg_current_wal_flush_lsn() END, restart_lsn)), 0)::bigint FROM pg_replication_slots)";
+/// The parameters that a reload changes, and that a superuser may have changed.
+const PARAMETERS: &str = "SELECT name, setting FROM pg_settings \
+    WHERE name IN ('synchronous_standby_names', 'primary_conninfo', 'primary_slot_name') ORDER BY name";
+/// The standbys of a primary. One that has flushed what was never sent to it is on another history.
+const STANDBYS: &str = "SELECT pid, application_name, flush_lsn::text, replay_lsn::text, state = 'streaming', \
+    flush_lsn > sent_lsn, coalesce(extract(epoch FROM reply_time) * 1000000, 0)::bigint \
+    FROM pg_stat_replication WHERE flush_lsn IS NOT NULL AND replay_lsn IS NOT NULL";
+
+fn position(text: Option<String>) -> Lsn {
+    text.and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+/// Reads a server while something else is done with it. It is of one role: another one is made when that changes.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    settings: Settings,
+    role: Role,
+    /// What the wrapper had written when this was made.
+    written: Changeable,
+    monitor: Monitor,
+}
+
+/// The session of the readings. It stays open.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Monitor(Arc<Mutex<Option<Session>>>);
+
+impl Server {
+    /// What reads this server in the role that it has now.
+    ///
+    /// # Errors
+    /// If the server does not run.
+    pub fn reader(&self) -> Result<Reader, Error> {
+        let running = self.living()?;
+        let (role, written) = (running.role, running.changeable.clone());
+        Ok(Reader { settings: self.settings.clone(), role, written, monitor: self.monitor.clone() })
+    }
+
+    /// What the server says of itself now, as [`Reader::read`].
+    ///
+    /// # Errors
+    /// If the server does not run, or refuses or does not answer.
+    pub async fn read(&self) -> Result<Reading, Error> {
+        self.reader()?.read().await
+    }
+}
+
+impl Reader {
+    /// What the server says of itself now, in a session that stays open. A standby's password for the primary is
+    /// brought up to date.
+    ///
+    /// # Errors
+    /// If the server refuses or does not answer.
+    pub async fn read(&self) -> Result<Reading, Error> {
+        let mut kept = self.monitor.0.lock().await;
+        let monitor = match kept.take() {
+            Some(monitor) => monitor,
+            None => Session::connect(&self.settings).await?,
+        };
+        // A session that failed is not used again.
+        let reading = self.read_by(&monitor).await?;
+        *kept = Some(monitor);
+        if matches!(self.role, Role::Follows { .. }) {
+            configuration::write_passfile(&self.settings)?;
+        }
+        Ok(reading)
+    }
+
+    async fn read_by(&self, monitor: &Session) -> Result<Reading, Error> {
+        let row = monitor.row("read the state", &STATE.replace('$', OWN)).await?;
+        let standbys = match self.role {
+            Role::Primary { generation } => self.standbys(monitor, generation).await?,
+            Role::Fenced | Role::Follows { .. } => Vec::new(),
+        };
+        let timeline = match self.role {
+            Role::Primary { generation } => generation,
+            Role::Fenced | Role::Follows { .. } => timeline(monitor).await?,
+        };
+        let directory = &self.settings.directory;
+        let failed = |error: nix::Error| Error::File { path: directory.clone(), source: error.into() };
+        let volume = statvfs(directory).map_err(failed)?;
+        Ok(Reading {
+            in_recovery: row.get(0),
+            timeline,
+            end: position(row.get(1)),
+            streams_from: row.get::<_, Option<i32>>(2).map(i32::cast_unsigned),
+            standbys,
+            replay_lag_ms: row.get::<_, Option<i64>>(3).map(unsigned),
+            free_bytes: volume.blocks_available() * volume.fragment_size(),
+            size_bytes: volume.blocks() * volume.fragment_size(),
+            restart_pending: row.get(4),
+            connections: u32::try_from(row.get::<_, i64>(5)).unwrap_or(u32::MAX),
+            oldest_xid_age: unsigned(row.get(6)),
+            retained_wal_bytes: unsigned(row.get(7)),
+            overridden: self.overridden(monitor).await?,
+        })
+    }
+
+    /// The parameters that are not what this wrapper has written.
+    async fn overridden(&self, monitor: &Session) -> Result<Vec<String>, Error> {
+        let Changeable { rule, follows, .. } = &self.written;
+        let (conninfo, slot) = follows.as_ref().map_or(("", ""), |(conninfo, slot)| (conninfo, slot));
+        let mut overridden = Vec::new();
+        for row in monitor.rows("read the parameters", PARAMETERS).await? {
+            let (name, value): (String, String) = (row.get(0), row.get(1));
+            let wanted = match name.as_str() {
+                "synchronous_standby_names" => rule,
+                "primary_conninfo" => conninfo,
+                _ => slot,
+            };
+            if value != wanted {
+                overridden.push(name);
+            }
+        }
+        Ok(overridden)
+    }
+
+    async fn standbys(&self, monitor: &Session, generation: u32) -> Result<Vec<Standby>, Error> {
+        let mut standbys = Vec::new();
+        for row in monitor.rows("read the standbys", STANDBYS).await? {
+            let (pid, name): (i32, String) = (row.get(0), row.get(1));
+            if row.get(5) && name.starts_with(PREFIX) {
+                tracing::error!(name, "a member has flushed what was never sent to it: it is disconnected");
+                monitor.rows("end a sender", &format!("SELECT pg_terminate_backend({pid})")).await?;
+                continue;
+            }
+            let Some(archive) = configuration::archive_of(&name, generation) else { continue };
+            let (flushed, replayed) = (position(row.get(2)), position(row.get(3)));
+            standbys.push(Standby { archive, flushed, replayed, streaming: row.get(4), replied: row.get(6) });
+        }
+        standbys.sort_by_key(|standby| standby.archive);
+        Ok(standbys)
+    }
+}

@@ -1,0 +1,111 @@
+//! A session of this wrapper at its server, over the Unix socket.
+
+use super::Settings;
+use super::configuration::SUPERUSER;
+use super::error::Error;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row};
+
+/// What sessions of this wrapper call themselves.
+const NAME: &str = "kaa_engine";
+/// What those call themselves whose commit proves a rule: they may be left waiting, and are ended before the next
+/// change.
+pub(super) const PROOF: &str = "kaa_proof";
+/// A condition that finds the sessions of this wrapper. No client is the superuser over the socket, but for an operator
+/// in the pod.
+pub(super) const OWN: &str =
+    "(usename = 'kaa' AND client_port = -1 AND application_name IN ('kaa_engine', 'kaa_proof'))";
+/// How long a server may take to accept a session, or to answer what it answers at once.
+pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// A session that commits waits for the rule whatever the database's own settings are, and waits as long as it takes.
+const OPTIONS: &str = "-c synchronous_commit=on -c statement_timeout=0 -c lock_timeout=0 -c idle_session_timeout=0 \
+    -c idle_in_transaction_session_timeout=0 -c default_transaction_read_only=off -c search_path=pg_catalog \
+    -c standard_conforming_strings=on -c client_min_messages=warning -c log_statement=none \
+    -c log_min_duration_statement=-1 -c log_min_error_statement=panic";
+
+/// A session. It ends when this is dropped; what it has begun may not.
+#[derive(Debug)]
+pub(super) struct Session {
+    client: Client,
+    /// Whether a wait for the rule was cancelled in it.
+    cancelled: Arc<AtomicBool>,
+    connection: JoinHandle<()>,
+}
+
+impl Session {
+    /// Connects.
+    pub async fn connect(settings: &Settings) -> Result<Self, Error> {
+        Self::connect_as(settings, NAME).await
+    }
+
+    /// Connects under one of the wrapper's names.
+    pub async fn connect_as(settings: &Settings, name: &str) -> Result<Self, Error> {
+        let mut config = Config::new();
+        config.host_path(settings.run()).port(settings.port).user(SUPERUSER).dbname("postgres");
+        config.application_name(name).options(OPTIONS);
+        let connected = timeout(ANSWER_LIMIT, config.connect(NoTls)).await;
+        let late = || Error::NoSql(format!("no answer for {} s", ANSWER_LIMIT.as_secs()));
+        let (client, mut connection) = connected.map_err(|_| late())?.map_err(|error| refused(&error))?;
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let seen = cancelled.clone();
+        let connection = tokio::spawn(async move {
+            while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+                if let AsyncMessage::Notice(notice) = message {
+                    tracing::warn!(%notice, "the server warns");
+                    seen.store(true, Ordering::Relaxed);
+                }
+            }
+        });
+        Ok(Self { client, cancelled, connection })
+    }
+
+    /// Whether the server has warned in this session: a commit whose wait was cancelled succeeds with a warning.
+    pub fn has_warned(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Runs statements that the server answers at once, and gives the rows of one.
+    pub async fn rows(&self, what: &'static str, statement: &str) -> Result<Vec<Row>, Error> {
+        let answered = timeout(ANSWER_LIMIT, self.client.query(statement, &[])).await;
+        let late = || Error::NoSql(format!("cannot {what}: no answer for {} s", ANSWER_LIMIT.as_secs()));
+        answered.map_err(|_| late())?.map_err(|source| Error::Sql { what, source })
+    }
+
+    /// The one row of such a statement.
+    pub async fn row(&self, what: &'static str, statement: &str) -> Result<Row, Error> {
+        let mut rows = self.rows(what, statement).await?;
+        rows.pop().ok_or_else(|| Error::NoSql(format!("cannot {what}: no row")))
+    }
+
+    /// Runs statements, however long it takes.
+    pub async fn run(&self, what: &'static str, statements: &str) -> Result<(), Error> {
+        self.client.batch_execute(statements).await.map_err(|source| Error::Sql { what, source })
+    }
+
+    /// The process id of its backend.
+    pub async fn pid(&self) -> Result<i32, Error> {
+        Ok(self.row("learn a session's process", "SELECT pg_backend_pid()").await?.get(0))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
+/// Why a session was not accepted, in a sentence with the server's detail.
+fn refused(error: &tokio_postgres::Error) -> Error {
+    match error.as_db_error() {
+        Some(said) => Error::NoSql([said.message(), said.detail().unwrap_or_default()].join(" ").trim().to_owned()),
+        None => {
+            let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+            Error::NoSql(format!("{error}{cause}"))
+        }
+    }
+}

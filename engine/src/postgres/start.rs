@@ -1,0 +1,320 @@
+//! Makes, starts and stops a server. Every start is fenced.
+
+use super::configuration::{self, Changeable};
+use super::control_file::{self, ControlFile, end_after_stop};
+use super::error::Error;
+use super::processes::{self, SERVER, children};
+use super::reading::Monitor;
+use super::session::Session;
+use super::{Data, Lsn, Role, Running, Server, Stop, files, histories};
+use nix::sys::signal::Signal;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// How often a server that starts is asked for a session.
+const LOOK_PERIOD: Duration = Duration::from_millis(10);
+/// How long a postmaster may take from its start until recovery has begun. It first flushes the whole directory after a
+/// crash.
+const START_LIMIT: Duration = Duration::from_secs(600);
+/// How long after that it may refuse sessions before the caller hears that it runs.
+const SESSION_LIMIT: Duration = Duration::from_secs(2);
+/// How long backends may take to obey an immediate stop, before they are killed.
+const QUIT_LIMIT: Duration = Duration::from_secs(1);
+/// How often a new session is tried after a reload.
+const RELOAD_PERIOD: Duration = Duration::from_millis(3);
+/// How long the postmaster may take to reload. It starts no session meanwhile.
+const RELOAD_LIMIT: Duration = Duration::from_secs(10);
+
+impl Server {
+    /// What is in the directory. The server need not run.
+    ///
+    /// # Errors
+    /// Data that the programs do not understand or that Kaa does not support, with a sentence for the operator.
+    pub fn inspect(&self) -> Result<Data, Error> {
+        control_file::inspect(&self.settings)
+    }
+
+    /// Makes a database cluster where there is none, with checksums, of UTF-8.
+    ///
+    /// # Errors
+    /// If there is one, or `initdb` fails. Nothing that exists is replaced but the remains of an earlier try.
+    pub async fn initialize(&self) -> Result<Data, Error> {
+        let (settings, pgdata) = (&self.settings, self.settings.pgdata());
+        if self.inspect()? != Data::Empty {
+            return Err(Error::State(format!("{} is a database cluster already", pgdata.display())));
+        }
+        let draft = self.draft().await?;
+        let path = draft.display().to_string();
+        let user = configuration::SUPERUSER;
+        let words =
+            ["-D", &path, "-U", user, "-E", "UTF8", "--locale=C.UTF-8", "--data-checksums", "-A", "scram-sha-256"];
+        let more = ["--auth-local=trust", "--no-instructions"];
+        let arguments: Vec<String> = words.iter().chain(&more).map(|&word| word.to_owned()).collect();
+        match self.starter.run("initdb", &arguments, &settings.run()).await {
+            Err(Error::Program { said, .. }) if said.contains("effective user ID") => {
+                return Err(Error::Unusable(format!(
+                    "initdb needs an entry in the passwd file for the user id that the server runs as: {said}"
+                )));
+            }
+            result => result?,
+        };
+        // Only an empty directory is replaced.
+        std::fs::rename(&draft, &pgdata).map_err(|source| Error::File { path: pgdata.clone(), source })?;
+        files::sync(&settings.directory).map_err(|source| Error::File { path: settings.directory.clone(), source })?;
+        self.inspect()
+    }
+
+    /// An empty directory in which data is made before it takes its place.
+    pub(super) async fn draft(&self) -> Result<PathBuf, Error> {
+        let settings = &self.settings;
+        // An earlier try may have been given up.
+        self.clear(&BTreeSet::new()).await?;
+        configuration::write_base(settings)?;
+        let draft = settings.directory.join("pgdata.new");
+        files::remove(&draft)?;
+        files::make_directory(&draft, settings.user)?;
+        Ok(draft)
+    }
+
+    /// Starts the server as a standby that follows no server and admits no client. Gives back when sessions are
+    /// possible, or when it recovers and refuses them: [`Server::promote`] works then too.
+    ///
+    /// # Errors
+    /// If it runs, or does not start. Dropped, it leaves a server that [`Server::stop`] stops.
+    pub async fn start_fenced(&mut self) -> Result<(), Error> {
+        if self.running.is_some() {
+            return Err(Error::State("the server runs".to_owned()));
+        }
+        self.clear(&BTreeSet::new()).await?;
+        let (settings, pgdata) = (&self.settings, self.settings.pgdata());
+        if self.inspect()? == Data::Empty {
+            return Err(Error::State(format!("there is no database cluster in {}", pgdata.display())));
+        }
+        let path = settings.run().join(format!(".s.PGSQL.{}", settings.port));
+        if path.as_os_str().len() > SOCKET_PATH {
+            return Err(Error::Unusable(format!("{} is too long for a socket: {SOCKET_PATH} bytes", path.display())));
+        }
+        // A volume's group makes it 02770, which PostgreSQL refuses.
+        files::make_directory(&pgdata, settings.user)?;
+        let control = ControlFile::read(settings)?;
+        histories::tidy(settings, &control)?;
+        drop_slots(&pgdata)?;
+        files::remove(&pgdata.join("promote"))?;
+        files::remove(&pgdata.join("recovery.signal"))?;
+        configuration::write_base(settings)?;
+        let changeable = Changeable::fenced();
+        self.reloads += 1;
+        changeable.write(settings, self.reloads)?;
+        files::replace(&pgdata.join("standby.signal"), b"", settings.user)?;
+        let arguments = configuration::arguments(settings, &control)?;
+        let process = self.starter.start(SERVER, &arguments, &pgdata).await?;
+        self.running = Some(Running { process, role: Role::Fenced, changeable });
+        self.await_recovery().await
+    }
+
+    /// Waits until the server has begun to recover, and for a session if one is accepted soon.
+    async fn await_recovery(&mut self) -> Result<(), Error> {
+        let (settings, running) = (self.settings.clone(), self.running()?);
+        let began = Instant::now();
+        let mut recovers_since = None;
+        loop {
+            if running.process.has_ended() {
+                let Running { mut process, .. } = self.running.take().ok_or_else(not_running)?;
+                let how = process.ended().await.how;
+                self.clear(&BTreeSet::new()).await?;
+                return Err(Error::Ended(format!("{how} while it started: {}", process.said())));
+            }
+            match Session::connect(&settings).await {
+                Ok(_) => return Ok(()),
+                Err(error) if recovers(&error) => {
+                    if recovers_since.get_or_insert_with(Instant::now).elapsed() > SESSION_LIMIT {
+                        tracing::warn!(%error, "the server recovers, and accepts no session yet");
+                        return Ok(());
+                    }
+                }
+                Err(_) if began.elapsed() > START_LIMIT => {
+                    let limit = START_LIMIT.as_secs();
+                    return Err(Error::Stuck(format!(
+                        "the server has not begun to recover within {limit} s of its start"
+                    )));
+                }
+                Err(_) => {}
+            }
+            sleep(LOOK_PERIOD).await;
+        }
+    }
+
+    /// Stops the server, until no process of it is left. Gives the end of its log after a clean stop, and `None` after
+    /// another one or if it did not run.
+    ///
+    /// A fast stop of a primary waits for standbys that are connected, a frozen one for as long as `wal_sender_timeout`
+    /// says. It may be dropped, and an immediate stop follow.
+    ///
+    /// # Errors
+    /// If a process does not end although it was killed.
+    pub async fn stop(&mut self, how: Stop) -> Result<Option<Lsn>, Error> {
+        self.monitor = Monitor::default();
+        self.establishing = None;
+        let Some(running) = &mut self.running else {
+            self.clear(&BTreeSet::new()).await?;
+            return Ok(None);
+        };
+        let mut known = children(running.process.pid());
+        match how {
+            Stop::Fast => {
+                running.process.signal(Signal::SIGINT);
+                running.process.ended().await;
+            }
+            Stop::Immediate => {
+                running.process.signal(Signal::SIGQUIT);
+                if timeout(QUIT_LIMIT, running.process.ended()).await.is_err() {
+                    known.extend(children(running.process.pid()));
+                    running.process.signal(Signal::SIGKILL);
+                    running.process.ended().await;
+                }
+            }
+        }
+        self.clear(&known).await?;
+        self.running = None;
+        if how == Stop::Fast { end_after_stop(&self.settings) } else { Ok(None) }
+    }
+
+    /// Resolves when the server has ended without [`Server::stop`], with a sentence. Pending while none runs. What the
+    /// server has left behind may still run: [`Server::stop`] ends it.
+    pub async fn ended(&mut self) -> String {
+        match &mut self.running {
+            Some(running) => {
+                let how = running.process.ended().await.how;
+                let said = running.process.said();
+                let last = said.lines().rev().find(|line| line.contains("FATAL") || line.contains("PANIC"));
+                last.map_or_else(|| format!("the server {how}"), |last| format!("the server {how}: {last}"))
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Kills what an earlier server, or a program that was started for it, has left behind.
+    pub(super) async fn clear(&self, known: &BTreeSet<nix::unistd::Pid>) -> Result<(), Error> {
+        processes::clear(known, &self.places()).await
+    }
+
+    /// Where the server's processes work.
+    pub(super) fn places(&self) -> [PathBuf; 3] {
+        [self.settings.pgdata(), self.settings.run(), self.settings.directory.join("pgdata.new")]
+    }
+
+    /// The running server, as long as it has not ended.
+    pub(super) fn running(&self) -> Result<&Running, Error> {
+        self.running.as_ref().ok_or_else(not_running)
+    }
+
+    /// Changes what can be changed while the server runs, durably; gives a session that was made under the new
+    /// configuration.
+    ///
+    /// The postmaster starts no process while it reads the configuration, so such a session proves that it has told all
+    /// others.
+    pub(super) async fn reload(&mut self, change: impl FnOnce(&mut Changeable)) -> Result<Session, Error> {
+        let number = self.begin_reload(change)?;
+        let give_up_at = Instant::now() + RELOAD_LIMIT;
+        loop {
+            self.living()?;
+            let session = Session::connect(&self.settings).await?;
+            let shown: String = session.row("show the configuration", "SHOW kaa.reload").await?.get(0);
+            if shown == number.to_string() {
+                self.check_access(&session).await?;
+                self.check_rule(&session).await?;
+                return Ok(session);
+            }
+            if Instant::now() > give_up_at {
+                return Err(Error::Stuck("the server does not read its configuration".to_owned()));
+            }
+            sleep(RELOAD_PERIOD).await;
+        }
+    }
+
+    /// Writes the configuration durably and signals the server; gives the number that a session shows.
+    pub(super) fn begin_reload(&mut self, change: impl FnOnce(&mut Changeable)) -> Result<u64, Error> {
+        let running = self.running.as_mut().ok_or_else(not_running)?;
+        let mut wanted = running.changeable.clone();
+        change(&mut wanted);
+        self.reloads += 1;
+        wanted.write(&self.settings, self.reloads)?;
+        running.changeable = wanted;
+        running.process.signal(Signal::SIGHUP);
+        Ok(self.reloads)
+    }
+
+    /// The server has taken over the lines of `pg_hba.conf`: it ignores all of them if one is wrong.
+    async fn check_access(&self, session: &Session) -> Result<(), Error> {
+        let wrong = "SELECT error FROM pg_hba_file_rules WHERE error IS NOT NULL";
+        match session.rows("check who may connect", wrong).await?.first() {
+            Some(row) => Err(Error::Unusable(format!("the server refuses its pg_hba.conf: {}", row.get::<_, &str>(0)))),
+            None => Ok(()),
+        }
+    }
+
+    /// The rule that a new session shows is the one that was written. A superuser may have changed it since.
+    pub(super) async fn check_rule(&self, session: &Session) -> Result<(), Error> {
+        let shown: String = session.row("show the rule", "SHOW synchronous_standby_names").await?.get(0);
+        let wanted = &self.running()?.changeable.rule;
+        if shown == *wanted {
+            return Ok(());
+        }
+        Err(Error::Stuck(format!(
+            "synchronous_standby_names is {shown:?}, and not {wanted:?}: it was changed from outside"
+        )))
+    }
+
+    /// An error if the server has ended.
+    pub(super) fn living(&self) -> Result<&Running, Error> {
+        let running = self.running()?;
+        if running.process.has_ended() { Err(Error::Ended(running.process.said())) } else { Ok(running) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let Some(Running { process, .. }) = self.running.take() else { return };
+        let known = children(process.pid());
+        drop(process);
+        processes::clear_at_once(&known, &self.places());
+    }
+}
+
+/// The longest path of a socket, by the kernel's `sockaddr_un`.
+const SOCKET_PATH: usize = 107;
+
+pub(super) fn not_running() -> Error {
+    Error::State("the server does not run".to_owned())
+}
+
+/// Whether a session was refused because the server recovers, and not because it has not begun to.
+fn recovers(error: &Error) -> bool {
+    matches!(error, Error::NoSql(said) if said.contains("not yet accepting connections"))
+}
+
+/// What is added to the server's words if it has consistent data and refuses sessions: a transaction that ran has too
+/// many subtransactions.
+const UNTIL_PROMOTED: &str = "it may do so until it is promoted";
+
+/// The error for a server that refuses sessions with this one although its data is consistent.
+pub(super) fn until_promoted(error: &Error) -> Error {
+    Error::NoSql(format!("{error}; {UNTIL_PROMOTED}"))
+}
+
+/// Whether it is such an error.
+pub(super) fn refuses_until_promoted(error: &Error) -> bool {
+    matches!(error, Error::NoSql(said) if said.contains(UNTIL_PROMOTED))
+}
+
+/// Drops the slots of members: they are those of a time as primary, and would retain log.
+fn drop_slots(pgdata: &Path) -> Result<(), Error> {
+    let path = pgdata.join("pg_replslot");
+    let entries = std::fs::read_dir(&path).map_err(|source| Error::File { path, source })?;
+    for entry in entries.flatten().filter(|it| it.file_name().to_string_lossy().starts_with(configuration::PREFIX)) {
+        files::remove(&entry.path())?;
+    }
+    Ok(())
+}

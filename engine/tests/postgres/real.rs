@@ -1,0 +1,8 @@
+//! PostgreSQL servers, driven by the library that the wrapper uses. As root the servers run as uid 65534.
+
+mod lab;
+mod primary;
+mod roles;
+mod rule;
+mod standby;
+mod start;

@@ -1,0 +1,218 @@
+//! Servers below one directory, each on a loopback address of its own.
+
+use kaa_core::domain::ids::ArchiveId;
+use kaa_engine::postgres::{Begins, Data, Follows, Server, Settings, Source};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use testkit::eventually_async;
+use tokio_postgres::{Client, NoTls};
+
+/// The user and the group that servers run as if the test is root.
+const UNPRIVILEGED: u32 = 65534;
+pub const REPLICATION_PASSWORD: &str = "it's : a \\ secret";
+pub const APPLICATION_PASSWORD: &str = "another";
+
+/// Where the data is: in memory if possible. What a killed process has written is there as well, and a disk would take
+/// most of the time.
+const PLACES: [&str; 2] = ["/dev/shm", "/tmp"];
+/// Bytes that have to be free there.
+const ROOM: u64 = 2 << 30;
+
+pub struct Lab {
+    root: TempDir,
+    _programs: TempDir,
+    bin: PathBuf,
+    shim: PathBuf,
+    port: u16,
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+fn secret(directory: &Path, values: &[(&str, &str)]) {
+    std::fs::create_dir_all(directory).unwrap();
+    for (name, value) in values {
+        std::fs::write(directory.join(name), format!("{value}\n")).unwrap();
+    }
+}
+
+/// A directory that the servers' user can enter.
+fn directory_in(place: &str) -> TempDir {
+    let directory = tempfile::Builder::new().prefix("kaa-pg.").tempdir_in(place).unwrap();
+    std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    directory
+}
+
+impl Lab {
+    /// `None` if there is no PostgreSQL here: that was said.
+    pub fn new() -> Option<Self> {
+        let bin = testkit::postgres()?;
+        // With KAA_LOG=info the servers' own logs are shown.
+        let filter = tracing_subscriber::EnvFilter::try_from_env("KAA_LOG").unwrap_or_else(|_| "off".into());
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).try_init();
+        let free = |path: &str| {
+            nix::sys::statvfs::statvfs(path).map_or(0, |volume| volume.blocks_available() * volume.fragment_size())
+        };
+        let root = directory_in(PLACES.into_iter().find(|path| free(path) >= ROOM).expect("2 GB in /dev/shm or /tmp"));
+        let programs = directory_in("/tmp");
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        secret(&root.path().join("replication"), &[("username", "replicator"), ("password", REPLICATION_PASSWORD)]);
+        let application = [("username", "app"), ("password", APPLICATION_PASSWORD), ("dbname", "shop")];
+        secret(&root.path().join("application"), &application);
+        let parameters = "shared_buffers = 16MB\nmax_connections = 60\nautovacuum_naptime = 5s\n";
+        std::fs::write(root.path().join("parameters.conf"), parameters).unwrap();
+        // The user of the servers need not be able to enter the directory of the build.
+        let shim = programs.path().join("kaa-engine");
+        let built = Path::new(env!("CARGO_BIN_EXE_kaa-engine"));
+        if std::fs::hard_link(built, &shim).is_err() {
+            std::fs::copy(built, &shim).unwrap();
+        }
+        Some(Self { root, _programs: programs, bin, shim, port })
+    }
+
+    pub fn set_password(&self, secret: &str, value: &str) {
+        std::fs::write(self.root.path().join(secret).join("password"), value).unwrap();
+    }
+
+    pub fn set_parameters(&self, text: &str) {
+        std::fs::write(self.root.path().join("parameters.conf"), text).unwrap();
+    }
+
+    fn settings(&self, number: u64) -> Settings {
+        let directory = self.root.path().join(format!("m{number}"));
+        std::fs::create_dir_all(&directory).unwrap();
+        Settings {
+            directory,
+            bin: self.bin.clone(),
+            user: is_root().then_some((UNPRIVILEGED, UNPRIVILEGED)),
+            listen: format!("127.0.0.{number}"),
+            port: self.port,
+            parameters: Some(self.root.path().join("parameters.conf")),
+            replication: self.root.path().join("replication"),
+            application: Some(self.root.path().join("application")),
+            shim: self.shim.clone(),
+        }
+    }
+
+    pub fn member(&self, number: u64) -> Member {
+        let settings = self.settings(number);
+        Member { archive: ArchiveId(number), server: Server::new(settings.clone()), settings, port: self.port }
+    }
+
+    /// A server that is the open primary of generation 2, alone.
+    pub async fn primary(&self, number: u64) -> (Member, Begins) {
+        let mut member = self.member(number);
+        member.server.initialize().await.unwrap();
+        member.server.start_fenced().await.unwrap();
+        let begins = member.lead(2, &[]).await;
+        member.server.prepare_roles().await.unwrap();
+        let client = member.client().await.unwrap();
+        client.batch_execute("CREATE TABLE rows (id bigint PRIMARY KEY, generation int)").await.unwrap();
+        (member, begins)
+    }
+}
+
+pub struct Member {
+    pub archive: ArchiveId,
+    pub server: Server,
+    pub settings: Settings,
+    port: u16,
+}
+
+impl Member {
+    pub fn source(&self) -> Source {
+        let address = self.settings.listen.clone();
+        Source { archive: self.archive, host: "localhost".to_owned(), address, port: self.port }
+    }
+
+    /// Promotes a fenced server, and opens it.
+    pub async fn lead(&mut self, generation: u32, rule: &[ArchiveId]) -> Begins {
+        let begins = self.server.promote(generation, rule).await.unwrap();
+        self.server.establish().await.unwrap();
+        self.server.open().await.unwrap();
+        begins
+    }
+
+    /// Copies the primary and follows it.
+    pub async fn join(&mut self, primary: &Member, generation: u32, history: &[Begins]) {
+        self.server.overwrite(&primary.source(), false).await.unwrap();
+        self.server.start_fenced().await.unwrap();
+        self.follow(primary, generation, history).await;
+    }
+
+    pub async fn follow(&mut self, primary: &Member, generation: u32, history: &[Begins]) {
+        let follows = self.server.follow(self.archive, &primary.source(), generation, history).await.unwrap();
+        assert_eq!(follows, Follows::Streams);
+        self.streams(generation).await;
+    }
+
+    pub async fn streams(&mut self, generation: u32) {
+        eventually_async("a standby that streams", async || {
+            let reading = self.server.read().await.map_err(|error| error.to_string())?;
+            if reading.streams_from == Some(generation) { Ok(()) } else { Err(format!("{reading:?}")) }
+        })
+        .await;
+    }
+
+    /// A client over TCP, as the application.
+    pub async fn client(&self) -> Result<Client, tokio_postgres::Error> {
+        self.client_as("app", APPLICATION_PASSWORD, "shop").await
+    }
+
+    pub async fn client_as(&self, user: &str, password: &str, database: &str) -> Result<Client, tokio_postgres::Error> {
+        let mut config = tokio_postgres::Config::new();
+        config.host(&self.settings.listen).port(self.port).user(user).password(password).dbname(database);
+        config.connect_timeout(std::time::Duration::from_secs(5));
+        let (client, connection) = config.connect(NoTls).await?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
+
+    /// A superuser over the socket.
+    pub async fn superuser(&self) -> Client {
+        let mut config = tokio_postgres::Config::new();
+        config.host_path(self.settings.directory.join("run")).port(self.port).user("kaa").dbname("shop");
+        let (client, connection) = config.connect(NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+    }
+
+    /// The ids of the rows that this server shows.
+    pub async fn rows(&self) -> Vec<i64> {
+        let client = self.superuser().await;
+        let rows = client.query("SELECT id FROM rows ORDER BY id", &[]).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    /// The process id of its postmaster.
+    pub fn postmaster(&self) -> i32 {
+        let text = std::fs::read_to_string(self.settings.directory.join("pgdata/postmaster.pid")).unwrap();
+        text.lines().next().unwrap().parse().unwrap()
+    }
+
+    /// The processes that work in its data.
+    pub fn processes(&self) -> Vec<String> {
+        let pgdata = self.settings.directory.join("pgdata");
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let inside =
+            entries.filter(|entry| std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == pgdata));
+        inside.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    }
+}
+
+pub fn system(data: &Data) -> u64 {
+    match data {
+        Data::Initialized { system, .. } => *system,
+        Data::Empty => panic!("no data"),
+    }
+}
+
+pub fn kill(pid: i32) {
+    signal(pid, nix::sys::signal::Signal::SIGKILL);
+}
+
+pub fn signal(pid: i32, signal: nix::sys::signal::Signal) {
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).unwrap();
+}

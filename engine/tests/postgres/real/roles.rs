@@ -1,0 +1,79 @@
+//! The roles of the Secrets, and passwords that change.
+
+use super::lab::{APPLICATION_PASSWORD, Lab, REPLICATION_PASSWORD};
+use kaa_engine::postgres::{Error, Stop};
+
+fn count(row: &tokio_postgres::Row) -> i64 {
+    row.get(0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_are_made_once_and_follow_their_secrets() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, begins) = lab.primary(1).await;
+    let client = a.client().await.unwrap();
+    let powers = "SELECT count(*) FROM pg_roles WHERE rolname IN ('app', 'replicator') AND (rolsuper OR rolcreaterole)";
+    assert_eq!(count(&client.query_one(powers, &[]).await.unwrap()), 0);
+    assert!(
+        client.batch_execute("SELECT * FROM kaa.generation").await.is_err(),
+        "what is Kaa's is not the application's"
+    );
+    assert!(a.client_as("kaa", APPLICATION_PASSWORD, "shop").await.is_err(), "the superuser does not come over TCP");
+    assert!(a.client_as("app", REPLICATION_PASSWORD, "shop").await.is_err());
+    // A standby that was connected with the old password connects with the new one.
+    let mut b = lab.member(2);
+    a.server.provide_slots(&[b.archive]).await.unwrap();
+    b.join(&a, 2, &[begins]).await;
+    lab.set_password("application", "changed '\"\\ password");
+    lab.set_password("replication", "changed as well");
+    a.server.prepare_roles().await.unwrap();
+    a.server.prepare_roles().await.unwrap();
+    a.client_as("app", "changed '\"\\ password", "shop").await.unwrap();
+    assert!(a.client().await.is_err(), "the old password");
+    b.server.read().await.unwrap();
+    a.superuser().await.batch_execute("SELECT pg_terminate_backend(pid) FROM pg_stat_replication").await.unwrap();
+    testkit::eventually_async("the standby is back", async || {
+        let standbys = a.server.read().await.map_err(|error| error.to_string())?.standbys;
+        if standbys.iter().any(|it| it.streaming) { Ok(()) } else { Err(format!("{standbys:?}")) }
+    })
+    .await;
+    lab.set_password("application", "two\nlines");
+    assert!(matches!(a.server.prepare_roles().await, Err(Error::Unusable(_))));
+    assert!(matches!(b.server.prepare_roles().await, Err(Error::State(_))), "a standby makes no roles");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parameters_of_the_user_are_used_unless_kaa_decides_them() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, _) = lab.primary(1).await;
+    let shown = async |a: &super::lab::Member, name: &str| -> String {
+        a.superuser().await.query_one(&format!("SHOW {name}"), &[]).await.unwrap().get(0)
+    };
+    assert_eq!(shown(&a, "shared_buffers").await, "16MB");
+    lab.set_parameters("work_mem = 7MB\nfsync = off\nsynchronous_standby_names = ''\nmax_connections = 200\n");
+    a.superuser().await.batch_execute("ALTER SYSTEM SET synchronous_standby_names = 'x'").await.unwrap();
+    a.superuser().await.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+    testkit::eventually_async("the change from outside is seen", async || {
+        let overridden = a.server.read().await.map_err(|error| error.to_string())?.overridden;
+        if overridden == ["synchronous_standby_names"] { Ok(()) } else { Err(format!("{overridden:?}")) }
+    })
+    .await;
+    a.server.open().await.unwrap();
+    assert_eq!(a.server.read().await.unwrap().overridden, Vec::<String>::new());
+    assert_eq!(shown(&a, "work_mem").await, "7MB");
+    assert_eq!(shown(&a, "fsync").await, "on");
+    assert_eq!(shown(&a, "synchronous_standby_names").await, "", "as Kaa has set it");
+    let pending = a.server.read().await.unwrap().restart_pending;
+    assert!(pending.contains(&"max_connections".to_owned()), "{pending:?}");
+    // One line that is wrong would keep the server from starting, or from reading any change.
+    for wrong in ["no_such_parameter = 1", "work_mem = many", "work_mem = 'unfinished", "= = ="] {
+        lab.set_parameters(&format!("work_mem = 9MB\n{wrong}\n"));
+        a.server.close().await.unwrap();
+        a.server.open().await.unwrap();
+        assert_eq!(shown(&a, "work_mem").await, "7MB", "{wrong}");
+    }
+    a.server.stop(Stop::Fast).await.unwrap();
+    a.server.start_fenced().await.unwrap();
+    assert_eq!(shown(&a, "max_connections").await, "200");
+    assert_eq!(shown(&a, "synchronous_standby_names").await, "ANY 1 (kaa_none)");
+}

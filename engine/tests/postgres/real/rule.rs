@@ -1,0 +1,253 @@
+//! The rule of a primary: what it acknowledges is on all members that it was told to wait for.
+
+use super::lab::{Lab, Member, kill, signal};
+use kaa_core::domain::ids::ArchiveId;
+use kaa_engine::postgres::{Begins, Error, Follows, Stop};
+use nix::sys::signal::Signal;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+use testkit::Chance;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+/// Inserts until its session ends, and gives what was acknowledged.
+async fn write(member: &Member, ids: &Arc<AtomicI64>) -> JoinHandle<Vec<i64>> {
+    let (client, ids) = (member.client().await.unwrap(), ids.clone());
+    tokio::spawn(async move {
+        let mut done = Vec::new();
+        loop {
+            let id = ids.fetch_add(1, Ordering::Relaxed);
+            if client.batch_execute(&format!("INSERT INTO rows VALUES ({id}, 0)")).await.is_err() {
+                return done;
+            }
+            done.push(id);
+        }
+    })
+}
+
+/// The processes of a server that have this word in their titles.
+fn titled(member: &Member, word: &str) -> Vec<i32> {
+    let is_one = |pid: &String| {
+        let title = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        title.contains(word) && !title.contains("kaa-engine")
+    };
+    member.processes().into_iter().filter(is_one).map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// Signals processes that may have ended.
+fn hold(pids: &[i32], signal: Signal) {
+    for pid in pids {
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(*pid), signal);
+    }
+}
+
+struct Trio {
+    /// The first one is the primary.
+    members: Vec<Member>,
+    generation: u32,
+    history: Vec<Begins>,
+    recorded: BTreeSet<ArchiveId>,
+}
+
+impl Trio {
+    async fn new(lab: &Lab) -> Self {
+        let (mut a, begins) = lab.primary(1).await;
+        let (mut b, mut c) = (lab.member(2), lab.member(3));
+        a.server.provide_slots(&[b.archive, c.archive]).await.unwrap();
+        b.join(&a, 2, &[begins]).await;
+        c.join(&a, 2, &[begins]).await;
+        Self { members: vec![a, b, c], generation: 2, history: vec![begins], recorded: BTreeSet::new() }
+    }
+
+    /// Changes the rule as the domain would: the record shrinks before, and grows after.
+    async fn require(&mut self, rule: &[ArchiveId]) -> Result<(), Error> {
+        self.recorded.retain(|archive| rule.contains(archive));
+        let point = self.members[0].server.require(rule, self.generation).await?;
+        let standbys = self.members[0].server.read().await?.standbys;
+        let holds = |archive| standbys.iter().any(|it| it.archive == archive && it.flushed >= point);
+        self.recorded.extend(rule.iter().copied().filter(|archive| holds(*archive)));
+        Ok(())
+    }
+
+    /// Kills the primary, grants the next generation to a member of the set, and has all others follow it.
+    async fn fail_over(&mut self, chance: &mut Chance) {
+        kill(self.members[0].postmaster());
+        self.members[0].server.ended().await;
+        let mut candidates: Vec<usize> =
+            (1..3).filter(|it| self.recorded.contains(&self.members[*it].archive)).collect();
+        // A primary that is alone in its set is the only one.
+        if candidates.is_empty() || chance.below(4) == 0 {
+            candidates = vec![0];
+        }
+        let winner = candidates[chance.below(candidates.len())];
+        self.members.swap(0, winner);
+        self.generation += 1 + u32::try_from(chance.below(3)).unwrap();
+        let (primary, others) = self.members.split_first_mut().unwrap();
+        primary.server.fence().await.unwrap();
+        self.history.push(primary.lead(self.generation, &[]).await);
+        self.recorded.clear();
+        primary.server.provide_slots(&others.iter().map(|it| it.archive).collect::<Vec<_>>()).await.unwrap();
+        primary.server.checkpoint().await.unwrap();
+        for other in others {
+            let source = primary.source();
+            let follows = other.server.follow(other.archive, &source, self.generation, &self.history).await.unwrap();
+            if let Follows::NeedsOverwrite { why } = follows {
+                eprintln!("archive {} is overwritten: {why}", other.archive);
+                other.server.overwrite(&source, chance.coin()).await.unwrap();
+                other.server.start_fenced().await.unwrap();
+                other.follow(primary, self.generation, &self.history).await;
+            } else {
+                other.streams(self.generation).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_acknowledged_row_is_on_the_member_that_is_granted() {
+    let mut chance = Chance::new("every_acknowledged_row_is_on_the_member_that_is_granted");
+    let Some(lab) = Lab::new() else { return };
+    let mut trio = Trio::new(&lab).await;
+    let ids = Arc::new(AtomicI64::new(1));
+    let (mut acknowledged, mut changes) = (BTreeSet::new(), 0);
+    for _ in 0..4 {
+        let mut writers = Vec::new();
+        for _ in 0..4 {
+            writers.push(write(&trio.members[0], &ids).await);
+        }
+        let others = [trio.members[1].archive, trio.members[2].archive];
+        for _ in 0..3 + chance.below(3) {
+            let rules = [&others[..], &others[..1], &others[1..], &[]];
+            let rule = rules[chance.below(4)];
+            // Processes that are held up read their configuration late.
+            let words = ["walsender", "checkpointer", "walreceiver"];
+            let held: Vec<i32> = trio.members.iter().flat_map(|it| titled(it, words[chance.below(3)])).collect();
+            let pause = Duration::from_millis(chance.below(150) as u64);
+            hold(&held, Signal::SIGSTOP);
+            let thaw = tokio::spawn(async move {
+                sleep(pause).await;
+                hold(&held, Signal::SIGCONT);
+            });
+            // In the middle of a change, now and then.
+            let limit = if chance.below(3) == 0 { chance.below(60) as u64 } else { 60_000 };
+            match timeout(Duration::from_millis(limit), trio.require(rule)).await {
+                Ok(result) => result.unwrap(),
+                Err(_) if limit < 60_000 => {}
+                Err(_) => panic!("the rule {rule:?} does not come into force"),
+            }
+            thaw.await.unwrap();
+            changes += 1;
+        }
+        sleep(Duration::from_millis(chance.below(80) as u64)).await;
+        trio.fail_over(&mut chance).await;
+        for writer in writers {
+            acknowledged.extend(writer.await.unwrap());
+        }
+        let shown: BTreeSet<i64> = trio.members[0].rows().await.into_iter().collect();
+        let lost: Vec<&i64> = acknowledged.difference(&shown).collect();
+        assert!(lost.is_empty(), "of {} rows {lost:?} were lost; history {:?}", acknowledged.len(), trio.history);
+    }
+    // All of them are on one history.
+    let others = [trio.members[1].archive, trio.members[2].archive];
+    trio.require(&others).await.unwrap();
+    let expected = trio.members[0].rows().await;
+    for member in &trio.members[1..] {
+        testkit::eventually_async("the same rows", async || testkit::wait::is(member.rows().await == expected)).await;
+    }
+    eprintln!("{} rows, {changes} changes of the rule, {:?}", acknowledged.len(), trio.history);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sender_that_does_not_obey_keeps_the_rule_from_changing() {
+    let Some(lab) = Lab::new() else { return };
+    let mut trio = Trio::new(&lab).await;
+    let (b, c) = (trio.members[1].archive, trio.members[2].archive);
+    trio.require(&[b, c]).await.unwrap();
+    let sender = titled(&trio.members[0], "walsender")[0];
+    signal(sender, Signal::SIGSTOP);
+    let client = trio.members[0].client().await.unwrap();
+    let error = trio.members[0].server.require(&[b], 2).await.unwrap_err();
+    assert!(matches!(error, Error::Stuck(_)), "{error}");
+    let write = client.batch_execute("INSERT INTO rows VALUES (1, 0)");
+    assert!(timeout(Duration::from_millis(200), write).await.is_err(), "nothing is released");
+    // As the caller does then: no process is left, not even the one that was held.
+    trio.members[0].server.fence().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_waits_for_a_member_can_be_given_up_and_replaced() {
+    let Some(lab) = Lab::new() else { return };
+    let mut trio = Trio::new(&lab).await;
+    let b = trio.members[1].archive;
+    let rule = [b, ArchiveId(77)];
+    for _ in 0..3 {
+        let change = trio.members[0].server.require(&rule, 2);
+        assert!(timeout(Duration::from_millis(700), change).await.is_err(), "a member is away");
+    }
+    let client = trio.members[0].client().await.unwrap();
+    let write = client.batch_execute("INSERT INTO rows VALUES (1, 0)");
+    assert!(timeout(Duration::from_millis(200), write).await.is_err(), "the rule is not weaker");
+    trio.require(&[b]).await.unwrap();
+    assert_eq!(trio.recorded, BTreeSet::from([b]));
+    let client = trio.members[0].client().await.unwrap();
+    client.batch_execute("INSERT INTO rows VALUES (2, 0)").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_is_not_in_force_before_the_checkpointer_has_commits_wait() {
+    let Some(lab) = Lab::new() else { return };
+    let mut trio = Trio::new(&lab).await;
+    let b = trio.members[1].archive;
+    let ids = Arc::new(AtomicI64::new(1));
+    let writers = [write(&trio.members[0], &ids).await, write(&trio.members[0], &ids).await];
+    let checkpointer = titled(&trio.members[0], "checkpointer");
+    hold(&checkpointer, Signal::SIGSTOP);
+    let rule = [b];
+    let change = timeout(Duration::from_millis(1500), trio.require(&rule)).await;
+    assert!(change.is_err(), "commits do not wait for the rule yet");
+    assert!(trio.recorded.is_empty());
+    hold(&checkpointer, Signal::SIGCONT);
+    trio.require(&rule).await.unwrap();
+    kill(trio.members[0].postmaster());
+    trio.members[0].server.ended().await;
+    let mut acknowledged = Vec::new();
+    for writer in writers {
+        acknowledged.extend(writer.await.unwrap());
+    }
+    trio.members[1].server.fence().await.unwrap();
+    let shown = trio.members[1].rows().await;
+    let lost: Vec<i64> = acknowledged.into_iter().filter(|id| shown.binary_search(id).is_err()).collect();
+    assert!(lost.is_empty(), "{lost:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_that_runs_on_completes_nothing_that_the_next_one_lacks() {
+    let Some(lab) = Lab::new() else { return };
+    let mut trio = Trio::new(&lab).await;
+    let (b, c) = (trio.members[1].archive, trio.members[2].archive);
+    trio.require(&[b, c]).await.unwrap();
+    let ids = Arc::new(AtomicI64::new(1));
+    let writers = [write(&trio.members[0], &ids).await, write(&trio.members[0], &ids).await];
+    sleep(Duration::from_millis(100)).await;
+    let (old, others) = trio.members.split_first_mut().unwrap();
+    let (winner, third) = others.split_first_mut().unwrap();
+    winner.server.fence().await.unwrap();
+    trio.history.push(winner.lead(3, &[]).await);
+    // c confirms nothing to the old primary from here on.
+    winner.server.provide_slots(&[c]).await.unwrap();
+    let follows = third[0].server.follow(c, &winner.source(), 3, &trio.history).await.unwrap();
+    sleep(Duration::from_millis(300)).await;
+    let standbys = old.server.read().await.unwrap().standbys;
+    assert!(standbys.is_empty(), "{standbys:?}");
+    old.server.stop(Stop::Immediate).await.unwrap();
+    let shown = winner.rows().await;
+    for writer in writers {
+        let done = writer.await.unwrap();
+        assert!(!done.is_empty());
+        let lost: Vec<i64> = done.into_iter().filter(|id| shown.binary_search(id).is_err()).collect();
+        assert!(lost.is_empty(), "{lost:?}");
+    }
+    eprintln!("the third one: {follows:?}");
+}

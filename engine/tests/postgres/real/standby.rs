@@ -1,0 +1,228 @@
+//! How a server follows a primary, changes places with it, and is overwritten if its log is no prefix.
+
+use super::lab::{Lab, Member, kill};
+use kaa_core::domain::ids::ArchiveId;
+use kaa_engine::postgres::{Begins, Error, Follows, Stop};
+use testkit::{Chance, eventually_async};
+
+/// Waits until this member shows as many rows.
+async fn shows(member: &Member, count: usize) {
+    eventually_async("all rows at a standby", async || {
+        let rows = member.rows().await.len();
+        if rows == count { Ok(()) } else { Err(format!("{rows} rows")) }
+    })
+    .await;
+}
+
+async fn insert(member: &Member, ids: std::ops::Range<i64>) {
+    let client = member.client().await.unwrap();
+    for id in ids {
+        client.batch_execute(&format!("INSERT INTO rows VALUES ({id}, 0)")).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_servers_change_places_twice_and_lose_nothing() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, begins) = lab.primary(1).await;
+    let (mut b, mut c) = (lab.member(2), lab.member(3));
+    let mut history = vec![begins];
+    a.server.provide_slots(&[b.archive, c.archive]).await.unwrap();
+    b.join(&a, 2, &history).await;
+    c.join(&a, 2, &history).await;
+    a.server.require(&[b.archive, c.archive], 2).await.unwrap();
+    insert(&a, 0..10).await;
+    let standbys = a.server.read().await.unwrap().standbys;
+    assert_eq!(standbys.iter().map(|it| it.archive).collect::<Vec<_>>(), [b.archive, c.archive]);
+    b.server.admit_readers().await.unwrap();
+    let reader = b.client().await.unwrap();
+    assert!(reader.batch_execute("DELETE FROM rows").await.is_err(), "a standby is read only");
+    // To b.
+    a.server.checkpoint().await.unwrap();
+    a.server.close().await.unwrap();
+    let end = a.server.stop(Stop::Fast).await.unwrap().unwrap();
+    let exact = b.server.fence().await.unwrap();
+    assert_eq!(exact, end, "all of the log was sent before the stop, and the end of both is exact");
+    let begins = b.server.promote(3, &[c.archive]).await.unwrap();
+    assert_eq!((begins.parent, begins.at), (2, end));
+    history.push(begins);
+    c.follow(&b, 3, &history).await;
+    b.server.establish().await.unwrap();
+    b.server.open().await.unwrap();
+    a.server.start_fenced().await.unwrap();
+    b.server.provide_slots(&[a.archive, c.archive]).await.unwrap();
+    a.follow(&b, 3, &history).await;
+    insert(&b, 10..20).await;
+    // To c, which has its last follower one generation behind, and with numbers that were never used between them.
+    b.server.stop(Stop::Fast).await.unwrap();
+    c.server.fence().await.unwrap();
+    history.push(c.server.promote(9, &[]).await.unwrap());
+    c.server.establish().await.unwrap();
+    c.server.open().await.unwrap();
+    c.server.provide_slots(&[a.archive, b.archive]).await.unwrap();
+    a.follow(&c, 9, &history).await;
+    b.server.start_fenced().await.unwrap();
+    b.follow(&c, 9, &history).await;
+    c.server.require(&[a.archive, b.archive], 9).await.unwrap();
+    insert(&c, 20..30).await;
+    for member in [&a, &b, &c] {
+        shows(member, 30).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_that_crashed_with_log_of_its_own_is_not_connected_and_rewound() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, begins) = lab.primary(1).await;
+    let mut b = lab.member(2);
+    a.server.provide_slots(&[b.archive]).await.unwrap();
+    b.join(&a, 2, &[begins]).await;
+    insert(&a, 0..5).await;
+    shows(&b, 5).await;
+    b.server.fence().await.unwrap();
+    insert(&a, 5..10).await;
+    kill(a.postmaster());
+    a.server.ended().await;
+    let history = vec![begins, b.lead(3, &[]).await];
+    b.server.provide_slots(&[a.archive]).await.unwrap();
+    b.server.checkpoint().await.unwrap();
+    a.server.fence().await.unwrap();
+    for _ in 0..2 {
+        let follows = a.server.follow(a.archive, &b.source(), 3, &history).await.unwrap();
+        let Follows::NeedsOverwrite { why } = follows else { panic!("it follows with log of its own") };
+        assert!(why.contains("timeline 2 ends at"), "{why}");
+    }
+    assert!(b.server.read().await.unwrap().standbys.is_empty());
+    a.server.overwrite(&b.source(), true).await.unwrap();
+    assert!(!a.settings.directory.join("pgdata.old").exists(), "it was rewound, and not copied");
+    a.server.start_fenced().await.unwrap();
+    a.follow(&b, 3, &history).await;
+    b.server.require(&[a.archive], 3).await.unwrap();
+    insert(&b, 100..105).await;
+    shows(&a, 10).await;
+    assert_eq!(a.rows().await, b.rows().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_crashed_before_its_first_own_record_is_no_prefix_of_its_siblings() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, begins) = lab.primary(1).await;
+    let (mut b, mut c) = (lab.member(2), lab.member(3));
+    a.server.provide_slots(&[b.archive, c.archive]).await.unwrap();
+    b.join(&a, 2, &[begins]).await;
+    c.join(&a, 2, &[begins]).await;
+    b.server.fence().await.unwrap();
+    // c is further than b.
+    insert(&a, 0..50).await;
+    shows(&c, 50).await;
+    a.server.stop(Stop::Immediate).await.unwrap();
+    // b has the first record of timeline 3, and no row that says so; its end is before that of c.
+    b.server.promote(3, &[ArchiveId(99)]).await.unwrap();
+    kill(b.postmaster());
+    b.server.ended().await;
+    c.server.fence().await.unwrap();
+    let history = [begins, c.lead(4, &[]).await];
+    c.server.provide_slots(&[b.archive]).await.unwrap();
+    let end = b.server.fence().await.unwrap();
+    assert!(end < history[1].at, "{end} {:?}", history[1]);
+    let follows = b.server.follow(b.archive, &c.source(), 4, &history).await.unwrap();
+    let Follows::NeedsOverwrite { why } = follows else { panic!("it follows with a record of timeline 3") };
+    assert!(why.contains("timeline 3 is no known ancestor"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_takes_the_place_of_data_and_readers_wait_for_the_first_record() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, begins) = lab.primary(1).await;
+    insert(&a, 0..5).await;
+    let mut b = lab.member(2);
+    b.server.initialize().await.unwrap();
+    let other = b.server.inspect().unwrap();
+    let data = b.server.overwrite(&a.source(), false).await.unwrap();
+    assert_ne!(super::lab::system(&other), super::lab::system(&data));
+    b.server.start_fenced().await.unwrap();
+    assert!(matches!(b.server.admit_readers().await, Err(Error::State(_))), "it follows no server");
+    let unknown: [Begins; 0] = [];
+    let follows = b.server.follow(b.archive, &a.source(), 3, &unknown).await.unwrap();
+    assert!(matches!(follows, Follows::NeedsOverwrite { .. }), "{follows:?}");
+    a.server.provide_slots(&[b.archive]).await.unwrap();
+    b.follow(&a, 2, &[begins]).await;
+    b.server.admit_readers().await.unwrap();
+    let client = b.client().await.unwrap();
+    assert_eq!(client.query("SELECT id FROM rows", &[]).await.unwrap().len(), 5);
+    // A reader holds up replay, and so would the fence.
+    client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT * FROM rows").await.unwrap();
+    b.superuser().await.batch_execute("SELECT pg_wal_replay_pause()").await.unwrap();
+    a.client().await.unwrap().batch_execute("ALTER TABLE rows ADD COLUMN more int").await.unwrap();
+    let end = a.server.read().await.unwrap().end;
+    eventually_async("a standby that has flushed all", async || {
+        let standbys = a.server.read().await.map_err(|error| error.to_string())?.standbys;
+        if standbys.iter().any(|it| it.flushed >= end) { Ok(()) } else { Err(format!("{standbys:?}")) }
+    })
+    .await;
+    b.server.fence().await.unwrap();
+    b.superuser().await.batch_execute("SELECT more FROM rows").await.expect("all that was flushed was replayed");
+    assert!(client.batch_execute("SELECT 1").await.is_err(), "the reader was ended");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rewind_from_a_primary_that_writes_is_completed_by_following() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, begins) = lab.primary(1).await;
+    let mut b = lab.member(2);
+    a.server.provide_slots(&[b.archive]).await.unwrap();
+    b.join(&a, 2, &[begins]).await;
+    b.server.fence().await.unwrap();
+    insert(&a, 0..20).await;
+    a.server.stop(Stop::Immediate).await.unwrap();
+    let history = vec![begins, b.lead(3, &[]).await];
+    b.server.provide_slots(&[a.archive]).await.unwrap();
+    b.server.checkpoint().await.unwrap();
+    let client = b.client().await.unwrap();
+    let writer = tokio::spawn(async move {
+        let big = "CREATE TABLE big AS SELECT id, repeat(md5(id::text), 9) FROM generate_series(1, 3000) AS id; DROP TABLE big";
+        while client.batch_execute(big).await.is_ok() {}
+    });
+    a.server.start_fenced().await.unwrap();
+    a.server.overwrite(&b.source(), true).await.unwrap();
+    assert!(!a.settings.directory.join("pgdata.old").exists(), "it was rewound, and not copied");
+    a.server.start_fenced().await.unwrap();
+    a.follow(&b, 3, &history).await;
+    b.server.require(&[a.archive], 3).await.unwrap();
+    b.server.close().await.unwrap();
+    writer.await.unwrap();
+    b.server.open().await.unwrap();
+    insert(&b, 100..103).await;
+    shows(&a, 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_exact_end_of_a_standby_is_the_same_after_a_restart() {
+    let mut chance = Chance::new("the_exact_end_of_a_standby_is_the_same_after_a_restart");
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, begins) = lab.primary(1).await;
+    let mut b = lab.member(2);
+    a.server.provide_slots(&[b.archive]).await.unwrap();
+    b.join(&a, 2, &[begins]).await;
+    let client = a.client().await.unwrap();
+    let writer = tokio::spawn(async move {
+        // Records of several pages.
+        let big = "SELECT pg_logical_emit_message(true, 'test', repeat('x', (random() * 60000)::int)) FROM generate_series(1, 9)";
+        while client.batch_execute(big).await.is_ok() {}
+    });
+    for _ in 0..6 {
+        // It was fenced a moment ago, and so has failed to find more a moment ago.
+        b.follow(&a, 2, &[begins]).await;
+        if chance.coin() {
+            b.superuser().await.batch_execute("SELECT pg_wal_replay_pause()").await.unwrap();
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(chance.below(300) as u64)).await;
+        let end = b.server.fence().await.unwrap();
+        assert_eq!(b.server.fence().await.unwrap(), end);
+        b.server.stop(Stop::Immediate).await.unwrap();
+        b.server.start_fenced().await.unwrap();
+        assert_eq!(b.server.fence().await.unwrap(), end);
+    }
+    a.server.close().await.unwrap();
+    writer.await.unwrap();
+}

@@ -1,0 +1,92 @@
+//! How a server is made, started, stopped, and what is refused.
+
+use super::lab::{Lab, kill, system};
+use kaa_engine::postgres::{Data, Error, Stop};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_is_made_once_and_starts_fenced() {
+    let Some(lab) = Lab::new() else { return };
+    let mut member = lab.member(1);
+    assert_eq!(member.server.inspect().unwrap(), Data::Empty);
+    assert!(matches!(member.server.start_fenced().await, Err(Error::State(_))));
+    let made = member.server.initialize().await.unwrap();
+    assert!(matches!(made, Data::Initialized { timeline: 1, highest: 1, .. }), "{made:?}");
+    assert!(matches!(member.server.initialize().await, Err(Error::State(_))), "nothing is overwritten");
+    member.server.start_fenced().await.unwrap();
+    let reading = member.server.read().await.unwrap();
+    assert!(reading.in_recovery && reading.standbys.is_empty() && reading.free_bytes > 0, "{reading:?}");
+    let refused =
+        member.client_as("kaa", "", "postgres").await.map(drop).expect_err("a fenced server admits no client");
+    assert!(refused.as_db_error().unwrap().message().contains("pg_hba.conf"), "{refused:?}");
+    let end = member.server.fence().await.unwrap();
+    assert_eq!(member.server.stop(Stop::Fast).await.unwrap(), Some(end));
+    assert_eq!(member.processes(), Vec::<String>::new());
+    assert_eq!(system(&member.server.inspect().unwrap()), system(&made));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_postmaster_that_is_killed_leaves_no_process_behind() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut member, _) = lab.primary(1).await;
+    // A backend that computes does not see the end of its postmaster.
+    let client = member.client().await.unwrap();
+    let computes =
+        tokio::spawn(async move { client.query("SELECT count(*) FROM generate_series(1, 1000000000)", &[]).await });
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    kill(member.postmaster());
+    let sentence = member.server.ended().await;
+    assert!(sentence.contains("signal 9"), "{sentence}");
+    assert!(matches!(member.server.read().await, Err(Error::Ended(_))));
+    assert!(!member.processes().is_empty(), "the test needs a process that outlives its postmaster");
+    assert_eq!(member.server.stop(Stop::Fast).await.unwrap(), None, "this was no clean end");
+    assert_eq!(member.processes(), Vec::<String>::new());
+    computes.await.unwrap().unwrap_err();
+    member.server.start_fenced().await.unwrap();
+    member.server.fence().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_ends_with_its_owner() {
+    let Some(lab) = Lab::new() else { return };
+    let mut member = lab.member(1);
+    member.server.initialize().await.unwrap();
+    member.server.start_fenced().await.unwrap();
+    let other = lab.member(1);
+    drop(member);
+    assert_eq!(other.processes(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_that_kaa_cannot_use_is_refused_with_a_sentence() {
+    let Some(lab) = Lab::new() else { return };
+    let member = lab.member(1);
+    let pgdata = member.settings.directory.join("pgdata");
+    std::fs::create_dir_all(&pgdata).unwrap();
+    std::fs::write(pgdata.join("something"), "").unwrap();
+    let said = |of: &super::lab::Member| of.server.inspect().unwrap_err().to_string();
+    assert!(said(&member).contains("neither empty nor a database cluster"), "{}", said(&member));
+    std::fs::remove_file(pgdata.join("something")).unwrap();
+    member.server.initialize().await.unwrap();
+    std::fs::create_dir(pgdata.join("pg_tblspc/1")).unwrap();
+    assert!(said(&member).contains("tablespaces"), "{}", said(&member));
+    std::fs::remove_dir(pgdata.join("pg_tblspc/1")).unwrap();
+    let control = std::fs::read(pgdata.join("global/pg_control")).unwrap();
+    let mut damaged = control.clone();
+    damaged[50] ^= 1;
+    std::fs::write(pgdata.join("global/pg_control"), damaged).unwrap();
+    assert!(said(&member).contains("damaged"), "{}", said(&member));
+    std::fs::write(pgdata.join("global/pg_control"), control).unwrap();
+    std::fs::write(pgdata.join("PG_VERSION"), "9\n").unwrap();
+    assert!(said(&member).contains("PostgreSQL 9's"), "{}", said(&member));
+}
+
+#[test]
+fn a_program_is_not_executed_for_a_wrapper_that_has_ended() {
+    let wrapper = env!("CARGO_BIN_EXE_kaa-engine");
+    for (parent, sentence) in [("1", "the wrapper has ended"), ("x", "process id")] {
+        let output = std::process::Command::new(wrapper).args(["--run-server", parent, "true"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(126), "{said}");
+        assert!(said.contains(sentence), "{said}");
+    }
+}
