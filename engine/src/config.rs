@@ -1,6 +1,6 @@
 //! What was typed ([`EngineArgs`]) and what it means ([`Config`]).
 
-use super::Error;
+use super::{Error, postgres};
 use clap::ValueEnum;
 use kaa_core::domain::process::EngineKind;
 use std::collections::BTreeMap;
@@ -123,9 +123,65 @@ pub struct EngineArgs {
     /// it exits, and the kubelet restarts its container. A start is never allowed by a timeout.
     #[arg(long, value_name = "SECONDS", env = "KAA_START_TIMEOUT", default_value_t = 900)]
     pub start_timeout: u64,
+    /// How the engine is driven: by its command, or as a PostgreSQL server that is given a role.
+    #[arg(long, value_enum, env = "KAA_ADAPTER", default_value = "command")]
+    pub adapter: Adapter,
+    /// Flags of `--adapter postgres`.
+    #[command(flatten)]
+    pub postgres: PostgresArgs,
     /// The engine's command and its arguments.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
+}
+
+/// How the engine is driven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Adapter {
+    /// The command is started once, and the wrapper ends with it.
+    Command,
+    /// A PostgreSQL server, the primary of its database or a standby, as the domain assigns.
+    Postgres,
+}
+
+/// Flags of a PostgreSQL server.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "With --adapter postgres")]
+pub struct PostgresArgs {
+    /// The directory with `postgres`, `initdb`, `pg_controldata`, `pg_basebackup` and `pg_rewind`.
+    #[arg(long, value_name = "DIR", env = "KAA_POSTGRES_BIN")]
+    pub postgres_bin: Option<PathBuf>,
+    /// The user of the server, if the wrapper runs as root: PostgreSQL does not.
+    #[arg(long, value_name = "UID:GID", env = "KAA_POSTGRES_USER")]
+    pub postgres_user: Option<UserGroup>,
+    /// The address on which the server listens.
+    #[arg(long, value_name = "ADDRESS", env = "KAA_POSTGRES_LISTEN", default_value = "*")]
+    pub postgres_listen: String,
+    /// A file with parameters of the server, in the form of postgresql.conf.
+    #[arg(long, value_name = "FILE", env = "KAA_POSTGRES_PARAMETERS")]
+    pub postgres_parameters: Option<PathBuf>,
+    /// A directory with the files `username` and `password` of the role that standbys connect as; a mounted Secret.
+    #[arg(long, value_name = "DIR", env = "KAA_POSTGRES_REPLICATION")]
+    pub postgres_replication: Option<PathBuf>,
+    /// A directory with the files `username`, `password` and `dbname` of the application; a mounted Secret.
+    #[arg(long, value_name = "DIR", env = "KAA_POSTGRES_APPLICATION")]
+    pub postgres_application: Option<PathBuf>,
+}
+
+/// A user and its group, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserGroup(pub u32, pub u32);
+
+impl FromStr for UserGroup {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let numbers = text.split_once(':').and_then(|(user, group)| Some((user.parse().ok()?, group.parse().ok()?)));
+        match numbers {
+            Some((0, _)) => Err("PostgreSQL does not run as root".to_owned()),
+            Some((user, group)) => Ok(Self(user, group)),
+            None => Err("not UID:GID, both numbers".to_owned()),
+        }
+    }
 }
 
 /// Where an agent, or several of them, can be found.
@@ -254,7 +310,31 @@ pub(super) struct Config {
     /// How long it waits to be let start.
     pub start_timeout: Duration,
     pub command: Vec<OsString>,
+    pub adapter: Adapter,
+    pub postgres: PostgresArgs,
     pub dial: Dial,
+}
+
+impl Config {
+    /// How the server runs.
+    pub fn postgres(&self) -> Result<postgres::Settings, Error> {
+        let needs = |flag: &str| Error::Usage(format!("--adapter postgres needs {flag}"));
+        let PostgresArgs { postgres_bin, postgres_user, postgres_listen, .. } = &self.postgres;
+        let PostgresArgs { postgres_parameters, postgres_replication, postgres_application, .. } = &self.postgres;
+        Ok(postgres::Settings {
+            directory: self.archive.clone().ok_or_else(|| needs("--archive DIR (KAA_ARCHIVE)"))?,
+            bin: postgres_bin.clone().ok_or_else(|| needs("--postgres-bin DIR (KAA_POSTGRES_BIN)"))?,
+            user: postgres_user.map(|UserGroup(user, group)| (user, group)),
+            listen: postgres_listen.clone(),
+            port: self.port,
+            parameters: postgres_parameters.clone(),
+            replication: postgres_replication
+                .clone()
+                .ok_or_else(|| needs("--postgres-replication DIR (KAA_POSTGRES_REPLICATION)"))?,
+            application: postgres_application.clone(),
+            shim: std::env::current_exe().map_err(|source| Error::Archive { path: "/proc/self/exe".into(), source })?,
+        })
+    }
 }
 
 /// How agents are reached.
@@ -290,6 +370,14 @@ impl TryFrom<EngineArgs> for Config {
             }
             _ => {}
         }
+        match (args.adapter, args.kind) {
+            (Adapter::Command, _) if args.command.is_empty() => return usage("give the engine's command behind --"),
+            (Adapter::Postgres, Kind::Te) => return usage("--adapter postgres is for storage managers (sm)"),
+            (Adapter::Postgres, _) if !args.command.is_empty() => {
+                return usage("--adapter postgres takes no command: it starts the server of --postgres-bin");
+            }
+            _ => {}
+        }
         let needed = [(&args.database, "--database"), (&args.pod, "--pod"), (&args.pod_uid, "--pod-uid")];
         if let Some((_, flag)) = needed.into_iter().find(|(value, _)| value.is_empty()) {
             return usage(&format!("{flag} is empty"));
@@ -311,6 +399,8 @@ impl TryFrom<EngineArgs> for Config {
             grace: Duration::from_secs(args.grace),
             start_timeout: Duration::from_secs(args.start_timeout),
             command: args.command,
+            adapter: args.adapter,
+            postgres: args.postgres,
             dial: Dial {
                 agents: args.agents,
                 ca: args.ca,

@@ -13,7 +13,9 @@ mod config;
 mod dial;
 pub mod marker;
 pub mod names;
+pub mod postgres;
 pub mod process;
+mod roles;
 mod running;
 mod session;
 mod signals;
@@ -25,14 +27,15 @@ pub mod proto {
     tonic::include_proto!("kaa.engine.v1");
 }
 
-pub use config::{AGENT_PORT, Agent, EngineArgs, Kind, Label, ReadyWhen};
+pub use config::{AGENT_PORT, Adapter, Agent, EngineArgs, Kind, Label, PostgresArgs, ReadyWhen};
 
 use config::Config;
 use kaa_core::domain::process::EngineKind;
 use marker::{Archive, Locked};
 use nix::sys::signal::Signal;
 use proto::Register;
-use session::{Report, Session};
+use roles::Keeper;
+use session::{Report, Session, Told};
 use signals::Signals;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -75,6 +78,18 @@ pub enum Error {
         /// What is wrong with it.
         source: serde_json::Error,
     },
+    /// What the server on the volume must not forget is damaged.
+    #[error(
+        "{} is damaged: {source}. Do not delete it: it says whether the data is whole. Delete the claim of this pod, so that the \
+         archive is copied again",
+        path.display()
+    )]
+    Kept {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
     /// Another wrapper has the archive's directory.
     #[error(
         "another engine holds the archive: {} has been locked for {} s; it must end first",
@@ -84,6 +99,9 @@ pub enum Error {
         /// The lock.
         path: PathBuf,
     },
+    /// The server cannot be used.
+    #[error("{0}")]
+    Server(#[source] Box<postgres::Error>),
     /// The domain does not want this engine.
     #[error("the domain refuses this engine: {reason}")]
     Refused {
@@ -97,7 +115,7 @@ impl Error {
     pub fn exit_code(&self) -> i32 {
         match self {
             Self::Usage(_) => 64,
-            Self::Archive { .. } | Self::Marker { .. } => 69,
+            Self::Archive { .. } | Self::Marker { .. } | Self::Kept { .. } | Self::Server(_) => 69,
             Self::Signals(_) => 70,
             Self::Locked { .. } => 75,
             Self::Refused { .. } => 77,
@@ -131,11 +149,25 @@ async fn run(args: EngineArgs) -> Result<i32, Error> {
     let (tell, told) = mpsc::channel(TOLD_CAPACITY);
     let session = Session::new(config.dial.clone(), register(&config), reported, tell);
     let session = tokio::spawn(session.keep());
-    let result = Supervisor::new(config, archive, report, told, signals).run().await;
+    let result = match (config.adapter, archive) {
+        (Adapter::Postgres, Some(archive)) => run_with_role(config, archive, report, told, signals).await,
+        (_, archive) => Supervisor::new(config, archive, report, told, signals).run().await,
+    };
     session.abort();
     // It has ended before the runtime shuts down. Otherwise it would try the next agent, and log that it cannot read its files.
     let _ = session.await;
     result
+}
+
+/// Runs a server that is given a role.
+async fn run_with_role(
+    config: Config,
+    archive: Locked,
+    report: watch::Sender<Report>,
+    told: mpsc::Receiver<Told>,
+    signals: Signals,
+) -> Result<i32, Error> {
+    Keeper::new(config, archive, report, told, signals)?.run().await
 }
 
 /// Locks the archive's directory; `None` if told to end while another has it.

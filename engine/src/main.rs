@@ -13,6 +13,9 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = kaa_engine::postgres::shim() {
+        return code;
+    }
     let words = std::env::args_os().enumerate().filter(|(place, word)| *place != 1 || word != "engine");
     kaa_engine::main(Cli::parse_from(words.map(|(_, word)| word)).engine)
 }

@@ -56,6 +56,11 @@ impl Archive {
 }
 
 impl Locked {
+    /// A file in the directory.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
     /// What the volume says of itself; `None` if it says nothing.
     pub fn marker(&self) -> Result<Option<Marker>, Error> {
         let path = self.directory.join(MARKER);
@@ -76,7 +81,8 @@ impl Locked {
         self.replace(&path, &text).map_err(|source| Error::Archive { path, source })
     }
 
-    fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()> {
+    /// Replaces a file durably.
+    pub(crate) fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()> {
         let draft = self.directory.join(MARKER_DRAFT);
         let mut file = File::create(&draft)?;
         file.write_all(text)?;

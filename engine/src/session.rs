@@ -7,8 +7,8 @@ use super::child;
 use super::config::Dial;
 use super::dial::{self, Target};
 use crate::proto::{
-    Directive, DirectiveResult, EngineState, Exit, FromEngine, Heartbeat, History, Marker, Refused, Register,
-    Registered, State, ToEngine, from_engine, to_engine,
+    Assignment, Directive, DirectiveResult, EngineState, Exit, FromEngine, Heartbeat, History, Marker, Refused,
+    Register, Registered, Replica, State, ToEngine, from_engine, to_engine,
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -43,6 +43,8 @@ pub(super) struct Report {
     pub state: State,
     /// How new the archive's data is, once it is known which archive it is.
     pub history: Option<History>,
+    /// What its server does, if it has a role.
+    pub replica: Option<Replica>,
     /// Set once the engine has ended, or never will start.
     pub exit: Option<Exit>,
 }
@@ -55,6 +57,8 @@ pub(super) enum Told {
     Directive(Directive, Answers),
     /// Why the engine may not start yet.
     Held(String),
+    /// What a server with a role is to do.
+    Assignment(Assignment),
     ExitNoted,
 }
 
@@ -308,6 +312,7 @@ impl Session {
                 self.tell(Told::Directive(directive, Answers(outbound.clone()))).await
             }
             Some(to_engine::Message::Held(held)) => self.tell(Told::Held(held.reason)).await,
+            Some(to_engine::Message::Assignment(assignment)) => self.tell(Told::Assignment(assignment)).await,
             Some(to_engine::Message::ExitNoted(_)) => self.tell(Told::ExitNoted).await,
             Some(to_engine::Message::Refused(refused)) => {
                 let why = Lost::Refused(refused.reason.clone());
@@ -339,6 +344,9 @@ fn news(said: Option<&Report>, now: &Report) -> Vec<from_engine::Message> {
     }
     if said.is_none_or(|said| said.history != now.history) {
         new.extend(now.history.map(from_engine::Message::History));
+    }
+    if said.is_none_or(|said| said.replica != now.replica) {
+        new.extend(now.replica.clone().map(from_engine::Message::Replica));
     }
     if said.is_none_or(|said| said.exit != now.exit) {
         new.extend(now.exit.clone().map(from_engine::Message::Exit));

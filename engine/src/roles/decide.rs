@@ -1,0 +1,380 @@
+//! What is to be done next with a server that has a role: what is wanted of it, what it does, and what it must not forget.
+
+use crate::postgres::Data;
+use kaa_core::domain::ids::{ArchiveId, Generation, Permission, SetVersion};
+use kaa_core::domain::replicated::{Begins, Ended};
+use kaa_core::replication::{Assignment, Memory, Rule, Ruling, Source, Wanted};
+
+/// What a server does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Run {
+    /// It does not run.
+    Down,
+    /// A standby that follows no server.
+    Fenced,
+    /// A standby that was told to follow the primary of this generation.
+    Follows { generation: Generation, source: Source, readers: Readers },
+    /// It was promoted.
+    Primary(Box<Primary>),
+}
+
+/// Whether a standby lets clients in, who only read there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Readers {
+    /// What it shows may never have been acknowledged.
+    No,
+    /// It holds the first record of its generation, and streams.
+    May,
+    Admitted,
+}
+
+/// A server that was promoted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Primary {
+    pub begins: Begins,
+    pub ruling: Ruling,
+    /// Whether its first record is on all that its rule requires.
+    pub established: bool,
+    pub open: bool,
+    /// Whether the roles of the Secrets are there.
+    pub prepared: bool,
+    /// The archives for whose servers it keeps its log.
+    pub slots: Vec<ArchiveId>,
+    /// Where the logs before its own begin.
+    pub ancestors: Vec<Begins>,
+}
+
+/// What is known of a server.
+#[derive(Clone, Debug)]
+pub(super) struct State {
+    pub data: Data,
+    pub run: Run,
+    pub memory: Memory,
+    /// Whether the domain lets the server start.
+    pub may_start: bool,
+    /// Set if the data cannot follow the primary of this generation.
+    pub needs_overwrite: Option<(Generation, String)>,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Initialize,
+    StartFenced,
+    /// Stop at once: another primary was granted.
+    StopFenced,
+    /// Take up a generation, and be promoted in it.
+    Promote(Rule),
+    /// Have the first record confirmed.
+    Establish,
+    Open,
+    /// Make what the Secrets ask for.
+    Prepare,
+    /// Keep the log for the servers of these archives, and let them connect.
+    KeepLog(Vec<ArchiveId>),
+    /// Change the rule.
+    Require(Rule),
+    StandDown,
+    Follow {
+        generation: Generation,
+        source: Source,
+        history: Vec<Begins>,
+    },
+    /// Replace the data, and follow with it.
+    Overwrite {
+        permission: Permission,
+        generation: Generation,
+        source: Source,
+        history: Vec<Begins>,
+        rewind: bool,
+    },
+    /// Note that a permission is used no more.
+    Return(Permission),
+    AdmitReaders,
+}
+
+/// What is said of the end of a generation: how its server ended, if it ever ran, or that it comes to nothing here.
+pub(super) fn ended(ended: Option<(Generation, Ended)>, declined: Option<Generation>) -> Option<(Generation, Ended)> {
+    let declined = declined.filter(|declined| ended.is_none_or(|(of, _)| of < *declined));
+    declined.map(|generation| (generation, Ended::Failed)).or(ended)
+}
+
+/// The next step; `None` if there is nothing to do, or the server may not do what is wanted: `Err` says why.
+pub(super) fn next(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
+    match &wanted.what {
+        Wanted::Initialize if state.data == Data::Empty && state.may_start => Ok(Some(Step::Initialize)),
+        Wanted::Initialize => Ok(started(state)),
+        Wanted::Hold(current) => match &state.run {
+            // Another one was granted: it could acknowledge nothing more, and would show what is old.
+            Run::Primary(primary) if primary.begins.generation < *current => Ok(Some(Step::StopFenced)),
+            _ => Ok(started(state)),
+        },
+        Wanted::Primary { rule, blocks, stand_down, standbys } => lead(state, rule, *blocks, *stand_down, standbys),
+        Wanted::Follow { generation, source, history, permission, discard } => {
+            follows(state, *generation, source, history, *permission, *discard)
+        }
+    }
+}
+
+/// A server with data runs, as a standby that follows no server if nothing else is wanted.
+pub(super) fn started(state: &State) -> Option<Step> {
+    let has_data = state.data != Data::Empty && !state.memory.overwriting && state.may_start;
+    (state.run == Run::Down && has_data).then_some(Step::StartFenced)
+}
+
+fn lead(
+    state: &State,
+    rule: &Rule,
+    blocks: bool,
+    stand_down: bool,
+    standbys: &[ArchiveId],
+) -> Result<Option<Step>, String> {
+    // A rule without members is not obeyed where commits have to wait.
+    let waits = blocks && rule.members.is_empty();
+    if let Run::Primary(primary) = &state.run
+        && primary.begins.generation == rule.generation
+    {
+        let slots = || (primary.slots != standbys).then(|| Step::KeepLog(standbys.to_vec()));
+        return Ok(if stand_down {
+            Some(Step::StandDown)
+        } else {
+            slots().or_else(|| of_primary(primary, rule, waits))
+        });
+    }
+    if let Run::Primary(_) = state.run {
+        return Ok(Some(Step::StopFenced));
+    }
+    let mut memory = state.memory;
+    memory.take_up(rule.generation).map_err(|why| why.to_string())?;
+    if state.run == Run::Down {
+        return Ok(started(state));
+    }
+    Ok(Some(Step::Promote(rule.clone())))
+}
+
+fn of_primary(primary: &Primary, rule: &Rule, waits: bool) -> Option<Step> {
+    let known = |version: SetVersion| version >= rule.version;
+    let newer = !known(primary.ruling.in_force.version)
+        && primary.ruling.coming.as_ref().is_none_or(|coming| coming.version < rule.version);
+    if (newer || primary.ruling.coming.is_some()) && !waits {
+        return Some(Step::Require(rule.clone()));
+    }
+    if waits {
+        // Standbys connect as a role that has to be there; nothing that is written for it counts.
+        return (!primary.prepared).then_some(Step::Prepare);
+    }
+    match primary {
+        Primary { established: false, .. } => Some(Step::Establish),
+        Primary { open: false, .. } => Some(Step::Open),
+        Primary { prepared: false, .. } => Some(Step::Prepare),
+        Primary { .. } => None,
+    }
+}
+
+fn follows(
+    state: &State,
+    generation: Generation,
+    source: &Source,
+    history: &[Begins],
+    permission: Option<Permission>,
+    discard: bool,
+) -> Result<Option<Step>, String> {
+    let mut memory = state.memory;
+    memory.follow(generation).map_err(|why| why.to_string())?;
+    let usable = permission.filter(|permission| *permission > state.memory.returned);
+    match &state.run {
+        Run::Primary(_) => return Ok(Some(Step::StopFenced)),
+        Run::Follows { generation: followed, source: from, readers } if *followed == generation && from == source => {
+            // It was not needed, or it was used and the data is whole again; until it streams that is not known.
+            let whole = !state.memory.overwriting;
+            let returned = usable.filter(|_| whole).map(Step::Return);
+            return Ok(returned.or_else(|| (*readers == Readers::May).then_some(Step::AdmitReaders)));
+        }
+        Run::Down | Run::Fenced | Run::Follows { .. } => {}
+    }
+    let cannot = state.needs_overwrite.as_ref().is_some_and(|(of, _)| *of == generation);
+    if state.data == Data::Empty || state.memory.overwriting || cannot || discard {
+        // A rewind of data that is being replaced already would begin from what is left of it.
+        let rewind = state.data != Data::Empty && !state.memory.overwriting && !discard;
+        let (source, history) = (source.clone(), history.to_vec());
+        let usable = usable.filter(|_| state.may_start);
+        return Ok(usable.map(|permission| Step::Overwrite { permission, generation, source, history, rewind }));
+    }
+    if state.run == Run::Down {
+        return Ok(started(state));
+    }
+    Ok(Some(Step::Follow { generation, source: source.clone(), history: history.to_vec() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kaa_core::domain::replicated::Position;
+
+    const DATA: Data = Data::Initialized { system: 7, timeline: 2, highest: 2, major: 15 };
+
+    fn state(run: Run) -> State {
+        State { data: DATA, run, memory: Memory::default(), may_start: true, needs_overwrite: None }
+    }
+
+    fn rule(generation: u64, version: u64, members: &[u64]) -> Rule {
+        let members = members.iter().copied().map(ArchiveId).collect();
+        Rule { generation: Generation(generation), version: SetVersion(version), members }
+    }
+
+    fn primary(version: u64, members: &[u64], established: bool, open: bool) -> Run {
+        let begins = Begins { generation: Generation(3), parent: Generation(2), at: Position(9) };
+        let ruling = Ruling::begin(rule(3, version, members), 10);
+        Run::Primary(Box::new(Primary {
+            begins,
+            ruling,
+            established,
+            open,
+            prepared: true,
+            slots: Vec::new(),
+            ancestors: Vec::new(),
+        }))
+    }
+
+    fn lead(rule: Rule) -> Assignment {
+        let what = Wanted::Primary { rule, blocks: false, stand_down: false, standbys: Vec::new() };
+        assigned(what)
+    }
+
+    fn assigned(what: Wanted) -> Assignment {
+        Assignment { what, may_start: true, may_stop: false }
+    }
+
+    fn source(archive: u64) -> Source {
+        Source { archive: ArchiveId(archive), host: "shop-1".to_owned(), address: "10.0.0.1".to_owned(), port: 5432 }
+    }
+
+    fn follow(generation: u64, permission: Option<u64>) -> Assignment {
+        let what = Wanted::Follow {
+            generation: Generation(generation),
+            source: source(1),
+            history: Vec::new(),
+            permission: permission.map(Permission),
+            discard: false,
+        };
+        assigned(what)
+    }
+
+    fn follows(generation: u64) -> Run {
+        Run::Follows { generation: Generation(generation), source: source(1), readers: Readers::No }
+    }
+
+    /// The step in one word, or why there is none.
+    fn said(state: &State, wanted: &Assignment) -> String {
+        match next(state, wanted) {
+            Ok(None) => "nothing".to_owned(),
+            Ok(Some(step)) => format!("{step:?}").split([' ', '(', '{']).next().unwrap().to_owned(),
+            Err(why) => why,
+        }
+    }
+
+    #[test]
+    fn every_start_is_a_start_as_a_standby_that_follows_no_server() {
+        for wanted in [lead(rule(3, 1, &[])), follow(3, None), assigned(Wanted::Hold(Generation(3)))] {
+            assert_eq!(said(&state(Run::Down), &wanted), "StartFenced", "{wanted:?}");
+        }
+        let empty = State { data: Data::Empty, ..state(Run::Down) };
+        assert_eq!(said(&empty, &assigned(Wanted::Initialize)), "Initialize");
+        assert_eq!(said(&empty, &assigned(Wanted::Hold(Generation(3)))), "nothing");
+        assert_eq!(said(&empty, &lead(rule(3, 1, &[]))), "nothing", "there is nothing to promote");
+    }
+
+    #[test]
+    fn a_grant_leads_to_an_open_primary() {
+        let wanted = lead(rule(3, 4, &[2]));
+        assert_eq!(said(&state(Run::Fenced), &wanted), "Promote");
+        assert_eq!(said(&state(follows(2)), &wanted), "Promote");
+        assert_eq!(said(&state(primary(4, &[2], false, false)), &wanted), "Establish");
+        assert_eq!(said(&state(primary(4, &[2], true, false)), &wanted), "Open");
+        assert_eq!(said(&state(primary(4, &[2], true, true)), &wanted), "nothing");
+        assert_eq!(said(&state(primary(4, &[2], true, true)), &lead(rule(3, 3, &[]))), "nothing", "an older version");
+        assert_eq!(
+            said(&state(primary(4, &[2], false, false)), &lead(rule(3, 5, &[]))),
+            "Require",
+            "its member is gone"
+        );
+        assert_eq!(said(&state(primary(4, &[2], true, true)), &lead(rule(4, 5, &[2]))), "StopFenced");
+    }
+
+    #[test]
+    fn a_generation_is_taken_up_once() {
+        let memory = Memory { taken_up: Generation(3), ..Memory::default() };
+        let after_a_crash = State { memory, ..state(Run::Fenced) };
+        assert!(said(&after_a_crash, &lead(rule(3, 4, &[]))).contains("generation 3 before"));
+        assert_eq!(said(&after_a_crash, &lead(rule(4, 5, &[]))), "Promote");
+        assert!(said(&after_a_crash, &follow(3, None)).contains("generation 3 before"));
+    }
+
+    #[test]
+    fn a_primary_that_blocks_does_not_continue_alone() {
+        let blocks = |version, members: &[u64]| {
+            assigned(Wanted::Primary {
+                rule: rule(3, version, members),
+                blocks: true,
+                stand_down: false,
+                standbys: Vec::new(),
+            })
+        };
+        assert_eq!(said(&state(primary(4, &[], false, false)), &blocks(4, &[])), "nothing");
+        assert_eq!(
+            said(&state(primary(4, &[2], true, true)), &blocks(5, &[])),
+            "nothing",
+            "it still requires archive 2"
+        );
+        assert_eq!(said(&state(primary(4, &[2], true, true)), &blocks(6, &[3])), "Require");
+    }
+
+    #[test]
+    fn data_is_overwritten_with_a_permission_and_never_twice_with_one() {
+        let cannot = State { needs_overwrite: Some((Generation(3), String::new())), ..state(Run::Fenced) };
+        assert_eq!(said(&state(Run::Fenced), &follow(3, None)), "Follow");
+        assert_eq!(said(&cannot, &follow(3, None)), "nothing");
+        assert_eq!(said(&cannot, &follow(3, Some(5))), "Overwrite");
+        assert_eq!(said(&cannot, &follow(4, None)), "Follow", "another primary: it is compared again");
+        let memory = Memory { returned: Permission(5), ..Memory::default() };
+        assert_eq!(said(&State { memory, ..cannot }, &follow(3, Some(5))), "nothing");
+        assert_eq!(said(&state(follows(3)), &follow(3, Some(5))), "Return", "it can stream");
+        let memory = Memory { overwriting: true, ..Memory::default() };
+        let copied = State { memory, ..state(follows(3)) };
+        assert_eq!(said(&copied, &follow(3, Some(5))), "nothing", "it has not streamed with the new data yet");
+        let empty = State { data: Data::Empty, ..state(Run::Down) };
+        assert_eq!(said(&empty, &follow(3, Some(5))), "Overwrite");
+        let memory = Memory { overwriting: true, ..Memory::default() };
+        let half = State { memory, ..state(Run::Down) };
+        assert_eq!(said(&half, &assigned(Wanted::Hold(Generation(3)))), "nothing", "incomplete data");
+        match next(&half, &follow(3, Some(6))) {
+            Ok(Some(Step::Overwrite { rewind, .. })) => assert!(!rewind),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_server_that_stood_down_is_not_said_to_have_failed() {
+        let stood_down = Some((Generation(3), Ended::StoodDown));
+        assert_eq!(ended(stood_down, Some(Generation(3))), stood_down);
+        assert_eq!(ended(stood_down, Some(Generation(4))), Some((Generation(4), Ended::Failed)));
+        assert_eq!(ended(None, Some(Generation(4))), Some((Generation(4), Ended::Failed)));
+        assert_eq!(ended(stood_down, None), stood_down);
+    }
+
+    #[test]
+    fn an_old_primary_stops_before_it_follows() {
+        assert_eq!(said(&state(primary(4, &[2], true, true)), &follow(4, None)), "StopFenced");
+        let granted = assigned(Wanted::Hold(Generation(4)));
+        assert_eq!(said(&state(primary(4, &[2], true, true)), &granted), "StopFenced", "another one was granted");
+        assert_eq!(said(&state(primary(4, &[2], true, true)), &assigned(Wanted::Hold(Generation(3)))), "nothing");
+    }
+
+    #[test]
+    fn a_server_whose_start_is_not_confirmed_does_not_start() {
+        for wanted in [lead(rule(3, 1, &[])), follow(3, None), assigned(Wanted::Hold(Generation(3)))] {
+            let held = State { may_start: false, ..state(Run::Down) };
+            assert!(matches!(next(&held, &wanted), Ok(None)), "{wanted:?}");
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! The one task that decides about a server with a role. A step is under way at most once; words of agents, signals and the end of
+//! the server are heard meanwhile, and a step that is not wanted any more is dropped.
+//!
+//! Nothing but a later grant, an order to stand down, and the end of the pod ever stops a server that serves: agents that are away,
+//! refuse or contradict do not.
+
+mod said;
+
+use super::decide::{self, Readers, Run, State, Step};
+use super::kept::{self, Kept};
+use super::perform::{self, Done};
+use super::standbys::Standbys;
+use super::words;
+use crate::Error;
+use crate::config::Config;
+use crate::marker::Locked;
+use crate::postgres::{Reading, Server, Stop};
+use crate::proto::{self as wire, Exit, Refused, Registered, directive};
+use crate::session::{Answers, Report, Told};
+use crate::signals::Signals;
+use kaa_core::domain::archive::Marker;
+use kaa_core::domain::ids::{ArchiveId, DomainId, Generation, StartId};
+use kaa_core::domain::replicated::Ended;
+use kaa_core::replication::{Assignment, Memory};
+use nix::sys::signal::Signal;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// How often a server is read.
+const READ_PERIOD: Duration = Duration::from_millis(500);
+/// How long a reading may take: a server that does not answer is no reason to stop it.
+const READ_LIMIT: Duration = Duration::from_secs(2);
+/// How long the end of the server is offered to agents.
+const EXIT_REPORT_LIMIT: Duration = Duration::from_secs(10);
+/// What of the grace period is kept for the stop of the server.
+const FOR_THE_STOP: Duration = Duration::from_secs(5);
+/// An order to stop within less time is one to kill.
+const AT_ONCE: Duration = Duration::from_secs(1);
+/// The first pause after a step that failed.
+const BACKOFF_FIRST: Duration = Duration::from_millis(200);
+/// The longest one.
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+
+type Under = Pin<Box<dyn Future<Output = Done> + Send>>;
+
+/// Who this engine is in the domain.
+struct Member {
+    domain: String,
+    start_id: u64,
+    archive: ArchiveId,
+}
+
+/// What there is to react to.
+enum Action {
+    Signal(Signal),
+    Told(Told),
+    Done(Box<Done>),
+    /// The server has ended by itself: how.
+    Ended(String),
+    Read,
+    /// The time to wait for the domain is over, or that after a failed step.
+    Due,
+}
+
+/// The one task that decides about a server.
+pub(crate) struct Keeper {
+    config: Config,
+    archive: Locked,
+    report: watch::Sender<Report>,
+    told: mpsc::Receiver<Told>,
+    signals: Signals,
+    server: Arc<Mutex<Server>>,
+    member: Option<Member>,
+    state: State,
+    /// The last start that the volume remembered when this wrapper came up.
+    start_before: StartId,
+    /// The one that it remembers now.
+    start: StartId,
+    wanted: Option<Assignment>,
+    /// What is under way, and for what.
+    under: Option<(Step, Under)>,
+    /// Set while a failed step is not repeated: until when, and the next pause.
+    pause: Option<(Instant, Duration)>,
+    trouble: String,
+    /// The last generation in which the server was the primary and has ended.
+    ended: Option<(Generation, Ended)>,
+    standbys: Standbys,
+    reading: Option<Reading>,
+    /// Set once the pod is to end: until when the wrapper waits for the domain.
+    stopping: Option<Instant>,
+    /// Whether it is to end without a clean stop.
+    at_once: bool,
+    /// Set once the server has stopped for good: until when that is offered to agents.
+    over: Option<Instant>,
+    awaiting_stop: Vec<(u64, Answers)>,
+}
+
+impl Keeper {
+    pub fn new(
+        config: Config,
+        archive: Locked,
+        report: watch::Sender<Report>,
+        told: mpsc::Receiver<Told>,
+        signals: Signals,
+    ) -> Result<Self, Error> {
+        let server = Server::new(config.postgres()?);
+        let data = server.inspect().map_err(|source| Error::Server(Box::new(source)))?;
+        let kept = kept::read(&archive)?;
+        Ok(Self {
+            config,
+            archive,
+            report,
+            told,
+            signals,
+            server: Arc::new(Mutex::new(server)),
+            member: None,
+            state: State { data, run: Run::Down, memory: kept.memory, may_start: false, needs_overwrite: None },
+            start_before: kept.start,
+            start: kept.start,
+            wanted: None,
+            under: None,
+            pause: None,
+            trouble: String::new(),
+            ended: None,
+            standbys: Standbys::default(),
+            reading: None,
+            stopping: None,
+            at_once: false,
+            over: None,
+            awaiting_stop: Vec::new(),
+        })
+    }
+
+    /// Runs until the wrapper may end, and gives its exit code.
+    pub async fn run(mut self) -> Result<i32, Error> {
+        let mut read_at = Instant::now() + READ_PERIOD;
+        loop {
+            self.begin();
+            self.say();
+            let action = self.next(read_at).await;
+            if matches!(action, Action::Read) {
+                read_at = Instant::now() + READ_PERIOD;
+            }
+            if let Some(code) = self.apply(action).await? {
+                return Ok(code);
+            }
+        }
+    }
+
+    /// Begins the next step, unless one is under way. A step that waits for others is dropped if another one is wanted instead.
+    fn begin(&mut self) {
+        let Some(member) = self.member.as_ref().filter(|_| self.over.is_none()) else { return };
+        if self.pause.is_some_and(|(until, _)| Instant::now() < until) {
+            return;
+        }
+        // Until the domain has said what it wants, it has not judged what the volume remembers.
+        let Some(wanted) = &self.wanted else { return };
+        let step = decide::next(&self.state, wanted).unwrap_or_else(|why| {
+            self.trouble = why;
+            None
+        });
+        if let Some((under, _)) = &self.under {
+            let waits = matches!(under, Step::Establish | Step::Require(_));
+            if !waits || step.as_ref() == Some(under) {
+                return;
+            }
+            self.under = None;
+        }
+        // A server that is to stop begins nothing new.
+        let ends = |step: &Step| matches!(step, Step::Establish | Step::Open | Step::Require(_) | Step::StandDown);
+        let Some(step) = step.filter(|step| self.stopping.is_none() || ends(step)) else { return };
+        tracing::info!(step = step.name(), "next");
+        if let Step::Require(rule) = &step
+            && let Run::Primary(primary) = &mut self.state.run
+        {
+            let end = self.reading.as_ref().map_or(0, |reading| reading.end.0);
+            // Where a change was given up, parts of the server may obey it: the next one is made in any case.
+            let changes = match primary.ruling.coming {
+                Some(_) => primary.ruling.replace(rule.clone()),
+                None => primary.ruling.take(rule.clone(), end),
+            };
+            if !changes {
+                return;
+            }
+        }
+        let work = perform::perform(step.clone(), self.server.clone(), member.archive, self.state.clone());
+        if let Some(memory) = perform::remembers(&step, self.state.memory) {
+            let kept = memory.and_then(|memory| self.remember(memory, self.start).map_err(|error| error.to_string()));
+            if let Err(why) = kept {
+                return self.failed(why);
+            }
+        }
+        self.under = Some((step, Box::pin(work)));
+    }
+
+    /// Has the volume remember something, durably.
+    fn remember(&mut self, memory: Memory, start: StartId) -> Result<(), Error> {
+        kept::write(&self.archive, &Kept { start, memory })?;
+        (self.state.memory, self.start) = (memory, start);
+        Ok(())
+    }
+
+    /// Takes note of what the domain wants. What the volume remembered has been judged then, so it may remember this start.
+    fn assigned(&mut self, wanted: Assignment) {
+        let start = self.member.as_ref().map(|member| StartId(member.start_id));
+        if let Some(start) = start.filter(|start| *start != self.start)
+            && let Err(error) = self.remember(self.state.memory, start)
+        {
+            return self.failed(error.to_string());
+        }
+        self.state.may_start = wanted.may_start;
+        if self.wanted.as_ref() != Some(&wanted) {
+            (self.wanted, self.pause) = (Some(wanted), None);
+            self.trouble.clear();
+        }
+    }
+
+    async fn next(&mut self, read_at: Instant) -> Action {
+        let pause = self.pause.map(|(until, _)| until).filter(|until| *until > Instant::now());
+        let stopping = self.stopping.filter(|_| self.over.is_none());
+        let due = [stopping, self.over, pause].into_iter().flatten().min();
+        let idle = self.under.is_none() && self.over.is_none();
+        let reads = !matches!(self.state.run, Run::Down) && self.over.is_none();
+        let server = self.server.clone();
+        let ended = async {
+            let text = server.lock().await.ended().await;
+            // It is held only while nothing else wants the server.
+            text
+        };
+        tokio::select! {
+            biased;
+            signal = self.signals.next() => Action::Signal(signal),
+            Some(told) = self.told.recv() => Action::Told(told),
+            done = async { match &mut self.under { Some((_, work)) => work.await, None => std::future::pending().await } } => {
+                Action::Done(Box::new(done))
+            }
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Action::Due,
+            () = sleep_until(read_at), if reads => Action::Read,
+            how = ended, if idle && reads => Action::Ended(how),
+        }
+    }
+
+    async fn apply(&mut self, action: Action) -> Result<Option<i32>, Error> {
+        match action {
+            Action::Signal(Signal::SIGTERM | Signal::SIGINT) => self.stop(self.config.grace),
+            Action::Signal(_) => {}
+            Action::Told(Told::Registered(registered)) => self.registered(registered)?,
+            Action::Told(Told::Refused(refused)) => return self.refused(refused).await,
+            Action::Told(Told::Held(_)) => {}
+            Action::Told(Told::Assignment(said)) => match words::assigned(said) {
+                Some(wanted) => self.assigned(wanted),
+                None => self.trouble = "this wrapper does not understand its assignment: it is too old".to_owned(),
+            },
+            Action::Told(Told::Directive(directive, answers)) => self.directed(directive, answers),
+            Action::Told(Told::ExitNoted) if self.over.is_some() => return Ok(Some(0)),
+            Action::Told(Told::ExitNoted) => {}
+            Action::Done(done) => {
+                self.done(*done)?;
+                if matches!(self.state.run, Run::Primary(_)) {
+                    self.read().await;
+                }
+            }
+            Action::Ended(how) => self.server_ended(&how),
+            Action::Read => self.read().await,
+            Action::Due => {}
+        }
+        let now = Instant::now();
+        if self.over.is_some_and(|until| now >= until) {
+            tracing::warn!("no agent has acknowledged the engine's exit");
+            return Ok(Some(0));
+        }
+        if self.over.is_none() && self.may_end(now) {
+            self.end().await;
+            if self.member.is_none() {
+                return Ok(Some(0));
+            }
+        }
+        Ok(None)
+    }
+
+    fn may_end(&self, now: Instant) -> bool {
+        let Some(until) = self.stopping else { return false };
+        let may = self.wanted.as_ref().is_none_or(|wanted| wanted.may_stop);
+        now >= until || may
+    }
+
+    /// Stops the server for good.
+    async fn end(&mut self) {
+        // The order to stand down may be under way: its end is the end of the server.
+        self.under = None;
+        let stopped = {
+            let mut server = self.server.lock().await;
+            let how = if self.at_once { Stop::Immediate } else { Stop::Fast };
+            match timeout(FOR_THE_STOP, server.stop(how)).await {
+                Ok(stopped) => stopped,
+                Err(_) => {
+                    tracing::warn!("the server does not stop: it is stopped at once");
+                    server.stop(Stop::Immediate).await
+                }
+            }
+        };
+        if let Err(error) = &stopped {
+            tracing::error!(%error, "the server did not stop cleanly");
+        }
+        if let Run::Primary(primary) = &self.state.run {
+            let how = if matches!(stopped, Ok(Some(_))) { Ended::StoodDown } else { Ended::Failed };
+            self.ended = Some((primary.begins.generation, how));
+        }
+        self.state.run = Run::Down;
+        self.over = Some(Instant::now() + EXIT_REPORT_LIMIT);
+        for (id, answers) in self.awaiting_stop.drain(..) {
+            answers.give(id, Ok(()));
+        }
+        let exit = Exit { code: Some(0), graceful: true, reason: String::new() };
+        self.say();
+        self.report.send_modify(|report| report.exit = Some(exit));
+    }
+
+    /// The pod is to end: the domain is asked first, within a part of the time.
+    fn stop(&mut self, grace: Duration) {
+        let patience = grace.saturating_sub(FOR_THE_STOP).max(grace / 4);
+        let until = Instant::now() + patience;
+        if self.stopping.is_none() {
+            tracing::info!(
+                patience_s = patience.as_secs(),
+                "told to stop: waiting until the domain lets this server end"
+            );
+        }
+        self.stopping = Some(self.stopping.map_or(until, |known| known.min(until)));
+        self.at_once |= grace < AT_ONCE;
+    }
+
+    fn directed(&mut self, directive: wire::Directive, answers: Answers) {
+        let wire::Directive { id, deadline_ms, action } = directive;
+        let grace = if deadline_ms == 0 { self.config.grace } else { Duration::from_millis(deadline_ms) };
+        match action {
+            // Every start of a server with a role is harmless: it does not wait to be let start.
+            Some(directive::Action::Start(_)) => answers.give(id, Ok(())),
+            Some(directive::Action::Stop(_) | directive::Action::Exit(_)) => {
+                self.awaiting_stop.push((id, answers));
+                self.stop(grace);
+            }
+            None => answers.give(id, Err("unknown directive: this wrapper does not support it".to_owned())),
+        }
+    }
+
+    fn registered(&mut self, registered: Registered) -> Result<(), Error> {
+        let (domain, archive) = (registered.domain.clone(), ArchiveId(registered.archive));
+        let marker = wire::Marker { domain: domain.clone(), archive: archive.0 };
+        if self.report.borrow().marker.as_ref() != Some(&marker) {
+            self.archive.mark(&Marker { domain: DomainId::new(domain.clone()), archive })?;
+            self.report.send_modify(|report| report.marker = Some(marker));
+        }
+        self.member = Some(Member { domain, start_id: registered.start_id, archive });
+        Ok(())
+    }
+
+    async fn refused(&mut self, refused: Refused) -> Result<Option<i32>, Error> {
+        let gone = refused.exited.as_ref().is_some_and(|tombstone| {
+            self.member.as_ref().is_none_or(|me| (&me.domain, me.start_id) == (&refused.domain, tombstone.start_id))
+        });
+        if self.over.is_some() {
+            return Ok(gone.then_some(0));
+        }
+        match &self.member {
+            Some(_) if gone => {
+                tracing::error!(reason = refused.reason, "the domain has recorded this process as exited: stopping");
+                self.end().await;
+                Err(Error::Refused { reason: refused.reason })
+            }
+            None if gone || refused.lasting => Err(Error::Refused { reason: refused.reason }),
+            _ => Ok(None),
+        }
+    }
+
+    /// Takes note of what a step has done.
+    fn done(&mut self, done: Done) -> Result<(), Error> {
+        self.under = None;
+        let Done { step, result, run, data } = done;
+        if let Some(data) = data {
+            self.state.data = data;
+        }
+        let was = std::mem::replace(&mut self.state.run, run);
+        match result {
+            Ok(outcome) => {
+                (self.pause, self.trouble) = (None, String::new());
+                self.state.needs_overwrite = match (&step, outcome.needs_overwrite) {
+                    (Step::Follow { generation, .. }, Some(why)) => Some((*generation, why)),
+                    (Step::Follow { .. } | Step::Overwrite { .. }, None) => None,
+                    _ => self.state.needs_overwrite.take(),
+                };
+            }
+            Err(why) => {
+                tracing::warn!(step = step.name(), why, "failed");
+                self.failed(format!("{}: {why}", step.name()));
+            }
+        }
+        // A server that was the primary and is it no more.
+        if let Run::Primary(primary) = was
+            && !matches!(&self.state.run, Run::Primary(now) if now.begins == primary.begins)
+        {
+            let stood_down = matches!(step, Step::StandDown) && self.trouble.is_empty();
+            let how = if stood_down { Ended::StoodDown } else { Ended::Failed };
+            self.ended = Some((primary.begins.generation, how));
+            self.standbys.clear();
+        }
+        self.reading = None;
+        Ok(())
+    }
+
+    fn failed(&mut self, why: String) {
+        let pause = self.pause.map_or(BACKOFF_FIRST, |(_, last)| (last * 2).min(BACKOFF_MAX));
+        self.pause = Some((Instant::now() + pause, pause));
+        self.trouble = why;
+    }
+
+    fn server_ended(&mut self, how: &str) {
+        tracing::error!(how, "the server has ended");
+        if let Run::Primary(primary) = &self.state.run {
+            self.ended = Some((primary.begins.generation, Ended::Failed));
+        }
+        self.standbys.clear();
+        (self.state.run, self.reading) = (Run::Down, None);
+        self.failed(format!("the server has ended: {how}"));
+    }
+
+    async fn read(&mut self) {
+        // A step that is under way may hold the server for long. What a primary sees of its standbys is read beside it.
+        let reader = match self.server.try_lock() {
+            Ok(server) => server.reader().ok(),
+            Err(_) => self.standbys.reader(),
+        };
+        let Some(reader) = reader else { return };
+        self.standbys.set_reader(reader.clone());
+        match timeout(READ_LIMIT, reader.read()).await {
+            Ok(Ok(reading)) => {
+                if let Run::Primary(primary) = &self.state.run {
+                    self.standbys.note(&reading, &primary.ruling, Instant::now());
+                }
+                if let Run::Follows { generation, readers, .. } = &mut self.state.run {
+                    let timeline = words::timeline(*generation);
+                    let is_past = reading.streams_from == Some(timeline) && reading.timeline == timeline;
+                    if is_past && *readers == Readers::No {
+                        *readers = Readers::May;
+                    }
+                    if reading.streams_from == Some(timeline) && self.state.memory.overwriting {
+                        self.whole();
+                    }
+                }
+                self.overridden(&reading.overridden);
+                self.reading = Some(reading);
+            }
+            Ok(Err(error)) => tracing::debug!(%error, "the server was not read"),
+            Err(_) => tracing::warn!("the server did not answer within {READ_LIMIT:?}"),
+        }
+    }
+
+    /// What the wrapper has written was changed from outside. At a primary the rule is made again: until then it is not in force.
+    fn overridden(&mut self, parameters: &[String]) {
+        if parameters.is_empty() || self.under.is_some() {
+            return;
+        }
+        tracing::error!(?parameters, "these parameters were changed from outside");
+        if let Run::Primary(primary) = &mut self.state.run {
+            primary.ruling.doubt();
+        }
+    }
+
+    /// The server streams with data that was overwritten: it is whole.
+    fn whole(&mut self) {
+        let mut memory = self.state.memory;
+        memory.end_overwrite();
+        if let Err(error) = self.remember(memory, self.start) {
+            self.failed(error.to_string());
+        }
+    }
+}

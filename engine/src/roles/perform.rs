@@ -1,0 +1,257 @@
+//! Carries out one step at the server. A step that is dropped leaves the server such that the next one can begin.
+
+use super::decide::{Primary, Readers, Run, State, Step};
+use super::words;
+use crate::postgres::{Data, Error, Follows, Server, Stop};
+use kaa_core::domain::ids::{ArchiveId, Generation};
+use kaa_core::domain::replicated::Begins;
+use kaa_core::replication::{Memory, Rule, Ruling, Source};
+use std::sync::Arc;
+use tokio::sync::Mutex;
+
+/// What a step has done.
+pub(super) struct Done {
+    pub step: Step,
+    pub result: Result<Outcome, String>,
+    /// What the server does now.
+    pub run: Run,
+    /// What is on the volume now, if that was looked at.
+    pub data: Option<Data>,
+}
+
+/// What came of a step that succeeded.
+#[derive(Default)]
+pub(super) struct Outcome {
+    /// Set if the data cannot follow.
+    pub needs_overwrite: Option<String>,
+}
+
+impl Step {
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Initialize => "initialize",
+            Self::StartFenced => "start fenced",
+            Self::StopFenced => "stop, since another primary was granted",
+            Self::Promote(_) => "promote",
+            Self::Establish => "have the first record confirmed",
+            Self::Open => "let clients in",
+            Self::Prepare => "prepare the roles of the Secrets",
+            Self::KeepLog(_) => "keep the log for standbys",
+            Self::Require(_) => "change the rule",
+            Self::StandDown => "stand down",
+            Self::Follow { .. } => "follow",
+            Self::Overwrite { .. } => "overwrite the data",
+            Self::Return(_) => "return the permission to overwrite",
+            Self::AdmitReaders => "let readers in",
+        }
+    }
+}
+
+/// What the volume has to remember before the step begins; `None` if nothing new.
+pub(super) fn remembers(step: &Step, mut memory: Memory) -> Option<Result<Memory, String>> {
+    let changed = match step {
+        Step::Promote(rule) => memory.take_up(rule.generation),
+        Step::Follow { generation, .. } => memory.follow(*generation),
+        Step::Overwrite { permission, .. } => memory.begin_overwrite(*permission),
+        Step::Return(permission) => memory.return_permission(*permission),
+        Step::Initialize
+        | Step::StartFenced
+        | Step::StopFenced
+        | Step::Establish
+        | Step::Open
+        | Step::Prepare
+        | Step::KeepLog(_)
+        | Step::Require(_)
+        | Step::StandDown
+        | Step::AdmitReaders => return None,
+    };
+    Some(changed.map(|()| memory).map_err(|why| why.to_string()))
+}
+
+/// Carries out a step.
+pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: ArchiveId, state: State) -> Done {
+    let mut server = server.lock().await;
+    let (mut run, mut data) = (state.run.clone(), None);
+    let mut result = carry_out(&step, &mut server, own, state, &mut run, &mut data).await;
+    // A server of which it is not known any more what it does is stopped; it starts fenced.
+    if let Err(Error::Stuck(_) | Error::Ended(_)) = &result
+        && run != Run::Down
+    {
+        run = Run::Down;
+        if let Err(error) = server.stop(Stop::Immediate).await {
+            result = Err(error);
+        }
+    }
+    Done { step, result: result.map_err(|error| error.to_string()), run, data }
+}
+
+async fn carry_out(
+    step: &Step,
+    server: &mut Server,
+    own: ArchiveId,
+    state: State,
+    run: &mut Run,
+    data: &mut Option<Data>,
+) -> Result<Outcome, Error> {
+    match step {
+        Step::Initialize => *data = Some(server.initialize().await?),
+        Step::StartFenced => {
+            // What a server that has ended left behind may still write.
+            server.stop(Stop::Immediate).await?;
+            server.start_fenced().await?;
+            *run = Run::Fenced;
+        }
+        Step::StopFenced => {
+            server.stop(Stop::Immediate).await?;
+            *run = Run::Down;
+        }
+        Step::Promote(rule) => promote(server, rule, state, run, data).await?,
+        Step::Establish | Step::Open | Step::Prepare | Step::KeepLog(_) | Step::Require(_) | Step::StandDown => {
+            if let Run::Primary(primary) = run
+                && at_primary(step, server, primary).await?
+            {
+                *run = Run::Down;
+            }
+        }
+        Step::Follow { generation, source, history } => {
+            return follow(server, own, source, *generation, history, run).await;
+        }
+        Step::Overwrite { generation, source, history, rewind, permission: _ } => {
+            *run = Run::Down;
+            *data = Some(server.overwrite(&words::source(source), *rewind).await?);
+            server.start_fenced().await?;
+            // That its data is whole is known once it streams.
+            let outcome = follow(server, own, source, *generation, history, run).await?;
+            if let Some(why) = outcome.needs_overwrite {
+                return Err(Error::Stuck(format!("the new data cannot follow either: {why}")));
+            }
+        }
+        Step::Return(_) => {}
+        Step::AdmitReaders => {
+            server.admit_readers().await?;
+            if let Run::Follows { readers, .. } = run {
+                *readers = Readers::Admitted;
+            }
+        }
+    }
+    Ok(Outcome::default())
+}
+
+/// A step at a primary. True if its server has stopped as it was told.
+async fn at_primary(step: &Step, server: &mut Server, primary: &mut Primary) -> Result<bool, Error> {
+    match step {
+        Step::Establish => {
+            let end = server.establish().await?;
+            (primary.established, primary.ruling.point) = (true, end.0);
+        }
+        Step::Open => {
+            server.open().await?;
+            primary.open = true;
+        }
+        Step::Prepare => {
+            // A standby that has to be rewound compares with it: the checkpoint names the new timeline.
+            server.checkpoint().await?;
+            server.prepare_roles().await?;
+            primary.prepared = true;
+        }
+        Step::KeepLog(archives) => {
+            server.provide_slots(archives).await?;
+            primary.slots.clone_from(archives);
+        }
+        Step::Require(rule) => {
+            let members: Vec<ArchiveId> = rule.members.iter().copied().collect();
+            // A commit that was begun under the rule has been released by it: all its members hold the first record too.
+            let end = server.require(&members, words::timeline(rule.generation)).await?;
+            primary.ruling.settle(rule.version, end.0);
+            primary.established = true;
+        }
+        Step::StandDown => {
+            server.checkpoint().await?;
+            // If it is not to stand down after all, it opens again.
+            primary.open = false;
+            server.close().await?;
+            // Standbys get the whole log before it ends, or the stop is not clean.
+            let clean = server.stop(Stop::Fast).await?;
+            clean.ok_or_else(|| Error::Stuck("the server did not stop cleanly".to_owned()))?;
+            return Ok(true);
+        }
+        Step::Initialize
+        | Step::StartFenced
+        | Step::StopFenced
+        | Step::Promote(_)
+        | Step::Follow { .. }
+        | Step::Overwrite { .. }
+        | Step::Return(_)
+        | Step::AdmitReaders => {}
+    }
+    Ok(false)
+}
+
+async fn promote(
+    server: &mut Server,
+    rule: &Rule,
+    state: State,
+    run: &mut Run,
+    data: &mut Option<Data>,
+) -> Result<(), Error> {
+    let members: Vec<ArchiveId> = rule.members.iter().copied().collect();
+    match server.fence().await {
+        Ok(_) => {}
+        // It was started fenced, and takes no log; after a crash with many open subtransactions it answers only once it is promoted.
+        Err(Error::NoSql(why)) if state.run == Run::Fenced => tracing::warn!(why, "it is promoted without an answer"),
+        Err(error) => return Err(error),
+    }
+    // A server that was promoted under another number must not serve.
+    *run = Run::Down;
+    let begins = match server.promote(words::timeline(rule.generation), &members).await {
+        Ok(begins) => begins,
+        Err(error) => {
+            server.stop(Stop::Immediate).await?;
+            return Err(error);
+        }
+    };
+    let begins = words::begun(begins);
+    let ancestors = server.ancestors(words::timeline(rule.generation))?.into_iter().map(words::begun).collect();
+    let ruling = Ruling::begin(rule.clone(), begins.at.0);
+    *run = Run::Primary(Box::new(Primary {
+        begins,
+        ruling,
+        established: false,
+        open: false,
+        prepared: false,
+        slots: Vec::new(),
+        ancestors,
+    }));
+    *data = Some(server.inspect()?);
+    Ok(())
+}
+
+async fn follow(
+    server: &mut Server,
+    own: ArchiveId,
+    source: &Source,
+    generation: Generation,
+    history: &[Begins],
+    run: &mut Run,
+) -> Result<Outcome, Error> {
+    let told = words::source(source);
+    let followed = server.follow(own, &told, words::timeline(generation), &words::history(history)).await;
+    let followed = match followed {
+        Ok(followed) => followed,
+        Err(error) => {
+            // It may be connected.
+            *run = Run::Down;
+            server.stop(Stop::Immediate).await?;
+            return Err(error);
+        }
+    };
+    *run = Run::Fenced;
+    match followed {
+        Follows::Streams => {
+            *run = Run::Follows { generation, source: source.clone(), readers: Readers::No };
+            Ok(Outcome::default())
+        }
+        Follows::NeedsOverwrite { why } => Ok(Outcome { needs_overwrite: Some(why) }),
+    }
+}
