@@ -15,6 +15,8 @@ mod others;
 mod peers;
 mod ports;
 pub mod resync;
+mod roles;
+mod routing;
 pub mod sessions;
 
 use crate::auth::TokenVerifier;
@@ -254,7 +256,7 @@ struct Agent {
     /// Turns true when all that is not Raft's is to end.
     ending: watch::Sender<bool>,
     released: JoinHandle<()>,
-    loops: [JoinHandle<()>; 10],
+    loops: [JoinHandle<()>; 13],
 }
 
 /// Lives until it is stopped, or Raft fails: passes the gate, starts Raft and all that rests on it, and does so again
@@ -343,7 +345,7 @@ async fn begin(surroundings: &Surroundings, stay: Stay) -> anyhow::Result<Agent>
 
 /// Starts the loops that run until the agent stops. The first four belong to Raft, and keep running while a server that
 /// leaves is evicted.
-fn start_loops(shared: &Arc<Shared>) -> [JoinHandle<()>; 10] {
+fn start_loops(shared: &Arc<Shared>) -> [JoinHandle<()>; 13] {
     [
         tokio::spawn(membership::join(shared.clone())),
         tokio::spawn(membership::lead(shared.clone())),
@@ -352,6 +354,9 @@ fn start_loops(shared: &Arc<Shared>) -> [JoinHandle<()>; 10] {
         tokio::spawn(sessions::sweep(shared.clone())),
         tokio::spawn(sessions::bind(shared.clone())),
         tokio::spawn(connected::tell(shared.clone())),
+        tokio::spawn(shared.clone().report_roles()),
+        tokio::spawn(shared.clone().grant_roles()),
+        tokio::spawn(shared.clone().publish_routes()),
         tokio::spawn(resync::run(shared.clone())),
         tokio::spawn(announce::announce(shared.clone())),
         tokio::spawn(announce::tell(shared.clone())),

@@ -13,6 +13,7 @@ pub mod evidence;
 pub mod lease;
 pub mod permissions;
 mod requests;
+pub mod slices;
 pub mod watch;
 
 use crate::metrics::Metrics;

@@ -4,5 +4,9 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // The wrapper starts PostgreSQL by way of this program.
+    if let Some(code) = kaa_engine::postgres::shim() {
+        return code;
+    }
     kaa::cli::Cli::parse().run()
 }

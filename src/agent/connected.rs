@@ -4,15 +4,16 @@
 //! the stream compares what its engines were told with what the domain asks. So a stream that broke in between, a session
 //! that moved and an agent that restarted are all the same case.
 
-use super::Shared;
+use super::{Shared, roles};
 use crate::config::BACKOFF;
 use crate::pace::Pace;
 use crate::proto::engine as wire;
 use kaa_core::domain::Domain;
 use kaa_core::domain::gate::{Held, Start};
-use kaa_core::domain::ids::StartId;
+use kaa_core::domain::ids::{SessionNumber, StartId};
 use kaa_core::domain::managers::Gates;
 use kaa_core::domain::process::Stop;
+use kaa_core::replication::{Assignment, Report};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -44,6 +45,8 @@ pub struct Connected {
     streams: Mutex<BTreeMap<u64, Stream>>,
     /// A stream went: the sweep shall look at once.
     pub gone: Notify,
+    /// A wrapper said something of its server.
+    pub said: Notify,
 }
 
 struct Stream {
@@ -54,6 +57,7 @@ struct Stream {
 /// The way to the engine of a registered process.
 struct Line {
     process: StartId,
+    session: SessionNumber,
     answers: Answers,
     /// Whether it was told to start.
     started: bool,
@@ -66,6 +70,10 @@ struct Line {
     warned: bool,
     /// The last entry as of which it was asked whether its engine still runs.
     asked: u64,
+    /// What its wrapper said last of its server, if it has a role.
+    report: Option<Report>,
+    /// What it was told last to do.
+    assigned: Option<Assignment>,
 }
 
 impl Connected {
@@ -91,10 +99,11 @@ impl Connected {
     }
 
     /// Notes whose stream it is.
-    pub fn registered(&self, connection: u64, process: StartId, answers: Answers) {
+    pub fn registered(&self, connection: u64, process: StartId, session: SessionNumber, answers: Answers) {
         if let Some(stream) = self.streams().get_mut(&connection) {
             let line = Line {
                 process,
+                session,
                 answers,
                 started: false,
                 held_back: false,
@@ -102,6 +111,8 @@ impl Connected {
                 told: None,
                 warned: false,
                 asked: 0,
+                report: None,
+                assigned: None,
             };
             stream.line = Some(line);
         }
@@ -122,6 +133,31 @@ impl Connected {
         if let Some(line) = self.streams().get_mut(&connection).and_then(|stream| stream.line.as_mut()) {
             line.held_back = false;
         }
+    }
+
+    /// Notes what a wrapper says of its server.
+    pub fn report(&self, connection: u64, report: Report) {
+        let mut streams = self.streams();
+        if let Some(line) = streams.get_mut(&connection).and_then(|stream| stream.line.as_mut()) {
+            let trouble = line.report.as_ref().and_then(|before| before.trouble.as_ref());
+            if let Some(new) = report.trouble.as_ref().filter(|new| trouble != Some(new)) {
+                tracing::warn!("process {}: its server does not do what it was assigned: {new}", line.process);
+            }
+            line.report = Some(report);
+            self.said.notify_one();
+        }
+    }
+
+    /// What the wrappers of engines with roles said last, by process.
+    pub fn reports(&self) -> Vec<Said> {
+        let streams = self.streams();
+        let lines = streams.values().filter_map(|stream| stream.line.as_ref());
+        lines.filter_map(Line::said).collect()
+    }
+
+    /// What the wrapper of a stream said last, if its engine has a role.
+    pub fn said(&self, connection: u64) -> Option<Said> {
+        self.streams().get(&connection)?.line.as_ref()?.said()
     }
 
     /// Notes that the engine has ended: there is nothing more to tell it.
@@ -163,6 +199,7 @@ impl Connected {
             let Some(line) = &mut stream.line else { continue };
             line.tell_start(&gates);
             line.ask(&gates, domain.index);
+            line.assign(domain);
             if let Some(how) = wanted(domain, line.process) {
                 line.tell_end(how);
             }
@@ -170,13 +207,39 @@ impl Connected {
     }
 }
 
+/// What a wrapper said last of its server.
+#[derive(Clone, Debug)]
+pub struct Said {
+    /// The process.
+    pub process: StartId,
+    /// The session by which it was said.
+    pub session: SessionNumber,
+    /// Its words.
+    pub report: Report,
+}
+
 impl Line {
+    fn said(&self) -> Option<Said> {
+        Some(Said { process: self.process, session: self.session, report: self.report.clone()? })
+    }
+
     /// Tells the engine to end, if it was not told yet, or only to end gracefully. One whose queue is full reads nothing at the
     /// moment: it is told the next time.
     fn tell_end(&mut self, how: Stop) {
         if self.told < Some(how) && self.answers.try_send(Ok(exit(how))).is_ok() {
             info!("process {}: told to stop ({how:?})", self.process);
             self.told = Some(how);
+        }
+    }
+
+    /// Says what the server is to do, if that has changed. One whose wrapper has not said what it does is told nothing.
+    fn assign(&mut self, domain: &Domain) {
+        let Some(report) = &self.report else { return };
+        let wanted = domain.assignment(self.process, Some(report));
+        let Some(wanted) = wanted.filter(|wanted| self.assigned.as_ref() != Some(wanted)) else { return };
+        let message = wire::to_engine::Message::Assignment(roles::assigned(&wanted));
+        if self.answers.try_send(Ok(wire::ToEngine { message: Some(message) })).is_ok() {
+            self.assigned = Some(wanted);
         }
     }
 
@@ -347,7 +410,7 @@ mod tests {
     fn connect(connected: &Connected, process: StartId, queue: usize) -> Receiver<Result<wire::ToEngine, Status>> {
         let (answers, receiver) = mpsc::channel(queue);
         connected.hear(process.0);
-        connected.registered(process.0, process, answers);
+        connected.registered(process.0, process, SessionNumber(1), answers);
         receiver
     }
 

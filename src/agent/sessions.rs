@@ -5,7 +5,7 @@
 //! leader, and this agent's own restart are all the same case: the domain has a live session here and there is no stream.
 
 use super::connected::{Answers, state_pace};
-use super::{Door, Shared};
+use super::{Door, Shared, roles};
 use crate::config::{BACKOFF, ENGINE_QUEUE, ENGINE_SILENCE, IDENTIFY_TIMEOUT, MAX_ENGINES, SESSION_SWEEP};
 use crate::kubernetes::Kubernetes;
 use crate::kubernetes::evidence::{self, Unidentified, Wrapper};
@@ -214,7 +214,7 @@ async fn serve(
     let Some(registered) = register_with(shared, register, answers).await? else { return Ok(()) };
     info!("{pod}: process {}, session {}", registered.process, registered.session);
     send(answers, To::Registered(registered_message(shared, &registered))).await?;
-    shared.connected.registered(entry.connection, registered.process, answers.clone());
+    shared.connected.registered(entry.connection, registered.process, registered.session, answers.clone());
     shared.raft.read(|domain| shared.connected.tell(domain));
     let (mut history, mut pace, mut unsaid) = (None, state_pace(), None);
     loop {
@@ -249,10 +249,14 @@ async fn serve(
                     report_history(shared, &registered, &entry, said.value).await?;
                 }
             }
+            From::Replica(said) => {
+                shared.connected.report(entry.connection, roles::reported(said));
+                shared.raft.read(|domain| shared.connected.tell(domain));
+            }
             From::Result(result) if result.ok => {}
             From::Result(result) => warn!("process {}: directive failed: {}", registered.process, result.message),
             From::Exit(exit) => {
-                shared.connected.ended(entry.connection);
+                shared.last_word(entry.connection).await;
                 if let Some(state) = unsaid {
                     report_state(shared, &registered, &state).await?;
                 }

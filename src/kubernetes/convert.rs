@@ -10,6 +10,7 @@ use kaa_core::observed::objects::{
     RAFT_LOG_TEMPLATE, Running, SECONDARY_RELEASE, StatefulSet, TE_PREFERENCE, UPGRADE_PROTOCOL, ZONE_LABEL,
     asks_to_hold, is_on,
 };
+use kaa_core::observed::replication::Annotated;
 use kaa_core::tasks::preference::MOST_BYTES;
 
 /// What is kept of a StatefulSet. `prefix` is that of the annotations that the agent reads.
@@ -36,6 +37,9 @@ pub fn stateful_set(object: &apps::StatefulSet, prefix: &str) -> StatefulSet {
         } else {
             Annotations::default()
         },
+        replication: Annotated::read(
+            object.metadata.annotations.iter().flatten().map(|(name, text)| (name.as_str(), text.as_str())),
+        ),
         rolling: set_rolls(object),
     }
 }
@@ -216,6 +220,7 @@ mod tests {
             holds_purge: false,
             paused: false,
             annotations: Annotations::default(),
+            replication: Annotated::default(),
             rolling: true,
         };
         assert_eq!(stateful_set(&parse(object), "nuodb.com/"), expected);

@@ -26,8 +26,8 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// The rounds are at least this far apart, however much is refused.
 const SPACING: Duration = Duration::from_secs(5);
 
-/// What an agent does without, and leaves out: `create` on it.
-const OPTIONAL: &str = "events";
+/// What an agent does without, and leaves out.
+const OPTIONAL: [&str; 2] = ["events", "endpointslices.discovery.k8s.io"];
 
 /// The permissions that are missing; clones share it.
 #[derive(Clone, Debug, Default)]
@@ -121,10 +121,10 @@ impl Permissions {
 
     /// Notes what an answer shows of the permission to it: that it is missing, that it is there, or nothing.
     pub(super) fn judge<T>(&self, asked: &Asked, answer: &Result<T, Error>) {
-        if asked.resource == OPTIONAL {
+        if OPTIONAL.contains(&asked.resource.as_str()) {
             let missing = matches!(answer, Err(Error::Forbidden { .. }));
             if !self.0.optional_missing.swap(missing, Ordering::Relaxed) && missing {
-                tracing::info!("the permission to {} {OPTIONAL} is missing: none are created", asked.verb);
+                tracing::info!("the optional permission to {asked} is missing: nothing is done there");
             }
             return;
         }

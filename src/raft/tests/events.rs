@@ -6,16 +6,19 @@ use crate::raft::wire::{decode, encode};
 use kaa_core::domain::archive::{Ordinal, RemovalReason};
 use kaa_core::domain::audit::{Record, Subject};
 use kaa_core::domain::balancing::Object;
+use kaa_core::domain::change::{GrantReason, Progress};
 use kaa_core::domain::database::DatabaseState;
 use kaa_core::domain::event::{
-    ArchiveEvent, ClaimName, DatabaseEvent, DomainEvent, Event, LoadBalancerEvent, ProcessEvent, RestoredFrom,
-    ServerEvent, TaskEvent, ValueEvent,
+    ArchiveEvent, ClaimName, DatabaseEvent, DomainEvent, Event, LoadBalancerEvent, ProcessEvent, ReplicationEvent,
+    RestoredFrom, ServerEvent, TaskEvent, ValueEvent,
 };
 use kaa_core::domain::ids::{
-    ArchiveId, MembershipEpoch, Millis, ProtocolId, RaftId, ResyncEpoch, SessionNumber, StartId, TaskId,
+    ArchiveId, Generation, MembershipEpoch, Millis, Permission, ProtocolId, RaftId, ResyncEpoch, SessionNumber,
+    SetVersion, StartId, SystemId, TaskId,
 };
 use kaa_core::domain::process::{DurableState, EngineKind, EngineState, ExitReason, Stop};
 use kaa_core::domain::protocol::Protocol;
+use kaa_core::domain::replicated::{Begins, Data, Position, Settings, WhenAlone};
 use kaa_core::domain::task::{ProtocolUpgrade, StepKind, TaskKind};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -123,7 +126,35 @@ fn events() -> Vec<Event> {
     let rest =
         rest.chain(of_archives().into_iter().map(Event::from)).chain(of_processes().into_iter().map(Event::from));
     let rest = rest.chain([ValueEvent::Set.into(), ValueEvent::Deleted.into()]);
-    domain.chain(rest).chain(of_balancing()).chain(of_tasks().into_iter().map(Event::from)).collect()
+    let rest = rest.chain(of_balancing()).chain(of_tasks().into_iter().map(Event::from));
+    domain.chain(rest).chain(of_replication().into_iter().map(Event::from)).collect()
+}
+
+fn of_replication() -> Vec<ReplicationEvent> {
+    let (archive, why, version, permission) = (ArchiveId(2), || "why".to_owned(), SetVersion(23), Permission(4));
+    let (system, generation) = (SystemId(7_451_234_567_890_123_456), Generation(7));
+    let (stateful_set, uid, when_alone) = ("shop".to_owned(), "uid".into(), WhenAlone::Block);
+    let settings = Settings { stateful_set, uid, replicas: 3, synchronous: 1, when_alone };
+    let begins = Begins { generation, parent: Generation(6), at: Position(0x7_3A01_48B8) };
+    let reason = GrantReason::Failover { why: why(), may_run: true };
+    let (from, sync_set) = (Some(ArchiveId(3)), vec![archive, ArchiveId(300)]);
+    vec![
+        ReplicationEvent::Set { settings },
+        ReplicationEvent::DataReported { archive, data: Data::Initialized { system, highest: generation } },
+        ReplicationEvent::Initializes { archive },
+        ReplicationEvent::Adopted { archive, system, why: why() },
+        ReplicationEvent::Granted { generation, archive, from, sync_set, reason },
+        ReplicationEvent::Progressed { generation, archive, what: Progress::Promoted { begins, before: vec![begins] } },
+        ReplicationEvent::Joins { archive, version },
+        ReplicationEvent::Joined { archive, version },
+        ReplicationEvent::Left { archive, version, why: why() },
+        ReplicationEvent::MayBeOverwritten { archive, permission, why: why() },
+        ReplicationEvent::Whole { archive, permission },
+        ReplicationEvent::SetBack { archive, start: StartId(4), confirmed: StartId(9) },
+        ReplicationEvent::Discarded { archive, why: why() },
+        ReplicationEvent::SwitchoverRequested { to: Some(archive), why: why() },
+        ReplicationEvent::SwitchoverCancelled { why: why() },
+    ]
 }
 
 fn protocol(id: u64) -> Protocol {

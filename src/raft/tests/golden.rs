@@ -2,6 +2,8 @@
 //!
 //! `KAA_REWRITE_GOLDEN=1` writes the file again, which is right only for lines that are new.
 
+mod replication;
+
 use crate::raft::types::{Entry, LogId, Proposal, TypeConfig};
 use crate::raft::wire::{Error, VERSION, decode, encode};
 use crate::raft::{Node, snapshot};
@@ -508,6 +510,7 @@ fn samples() -> Vec<(String, Entry)> {
         .chain(task_commands())
         .chain(by_hand_commands())
         .chain(cluster_commands())
+        .chain(replication::commands())
         .zip(roles.into_iter().cycle())
         .zip(1..)
         .map(|((command, role), index)| {

@@ -269,6 +269,8 @@ impl Engine {
                 }
             },
             to_engine::Message::Refused(refused) => return Some(self.refused(&refused, running)),
+            // Its engines have no roles.
+            to_engine::Message::Assignment(_) => {}
             to_engine::Message::ExitNoted(_) => return Some(Ended::Over),
             to_engine::Message::Heartbeat(beat) => {
                 self.applied = self.applied.max(beat.applied);
