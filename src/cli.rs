@@ -17,6 +17,7 @@ mod explain;
 mod pause;
 mod plan;
 mod pod_token;
+mod primary;
 mod prompt;
 mod recover;
 mod route;
@@ -69,6 +70,13 @@ enum Command {
     /// Removes another cluster of the domain that is lost for good
     #[command(subcommand)]
     Cluster(cluster::Cluster),
+    /// Moves the primary of a database to another pod: it stops after its standbys have all of its log, so nothing is lost
+    Switchover(primary::Switchover),
+    /// Makes another server of a database the primary, after the pod of the primary is lost. No acknowledged commit is lost
+    Failover(primary::Failover),
+    /// Takes the data of an archive for that of its database
+    #[command(subcommand)]
+    Database(primary::Database),
     /// Lists, shows and cancels tasks: changes in several steps, such as the upgrade of a protocol version
     #[command(subcommand)]
     Task(task::TaskCommand),
@@ -195,6 +203,9 @@ impl Cli {
             Command::Archive(archive) => (archive.name(), asking(archive.run())),
             Command::Process(process) => (process.name(), asking(process.run())),
             Command::Cluster(cluster) => (cluster.name(), asking(cluster.run())),
+            Command::Switchover(switchover) => ("switchover", asking(switchover.run())),
+            Command::Failover(failover) => ("failover", asking(failover.run())),
+            Command::Database(database) => (database.name(), asking(database.run())),
             Command::Task(task) => (task.name(), asking(task.run())),
             Command::Adopt(adopt) => ("adopt", asking(adopt.run())),
             Command::Drain(drain) => ("drain", asking(drain.run())),
@@ -232,6 +243,8 @@ impl Cli {
             Command::Explain(explain) => Ok(explain.run().await?),
             Command::Route(route) => Ok(route.run().await?),
             Command::Task(task) => Ok(task.run().await?),
+            Command::Switchover(switchover) => Ok(switchover.run().await?),
+            Command::Failover(failover) => Ok(failover.run().await?),
             Command::Pause(pause) => Ok(pause.run().await?),
             Command::Resume(resume) => Ok(resume.run().await?),
             other => Err(Error::NoQuestion(format!("{other:?}"))),

@@ -23,6 +23,7 @@ mod own;
 mod page;
 mod pause;
 mod recover;
+mod replication;
 pub mod rows;
 mod serve;
 mod servers;
@@ -44,6 +45,10 @@ pub use own::{PlanAnswer, WaitingRow};
 pub use page::{MAX_LIMIT, Page};
 pub use pause::{AdoptAnswer, PauseAnswer};
 pub use recover::{RecoverAnswer, RecoverServer, Retired};
+pub use replication::{
+    ChangeRow, Coded, MoveAnswer, PlaceRow, PrimaryRow, ReplicationAnswer, SurvivalRow, SwitchoverRow, SyncSetRow,
+    WarningRow,
+};
 pub use serve::{CONNECTIONS, serve};
 pub use snapshot::{BroughtArchive, Document, MAX_DOCUMENT_BYTES, RestoreAnswer, TakenFrom, Unreadable};
 pub use tasks::{TaskRow, TaskStepRow, TasksAnswer};
@@ -164,6 +169,11 @@ pub fn router(face: Face) -> Router {
         .route("/api/1/kaa/clusters/{name}", delete(clusters::forget))
         .route("/api/1/kaa/drain", post(drain::drain))
         .route("/api/1/kaa/recover", get(recover::shown).post(recover::recover))
+        .route("/api/1/kaa/replication/{name}", get(replication::shown))
+        .route("/api/1/kaa/replication/{name}/switchover", post(replication::switch_over))
+        .route("/api/1/kaa/replication/{name}/failover", post(replication::fail_over))
+        .route("/api/1/kaa/replication/{name}/adopt", post(replication::adopt))
+        .route("/api/1/kaa/replication/{name}/discard", post(replication::discard))
         .route("/api/1/kaa/snapshot", post(snapshot::restore).layer(DefaultBodyLimit::max(snapshot::MAX_BODY_BYTES)))
         .route("/api/1/kaa/snapshot", get(snapshot::save))
         .route("/api/1/kaa/tasks", get(tasks::list))

@@ -1,6 +1,7 @@
 //! Every Prometheus metric. A metric that mirrors the domain is set when it is read; one that counts events is counted where
 //! the event happens.
 
+mod replication;
 mod waiting;
 
 use kaa_core::domain::Domain;
@@ -108,6 +109,7 @@ pub struct Metrics {
     raft_applied_index: Gauge,
     membership_epoch: Gauge,
     retired: Retired,
+    replicated: replication::Replicated,
     raft_voters: Gauge,
     raft_learners: Gauge,
     membership_waiting: Family<Reason, Gauge>,
@@ -184,6 +186,7 @@ impl Metrics {
                 Gauge::default(),
             ),
             retired: Retired::new(r),
+            replicated: replication::Replicated::new(r),
             raft_voters: register(r, "raft_voters", "Number of voters", Gauge::default()),
             raft_learners: register(r, "raft_learners", "Number of learners", Gauge::default()),
             membership_waiting: register(r, "membership_waiting", "Waits of the servers, by reason", Family::default()),
@@ -341,6 +344,7 @@ impl Metrics {
 
     /// Sets what mirrors the domain, as the server `local` sees it.
     pub fn mirror_domain(&self, domain: &Domain, local: Option<&ServerId>) {
+        self.replicated.mirror(domain);
         self.domain_bytes.set(domain.bytes() as i64);
         self.domain_limit.set(domain.bounds.bytes as i64);
         let held = domain.processes.values().filter(|process| Some(&process.session.server) == local);

@@ -1,5 +1,7 @@
 //! `kaa show`: the domain and its archives, line by line in the shape that users of such systems know.
 
+mod database;
+
 use super::api::{Api, Error};
 use super::{Agent, pause};
 use crate::http::rows::{ArchiveRow, DatabaseRow, ExitedRow, PeerRow, ProcessRow};
@@ -21,6 +23,9 @@ pub(super) enum Noun {
     Domain(Domain),
     /// Shows archives, each with its process or its last exit
     Archives(Archives),
+    /// Shows a database with one primary: where the primary is, which archives hold every commit, which pods can be lost, how a
+    /// client connects
+    Database(database::Database),
 }
 
 /// `kaa show domain`.
@@ -48,6 +53,7 @@ impl Noun {
         match self {
             Self::Domain(_) => "show domain",
             Self::Archives(_) => "show archives",
+            Self::Database(_) => "show database",
         }
     }
 
@@ -55,6 +61,7 @@ impl Noun {
         match self {
             Self::Domain(command) => command.run().await,
             Self::Archives(command) => command.run().await,
+            Self::Database(command) => command.run().await,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod domain;
 mod https;
+mod primary;
 
 use super::*;
 use crate::auth::pod_token::PodToken;
@@ -50,6 +51,9 @@ async fn run(line: &str, server: &str) -> Result<String, api::Error> {
         Command::Drain(drain) => drain.run().await,
         Command::Recover(recover) => recover.run().await,
         Command::Task(task) => task.run().await,
+        Command::Switchover(switchover) => switchover.run().await,
+        Command::Failover(failover) => failover.run().await,
+        Command::Database(database) => database.run().await,
         _ => unreachable!("the others ask no server"),
     }
 }

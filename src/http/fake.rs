@@ -1,5 +1,7 @@
 //! A source for tests: a domain made by real commands, and peers made up.
 
+mod shop;
+
 use super::drain::DrainAnswer;
 use super::recover::{RecoverAnswer, RecoverServer, Retired};
 use super::source::{
@@ -35,6 +37,8 @@ use kaa_core::tasks::waits::TaskWait;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+pub(crate) use shop::{Shop, shop, stranger};
 
 /// 2026-11-21T16:30:00Z.
 const START: u64 = 1_795_278_600_000;
@@ -206,6 +210,10 @@ impl Log {
     }
 
     fn register(&mut self, pod: &str, kind: EngineKind, server: &str) {
+        self.register_for("demo", pod, kind, server);
+    }
+
+    fn register_for(&mut self, database: &str, pod: &str, kind: EngineKind, server: &str) {
         let set = pod.rsplit_once('-').map_or(pod, |(set, _)| set);
         let ordinal: u32 = pod.rsplit_once('-').and_then(|(_, n)| n.parse().ok()).unwrap_or_default();
         let id = self.domain.last_start.next().0;
@@ -230,7 +238,7 @@ impl Log {
             protocols: BTreeMap::new(),
         };
         let registration = Registration {
-            database: "demo".into(),
+            database: database.into(),
             kind,
             cluster: "main".into(),
             identity,

@@ -64,6 +64,11 @@ pub(super) struct Reason {
 
 pub(super) fn why(body: Result<Json<Reason>, JsonRejection>) -> Result<String, Error> {
     let Json(Reason { why }) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
+    checked(why)
+}
+
+/// A reason, if it is one.
+pub(super) fn checked(why: String) -> Result<String, Error> {
     if why.trim().is_empty() {
         return Err(Error::bad("why", "needs a reason: it is recorded in the audit trail"));
     }

@@ -12,6 +12,7 @@ mod balancer;
 mod by_hand;
 mod crowd;
 mod https;
+mod replication;
 mod snapshot;
 mod upgrade;
 mod writes;

@@ -1,0 +1,355 @@
+//! What an operator asks of a database with one primary: how it is, to move the primary, to continue without it, to take data for
+//! the database's.
+
+mod shown;
+
+use super::domain::{Named, linearize, name, parameters};
+use super::error::Error;
+use super::page::Parameters;
+use super::pause::checked;
+use super::writer::Writer;
+use super::{Answer, Face, own};
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{Query, State};
+use kaa_core::domain::Domain;
+use kaa_core::domain::change::{AdoptData, Asked, Command, DiscardData, RequestSwitchover};
+use kaa_core::domain::command::{Actor, Outcome, Refusal};
+use kaa_core::domain::database::{Database, DatabaseState};
+use kaa_core::domain::ids::{ArchiveId, DatabaseName, Generation};
+use kaa_core::domain::replicated::{Data, Replicated};
+use kaa_core::replication::failover;
+use serde::{Deserialize, Serialize};
+pub use shown::{
+    ChangeRow, Coded, PlaceRow, PrimaryRow, ReplicationAnswer, SurvivalRow, SwitchoverRow, SyncSetRow, WarningRow,
+};
+
+/// `kaa switchover`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct SwitchoverWish {
+    /// A pod, or an archive by its id.
+    to: Option<String>,
+    #[serde(default)]
+    cancel: bool,
+    why: String,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// `kaa failover`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct FailoverWish {
+    to: Option<String>,
+    #[serde(default)]
+    old_primary_may_run: bool,
+    why: String,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// `kaa database adopt`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct AdoptWish {
+    archive: u64,
+    why: String,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// `kaa database discard`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct DiscardWish {
+    archive: u64,
+    why: String,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// What was done, or would be.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MoveAnswer {
+    /// The database.
+    pub database: String,
+    /// The generation before.
+    pub generation: u64,
+    /// The pod of the primary before.
+    pub from: String,
+    /// The pod that is to be the primary's; null: that is decided when the primary stands down.
+    pub to: Option<String>,
+    /// Whether it was done; false for a dry run, and if there was nothing to do.
+    pub done: bool,
+    /// The entry of the log that did it; 0 for a dry run.
+    pub entry: u64,
+    /// What was done, or would be, in words.
+    pub text: String,
+}
+
+/// The database, unless it was deleted.
+fn known<'a>(domain: &'a Domain, name: &DatabaseName) -> Option<&'a Database> {
+    domain.databases.get(name).filter(|database| database.state != DatabaseState::Tombstone)
+}
+
+fn unknown(name: &DatabaseName) -> Error {
+    Error::NotFound(format!("there is no database {name}"))
+}
+
+pub(super) async fn shown(
+    State(face): State<Face>,
+    named: Named,
+    asked: Result<Query<Parameters>, QueryRejection>,
+) -> Result<Answer<ReplicationAnswer>, Error> {
+    let database = DatabaseName::from(name(named, "database name")?);
+    own::consistent(&face, &parameters(asked)?).await?;
+    let (now, prefix) = (face.source.now(), face.source.annotation_prefix());
+    let (index, body) = face.source.read(|domain| {
+        let body = known(domain, &database).map(|found| ReplicationAnswer::new(domain, found, now, &prefix));
+        (domain.index, body)
+    });
+    Ok(Answer { index, body: body.ok_or_else(|| unknown(&database))? })
+}
+
+/// What is asked of the domain as it is now; what it is asked about may be refused there.
+struct Wished {
+    command: Command,
+    answer: MoveAnswer,
+}
+
+/// Proposes what `wish` makes of the domain as it is after all that was committed before, or shows it.
+async fn moved(
+    face: &Face,
+    actor: Actor,
+    database: &DatabaseName,
+    dry_run: bool,
+    wish: impl FnOnce(&Domain, &Replicated) -> Result<Wished, String>,
+) -> Result<Answer<MoveAnswer>, Error> {
+    // A server that lags would refuse, or show, what is not so any more.
+    linearize(face).await?;
+    let (index, wished) = face.source.read(|domain| {
+        let wished = known(domain, database).map(|found| match found.replicated.as_deref() {
+            Some(replicated) => wish(domain, replicated),
+            None => Err(Refusal::NotReplicated(database.clone()).to_string()),
+        });
+        (domain.index, wished)
+    });
+    let Wished { command, answer } = wished.ok_or_else(|| unknown(database))?.map_err(Error::Conflict)?;
+    if dry_run {
+        return Ok(Answer { index, body: answer });
+    }
+    let written = face.source.write(actor, command).await?;
+    match written.outcome {
+        Outcome::Refused(refusal) => Err(Error::Conflict(refusal.to_string())),
+        outcome => {
+            let (done, entry) = (outcome != Outcome::Unchanged, written.index);
+            Ok(Answer { index: entry, body: MoveAnswer { done, entry, ..answer } })
+        }
+    }
+}
+
+/// The archive that an operator named, by its pod or its id.
+fn archive(domain: &Domain, database: &DatabaseName, named: &str) -> Result<ArchiveId, String> {
+    let mut found = domain
+        .active_archives(database)
+        .filter(|archive| named.parse() == Ok(archive.id.0) || domain.pod_of(archive.id) == named);
+    match (found.next(), found.next()) {
+        (Some(archive), None) => Ok(archive.id),
+        (None, _) => {
+            let known: Vec<String> = domain.active_archives(database).map(|it| domain.pod_of(it.id)).collect();
+            Err(format!("database {database} has no pod or archive '{named}'; its pods are {}", known.join(", ")))
+        }
+        _ => Err(format!("several archives of database {database} are of pod '{named}': give the archive's id")),
+    }
+}
+
+/// The archive of the primary and the generation.
+fn current(database: &DatabaseName, replicated: &Replicated) -> Result<(ArchiveId, Generation), String> {
+    let record = replicated.record.as_ref();
+    let current = record.map(|record| (record.primary, record.generation));
+    current.ok_or_else(|| Refusal::NoPrimaryYet(database.clone()).to_string())
+}
+
+/// Asks for a switchover, or takes the request back.
+pub(super) async fn switch_over(
+    State(face): State<Face>,
+    Writer(actor): Writer,
+    named: Named,
+    body: Result<Json<SwitchoverWish>, JsonRejection>,
+) -> Result<Answer<MoveAnswer>, Error> {
+    let database = DatabaseName::from(name(named, "database name")?);
+    let Json(wish) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
+    let why = checked(wish.why)?;
+    if wish.cancel && wish.to.is_some() {
+        return Err(Error::bad("to", "cannot be given together with cancel"));
+    }
+    moved(&face, actor, &database, wish.dry_run, |domain, replicated| {
+        let (primary, generation) = current(&database, replicated)?;
+        let from = domain.pod_of(primary);
+        let (what, to, text) = if wish.cancel {
+            (Asked::Cancel, None, cancelled(domain, replicated, &from))
+        } else {
+            let to = wish.to.as_deref().map(|to| archive(domain, &database, to)).transpose()?;
+            domain
+                .may_switch_over(&database, generation, to)
+                .map_err(|refusal| why_not(domain, replicated, &refusal))?;
+            (Asked::Move(to), to, moves(domain, replicated, primary, generation, to))
+        };
+        let command = RequestSwitchover { database: database.clone(), generation, what, why };
+        let to = to.map(|to| domain.pod_of(to));
+        let database = database.to_string();
+        let answer = MoveAnswer { database, generation: generation.0, from, to, done: false, entry: 0, text };
+        Ok(Wished { command: Command::RequestSwitchover(command), answer })
+    })
+    .await
+}
+
+fn cancelled(domain: &Domain, replicated: &Replicated, from: &str) -> String {
+    match &replicated.switchover {
+        None => format!("no switchover is under way; {from} is the primary"),
+        Some(asked) => {
+            let to = asked.to.map_or(String::new(), |to| format!(" to {}", domain.pod_of(to)));
+            format!("the switchover{to} is taken back; {from} stays the primary")
+        }
+    }
+}
+
+/// A refusal of a switchover, with the command that helps.
+fn why_not(domain: &Domain, replicated: &Replicated, refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::SwitchoverUnderWay(name) => {
+            format!("{refusal}: `kaa switchover {name} --cancel --reason WHY` takes it back")
+        }
+        Refusal::NotOpen(name) => {
+            let primary = replicated.record.as_ref().map(|record| domain.place(replicated, record.primary));
+            let primary = primary.map_or(String::new(), |primary| format!(": {primary}"));
+            format!("{refusal}{primary}. A switchover moves a primary that runs; without it: `kaa failover {name}`")
+        }
+        Refusal::NotServing(archive) => format!("{refusal}: {}", domain.place(replicated, *archive)),
+        _ => refusal.to_string(),
+    }
+}
+
+/// What a switchover does, in words.
+fn moves(
+    domain: &Domain,
+    replicated: &Replicated,
+    primary: ArchiveId,
+    generation: Generation,
+    to: Option<ArchiveId>,
+) -> String {
+    let from = domain.pod_of(primary);
+    let counts = |archive: &ArchiveId| replicated.counts(*archive);
+    let (to, joins) = match (to, domain.successors(replicated).first()) {
+        (Some(to), _) => (domain.pod_of(to), !counts(&to)),
+        (None, Some(first)) => (format!("another pod, at present {}", domain.pod_of(*first)), false),
+        (None, None) => ("another pod".to_owned(), true),
+    };
+    let joins = if joins { ", which joins the sync set first" } else { "" };
+    format!("the primary moves from {from} to {to}{joins}; generation {} follows {generation}", generation.next())
+}
+
+/// Continues without the primary.
+pub(super) async fn fail_over(
+    State(face): State<Face>,
+    Writer(actor): Writer,
+    named: Named,
+    body: Result<Json<FailoverWish>, JsonRejection>,
+) -> Result<Answer<MoveAnswer>, Error> {
+    let database = DatabaseName::from(name(named, "database name")?);
+    let Json(wish) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
+    let (why, may_run) = (checked(wish.why)?, wish.old_primary_may_run);
+    moved(&face, actor, &database, wish.dry_run, |domain, replicated| {
+        let (primary, generation) = current(&database, replicated)?;
+        let to = wish.to.as_deref().map(|to| archive(domain, &database, to)).transpose()?;
+        let grant = failover(domain, &database, to, may_run, &why).map_err(|refusal| refusal.to_string())?;
+        let (from, to) = (domain.pod_of(primary), domain.pod_of(grant.winner));
+        let set: Vec<String> = grant.sync_set.iter().map(|archive| domain.pod_of(*archive)).collect();
+        let mut text = format!(
+            "{to} becomes the primary, after {from}; generation {} follows {generation}, sync set {}; no acknowledged commit is \
+             lost",
+            generation.next(),
+            set.join(", ")
+        );
+        if may_run && !domain.primary_has_ended(replicated) {
+            text += &format!("; clients that stay connected to {from} can read stale data until it ends");
+        }
+        let (database, to) = (database.to_string(), Some(to));
+        let answer = MoveAnswer { database, generation: generation.0, from, to, done: false, entry: 0, text };
+        Ok(Wished { command: Command::GrantPrimary(grant), answer })
+    })
+    .await
+}
+
+/// Takes the data of an archive for that of the database.
+pub(super) async fn adopt(
+    State(face): State<Face>,
+    Writer(actor): Writer,
+    named: Named,
+    body: Result<Json<AdoptWish>, JsonRejection>,
+) -> Result<Answer<MoveAnswer>, Error> {
+    let database = DatabaseName::from(name(named, "database name")?);
+    let Json(wish) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
+    let (why, archive) = (checked(wish.why)?, ArchiveId(wish.archive));
+    moved(&face, actor, &database, wish.dry_run, |domain, replicated| {
+        // The same as `AdoptData` refuses, so that a dry run does not promise what is refused then.
+        if replicated.record.is_some() {
+            return Err(Refusal::HasPrimary(database.clone()).to_string());
+        }
+        let process = domain.serving(archive).filter(|process| process.database == database);
+        let Some(Data::Initialized { system, highest }) = process.and_then(|process| process.data) else {
+            let place = domain.place(replicated, archive);
+            return Err(format!("{}: {place}", Refusal::NoDataToAdopt(archive)));
+        };
+        let pod = domain.pod_of(archive);
+        let others = domain.active_archives(&database).filter(|other| other.id != archive);
+        let others: Vec<String> = others.map(|other| domain.pod_of(other.id)).collect();
+        let mut text = format!(
+            "the data of archive {archive}, pod {pod}, system {system}, up to generation {highest}, is that of the database"
+        );
+        if !others.is_empty() {
+            text += &format!(
+                "; data that is on {} is neither used nor overwritten until it is discarded",
+                others.join(", ")
+            );
+        }
+        let command = AdoptData { database: database.clone(), archive, why };
+        let (database, to) = (database.to_string(), Some(pod.clone()));
+        let answer = MoveAnswer { database, generation: highest.0, from: pod, to, done: false, entry: 0, text };
+        Ok(Wished { command: Command::AdoptData(command), answer })
+    })
+    .await
+}
+
+/// Gives up data that the domain knows nothing of.
+pub(super) async fn discard(
+    State(face): State<Face>,
+    Writer(actor): Writer,
+    named: Named,
+    body: Result<Json<DiscardWish>, JsonRejection>,
+) -> Result<Answer<MoveAnswer>, Error> {
+    let database = DatabaseName::from(name(named, "database name")?);
+    let Json(wish) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
+    let (why, archive) = (checked(wish.why)?, ArchiveId(wish.archive));
+    moved(&face, actor, &database, wish.dry_run, |domain, replicated| {
+        let (primary, generation) = current(&database, replicated)?;
+        if domain.archives.get(&archive).is_none_or(|known| known.database != database) {
+            return Err(format!("database {database} has no archive {archive}"));
+        }
+        if replicated.counts(archive) {
+            return Err(Refusal::StillCounts(archive).to_string());
+        }
+        let pod = domain.pod_of(archive);
+        let text = format!(
+            "the data of archive {archive}, pod {pod}, is overwritten with that of {}, and not kept",
+            domain.pod_of(primary)
+        );
+        let command = DiscardData { archive, why };
+        let (database, to) = (database.to_string(), Some(pod.clone()));
+        let answer = MoveAnswer { database, generation: generation.0, from: pod, to, done: false, entry: 0, text };
+        Ok(Wished { command: Command::DiscardData(command), answer })
+    })
+    .await
+}

@@ -1,0 +1,351 @@
+//! A database with one primary, as `kaa show database` and `GET kaa/replication/NAME` show it: each state as a code and as text.
+
+use kaa_core::domain::Domain;
+use kaa_core::domain::audit::{Record, Subject};
+use kaa_core::domain::database::Database;
+use kaa_core::domain::event::Event;
+use kaa_core::domain::ids::{ArchiveId, DatabaseName, Millis};
+use kaa_core::domain::replicated::{Replicated, Switchover};
+use kaa_core::observed::objects::ANNOTATION_PREFIX;
+use kaa_core::replication::waits;
+use kaa_core::replication::{Place, PlaceState, Replication, Role, Survival};
+use kaa_core::resync::plan::WaitingReason;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// A code for programs, and the same in words.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Coded {
+    /// As one word.
+    pub code: String,
+    /// In words.
+    pub text: String,
+}
+
+/// A database and its primary.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReplicationAnswer {
+    /// Its name.
+    pub name: String,
+    /// Whether it runs, as `show domain` has it.
+    pub state: String,
+    /// `one_primary` or `no_roles`: all that follows is about the former.
+    pub kind: Coded,
+    /// The version of its engines, as the primary's wrapper reports it.
+    pub engine_version: Option<String>,
+    /// How far the agent that answers has applied the log.
+    pub applied: u64,
+    /// When this was read, by the clock of that agent.
+    pub at: Millis,
+    /// The current generation.
+    pub generation: Option<u64>,
+    /// The primary; null while there is none.
+    pub primary: Option<PrimaryRow>,
+    /// The switchover that was requested, if one was.
+    pub switchover: Option<SwitchoverRow>,
+    /// The archives that hold every commit that counts.
+    pub sync_set: Option<SyncSetRow>,
+    /// How many standbys are to confirm each commit; null if that is not known yet.
+    pub synchronous: Option<u32>,
+    /// What a primary does that no standby can confirm.
+    pub when_alone: Option<Coded>,
+    /// What the loss of pods, with their volumes, would mean.
+    pub survival: Option<SurvivalRow>,
+    /// Every archive.
+    pub archives: Vec<PlaceRow>,
+    /// How a client connects.
+    pub connect: Vec<Coded>,
+    /// What it waits for.
+    pub warnings: Vec<WarningRow>,
+    /// The last change of its replication.
+    pub last_change: Option<ChangeRow>,
+}
+
+/// The primary.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PrimaryRow {
+    /// Its archive.
+    pub archive: u64,
+    /// Its pod.
+    pub pod: String,
+    /// What its server does.
+    pub state: Coded,
+    /// Whether it lets clients in.
+    pub open: bool,
+    /// When the generation was granted.
+    pub granted: Option<Millis>,
+    /// When it let clients in.
+    pub opened: Option<Millis>,
+}
+
+/// A switchover that was requested.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SwitchoverRow {
+    /// The archive that is to be the primary's; null: any other one.
+    pub to: Option<u64>,
+    /// Its pod.
+    pub pod: Option<String>,
+    /// Who asked.
+    pub by: String,
+    /// Why.
+    pub why: String,
+    /// When.
+    pub at: Millis,
+}
+
+/// The sync set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SyncSetRow {
+    /// Its archives.
+    pub archives: Vec<u64>,
+    /// Their pods.
+    pub pods: Vec<String>,
+    /// Its version.
+    pub version: u64,
+    /// Whether the primary has reported that it requires this version.
+    pub in_force: bool,
+    /// The archive that is joining.
+    pub joining: Option<u64>,
+    /// Its pod.
+    pub joining_pod: Option<String>,
+}
+
+/// What the loss of pods would mean. Each list of pods is one loss.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SurvivalRow {
+    /// The primary continues, nothing is lost.
+    pub continues: Vec<Vec<String>>,
+    /// Nothing is lost, an operator has to fail over.
+    pub needs_failover: Vec<Vec<String>>,
+    /// Nothing is lost, nothing is written until another server is up.
+    pub waits: Vec<Vec<String>>,
+    /// The smallest loss that loses commits that count.
+    pub loses: Vec<String>,
+}
+
+/// An archive.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PlaceRow {
+    /// Its id.
+    pub archive: u64,
+    /// Its pod.
+    pub pod: String,
+    /// What it is in its database.
+    pub role: Coded,
+    /// What its server does.
+    pub state: Coded,
+    /// Where its server is.
+    pub address: Option<String>,
+    /// Since when it does that.
+    pub since: Option<Millis>,
+    /// The process on it.
+    pub start_id: Option<u64>,
+}
+
+/// What a database waits for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WarningRow {
+    /// As one word.
+    pub code: String,
+    /// In words.
+    pub text: String,
+    /// What ends it.
+    pub ends: String,
+}
+
+/// A change in the audit trail.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ChangeRow {
+    /// Its entry in the log.
+    pub entry: u64,
+    /// When.
+    pub at: Millis,
+    /// Who.
+    pub by: String,
+    /// As one word.
+    pub code: String,
+    /// In words.
+    pub text: String,
+}
+
+/// A code of its own, with the words of the thing.
+fn coded<T: Copy + Into<&'static str> + std::fmt::Display>(it: T) -> Coded {
+    Coded { code: Into::<&'static str>::into(it).to_owned(), text: it.to_string() }
+}
+
+fn both(code: &str, text: impl Into<String>) -> Coded {
+    Coded { code: code.to_owned(), text: text.into() }
+}
+
+impl ReplicationAnswer {
+    /// What is known of a database. `prefix` is that of the annotations, as the agent was told.
+    pub(super) fn new(domain: &Domain, database: &Database, at: Millis, prefix: &str) -> Self {
+        let (name, state) = (database.name.to_string(), database.state.to_string());
+        let Some(replicated) = database.replicated.as_deref() else {
+            let kind = both("no_roles", "its engines have no roles: no primary, no standbys");
+            return Self { name, state, kind, applied: domain.index, at, ..Self::default() };
+        };
+        let places = domain.places(&database.name, replicated);
+        let record = replicated.record.as_ref();
+        let settings = replicated.settings.as_ref();
+        Self {
+            name,
+            state,
+            kind: both("one_primary", "one primary"),
+            engine_version: record.and_then(|record| version(domain, record.primary)),
+            applied: domain.index,
+            at,
+            generation: record.map(|record| record.generation.0),
+            primary: record.map(|record| PrimaryRow::new(domain, replicated, record)),
+            switchover: replicated.switchover.as_ref().map(|asked| SwitchoverRow::new(domain, asked)),
+            sync_set: record.map(|record| SyncSetRow::new(domain, replicated, record)),
+            synchronous: settings.map(|settings| settings.synchronous),
+            when_alone: settings.map(|settings| {
+                let text = settings.when_alone.to_string();
+                both(&text, text.clone())
+            }),
+            survival: domain.survival(&database.name, replicated).map(|found| SurvivalRow::new(domain, found)),
+            connect: record.map_or_else(Vec::new, |record| connect(domain, &database.name, record, &places)),
+            archives: places.into_iter().map(|place| PlaceRow::new(domain, place)).collect(),
+            warnings: warnings(domain, &database.name, replicated, prefix),
+            last_change: ChangeRow::last(domain, &database.name),
+        }
+    }
+}
+
+fn version(domain: &Domain, primary: ArchiveId) -> Option<String> {
+    let version = &domain.process_on(primary)?.about.version;
+    (!version.is_empty()).then(|| version.clone())
+}
+
+fn warnings(domain: &Domain, name: &DatabaseName, replicated: &Replicated, prefix: &str) -> Vec<WarningRow> {
+    let waits = waits::of(domain, name, replicated).into_iter();
+    let row = |wait| {
+        let reason = WaitingReason::Replication(wait);
+        let ends = reason.ends().replace(ANNOTATION_PREFIX, prefix).replace("NAME --", &format!("{name} --"));
+        WarningRow { code: reason.code().to_owned(), text: reason.to_string(), ends }
+    };
+    waits.map(row).collect()
+}
+
+/// How a client reaches the primary: by a forwarded port, and by a URL that tries every pod for the one that accepts writes.
+fn connect(domain: &Domain, name: &DatabaseName, record: &Replication, places: &[Place]) -> Vec<Coded> {
+    let mut found = Vec::new();
+    if let Some(primary) = domain.process_on(record.primary) {
+        let (namespace, pod, port) = (&primary.identity.namespace, &primary.identity.pod, primary.about.port);
+        let command = format!("kubectl port-forward -n {namespace} pod/{pod} 5432:{port}");
+        found.push(both("port_forward", command));
+    }
+    let host = |place: &Place| {
+        let about = &domain.process_on(place.archive)?.about;
+        let host = if about.hostname.is_empty() { &about.address } else { &about.hostname };
+        // A colon in a host of a URL would begin its port.
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        (!host.is_empty()).then(|| format!("{host}:{}", about.port))
+    };
+    let hosts: Vec<String> = places.iter().filter_map(host).collect();
+    if !hosts.is_empty() {
+        let url = format!("postgresql://{}/{name}?target_session_attrs=read-write", hosts.join(","));
+        found.push(both("url", url));
+    }
+    found
+}
+
+impl PrimaryRow {
+    fn new(domain: &Domain, replicated: &Replicated, record: &Replication) -> Self {
+        let place = domain.place(replicated, record.primary);
+        let primary = replicated.primary.as_ref();
+        Self {
+            archive: record.primary.0,
+            pod: place.pod,
+            state: coded(place.state),
+            open: domain.is_open(replicated),
+            granted: primary.map(|primary| primary.granted),
+            opened: primary.and_then(|primary| primary.opened),
+        }
+    }
+}
+
+impl SwitchoverRow {
+    fn new(domain: &Domain, asked: &Switchover) -> Self {
+        Self {
+            to: asked.to.map(|to| to.0),
+            pod: asked.to.map(|to| domain.pod_of(to)),
+            by: asked.by.clone(),
+            why: asked.why.clone(),
+            at: asked.at,
+        }
+    }
+}
+
+impl SyncSetRow {
+    fn new(domain: &Domain, replicated: &Replicated, record: &Replication) -> Self {
+        // The primary first, then as the pods are ordered.
+        let place = |id: &ArchiveId| domain.archives.get(id).map_or((u32::MAX, *id), |archive| archive.place());
+        let mut archives: Vec<ArchiveId> = record.sync_set.iter().copied().collect();
+        archives.sort_by_key(|id| (*id != record.primary, place(id)));
+        Self {
+            pods: archives.iter().map(|archive| domain.pod_of(*archive)).collect(),
+            archives: archives.into_iter().map(|archive| archive.0).collect(),
+            version: record.version.0,
+            in_force: replicated.in_force == record.version && domain.is_open(replicated),
+            joining: record.joining.map(|archive| archive.0),
+            joining_pod: record.joining.map(|archive| domain.pod_of(archive)),
+        }
+    }
+}
+
+impl SurvivalRow {
+    fn new(domain: &Domain, found: Survival) -> Self {
+        let pods = |lost: BTreeSet<ArchiveId>| lost.into_iter().map(|archive| domain.pod_of(archive)).collect();
+        let all = |losses: Vec<BTreeSet<ArchiveId>>| losses.into_iter().map(pods).collect();
+        let Survival { continues, needs_failover, waits, loses } = found;
+        Self { continues: all(continues), needs_failover: all(needs_failover), waits: all(waits), loses: pods(loses) }
+    }
+}
+
+impl PlaceRow {
+    fn new(domain: &Domain, place: Place) -> Self {
+        let about = place.process.and_then(|process| Some(&domain.processes.get(&process)?.about));
+        let address = about.filter(|about| !about.address.is_empty() && about.port != 0).map(|about| {
+            let address = &about.address;
+            let shown = if address.contains(':') { format!("[{address}]") } else { address.clone() };
+            format!("{shown}:{}", about.port)
+        });
+        let (role, state): (Role, PlaceState) = (place.role, place.state);
+        Self {
+            archive: place.archive.0,
+            pod: place.pod,
+            role: coded(role),
+            state: coded(state),
+            address,
+            since: place.since,
+            start_id: place.process.map(|process| process.0),
+        }
+    }
+}
+
+impl ChangeRow {
+    /// The last grant, request or change of the sync set of a database.
+    fn last(domain: &Domain, name: &DatabaseName) -> Option<Self> {
+        let subject = Subject::Database(name.clone());
+        let is_of_it = |record: &&Record| matches!(record.event, Event::Replication(_));
+        let last = domain.audit.of(&subject).rfind(is_of_it)?;
+        Some(Self {
+            entry: last.index,
+            at: last.at,
+            by: last.actor.to_string(),
+            code: last.event.name(),
+            text: last.text(),
+        })
+    }
+}

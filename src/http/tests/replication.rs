@@ -1,0 +1,213 @@
+//! What an operator asks of a database with one primary.
+
+use super::writes::{Domain, ELSEWHERE, POD};
+use super::*;
+use serde_json::json;
+
+const SHOP: &str = "/api/1/kaa/replication/shop";
+
+fn get(path: &str) -> Request {
+    Request::get(path).body(Body::empty()).unwrap()
+}
+
+fn post(what: &str, body: &Value) -> Request {
+    let request = Request::post(format!("{SHOP}/{what}")).header("content-type", "application/json");
+    request.body(Body::from(body.to_string())).unwrap()
+}
+
+/// What is answered to a request from the agent's pod: the text, or the reason of the refusal.
+async fn asked(domain: &Domain, what: &str, body: Value) -> (StatusCode, String) {
+    let (status, answer) = domain.send(POD, post(what, &body)).await;
+    let text = if status.is_success() { &answer["text"] } else { &answer["messages"][0] };
+    (status, text.as_str().unwrap().to_owned())
+}
+
+fn switchover_of(domain: &Domain) -> Option<Option<u64>> {
+    let domain = domain.source.domain.lock().unwrap();
+    let asked = domain.replicated(&"shop".into()).unwrap().switchover.as_ref()?;
+    Some(asked.to.map(|to| to.0))
+}
+
+#[tokio::test]
+async fn a_database_is_shown_with_codes_and_texts() {
+    let domain = Domain::new(fake::shop().source());
+    let (status, shown) = domain.send(ELSEWHERE, get(SHOP)).await;
+    assert_eq!((status, &shown["kind"]["code"]), (StatusCode::OK, &json!("one_primary")), "{shown}");
+    assert_eq!((&shown["generation"], &shown["primary"]["pod"]), (&json!(2), &json!("shop-0")));
+    assert_eq!(shown["syncSet"]["pods"], json!(["shop-0", "shop-1"]));
+    assert_eq!(shown["syncSet"]["inForce"], json!(true));
+    let roles: Vec<_> = shown["archives"].as_array().unwrap().iter().map(|row| &row["role"]["code"]).collect();
+    assert_eq!(roles, ["primary", "standby", "spare"]);
+    let survival = json!({
+        "continues": [["shop-1"], ["shop-2"], ["shop-1", "shop-2"]],
+        "needsFailover": [["shop-0"], ["shop-0", "shop-2"]],
+        "waits": [],
+        "loses": ["shop-0", "shop-1"],
+    });
+    assert_eq!(shown["survival"], survival);
+    let (_, without) = domain.send(POD, get("/api/1/kaa/replication/demo")).await;
+    assert_eq!((&without["kind"]["code"], &without["generation"]), (&json!("no_roles"), &Value::Null));
+    assert_eq!(domain.send(POD, get("/api/1/kaa/replication/none")).await.0, StatusCode::NOT_FOUND);
+}
+
+/// A primary that has moved leaves no series behind.
+#[tokio::test]
+async fn the_metrics_name_one_primary() {
+    let domain = Domain::new(fake::shop().source());
+    let metrics = async || {
+        let text = text(answer_by(domain.face.clone(), get("/metrics")).await).await;
+        let of_databases = text.lines().filter(|line| line.starts_with("kaa_database_"));
+        of_databases.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = [
+        r#"kaa_database_primary{database="shop",archive="4",pod="shop-0"} 1"#,
+        r#"kaa_database_generation{database="shop"} 2"#,
+        r#"kaa_database_sync_set_size{database="shop"} 2"#,
+        r#"kaa_database_open{database="shop"} 1"#,
+    ];
+    assert_eq!(metrics().await, before);
+    fake::Shop::change(&domain.source, |shop| shop.exits(0));
+    assert_eq!(asked(&domain, "failover", json!({"why": "x"})).await.0, StatusCode::OK);
+    let after = [
+        r#"kaa_database_primary{database="shop",archive="5",pod="shop-1"} 1"#,
+        r#"kaa_database_generation{database="shop"} 3"#,
+        r#"kaa_database_sync_set_size{database="shop"} 1"#,
+        r#"kaa_database_open{database="shop"} 0"#,
+    ];
+    assert_eq!(metrics().await, after);
+}
+
+#[tokio::test]
+async fn only_who_may_write_moves_a_primary() {
+    let domain = Domain::new(fake::shop().source());
+    let body = json!({"why": "node maintenance"});
+    for what in ["switchover", "failover"] {
+        assert_eq!(domain.send(ELSEWHERE, post(what, &body)).await.0, StatusCode::FORBIDDEN, "{what}");
+        assert_eq!(asked(&domain, what, json!({"why": " "})).await.0, StatusCode::BAD_REQUEST, "{what}");
+        assert_eq!(asked(&domain, what, json!({"why": "x", "dry": true})).await.0, StatusCode::BAD_REQUEST, "{what}");
+    }
+    assert_eq!(switchover_of(&domain), None);
+}
+
+#[tokio::test]
+async fn a_switchover_is_requested_and_taken_back() {
+    let domain = Domain::new(fake::shop().source());
+    let dry = json!({"why": "x", "to": "shop-2", "dryRun": true});
+    let text = "the primary moves from shop-0 to shop-2, which joins the sync set first; generation 3 follows 2";
+    assert_eq!(asked(&domain, "switchover", dry).await, (StatusCode::OK, text.to_owned()));
+    assert_eq!(switchover_of(&domain), None, "a dry run changes nothing");
+    for (to, why) in [
+        ("shop-7", "database shop has no pod or archive 'shop-7'; its pods are shop-0, shop-1, shop-2"),
+        ("shop-0", "archive 4 is the primary's"),
+    ] {
+        let refused = asked(&domain, "switchover", json!({"why": "x", "to": to})).await;
+        assert_eq!(refused, (StatusCode::CONFLICT, why.to_owned()));
+    }
+    let text = "no switchover is under way; shop-0 is the primary";
+    assert_eq!(asked(&domain, "switchover", json!({"why": "x", "cancel": true})).await.1, text);
+    let (status, answer) = domain.send(POD, post("switchover", &json!({"why": "node maintenance", "to": "5"}))).await;
+    let entry = domain.source.domain.lock().unwrap().index;
+    let expected = json!({
+        "database": "shop",
+        "generation": 2,
+        "from": "shop-0",
+        "to": "shop-1",
+        "done": true,
+        "entry": entry,
+        "text": "the primary moves from shop-0 to shop-1; generation 3 follows 2",
+    });
+    assert_eq!((status, answer), (StatusCode::OK, expected));
+    assert_eq!(domain.last("database/shop"), "loopback: switchover to archive 5 requested: node maintenance");
+    let again = asked(&domain, "switchover", json!({"why": "x"})).await;
+    let why = "a switchover of database shop is under way: `kaa switchover shop --cancel --reason WHY` takes it back";
+    assert_eq!(again, (StatusCode::CONFLICT, why.to_owned()));
+    let text = "the switchover to shop-1 is taken back; shop-0 stays the primary";
+    assert_eq!(asked(&domain, "switchover", json!({"why": "not today", "cancel": true})).await.1, text);
+    assert_eq!(switchover_of(&domain), None);
+}
+
+#[tokio::test]
+async fn a_failover_that_is_refused_says_which_pod_or_flag_helps() {
+    let refused = async |fake: fake::Shop, body: Value| {
+        let (status, text) = asked(&Domain::new(fake.source()), "failover", body).await;
+        assert_eq!(status, StatusCode::CONFLICT, "{text}");
+        text
+    };
+    let plain = || json!({"why": "the node burnt"});
+    let healthy = refused(fake::shop(), plain()).await;
+    assert!(healthy.starts_with("the primary is open: archive 4, pod shop-0, open since 20"), "{healthy}");
+    assert!(healthy.contains("`kaa switchover shop`"), "{healthy}");
+    let may_run = refused(fake::shop().lose(0), plain()).await;
+    assert!(
+        may_run.starts_with("the primary may still run: archive 4, pod shop-0, session lost since 20"),
+        "{may_run}"
+    );
+    assert!(may_run.contains("no acknowledged commit is lost by that, but clients"), "{may_run}");
+    let none = refused(fake::shop().exit(0).lose(1), plain()).await;
+    assert!(
+        none.starts_with("no server of the sync set is up: archive 4, pod shop-0, not registered since 20"),
+        "{none}"
+    );
+    assert!(none.contains("(the primary); archive 5, pod shop-1, session lost since 20"), "{none}");
+    assert!(none.contains("Start one of these pods"), "{none}");
+    let spare = refused(fake::shop().exit(0), json!({"why": "x", "to": "shop-2"})).await;
+    assert!(spare.starts_with("archive 6, pod shop-2, fenced since 20"), "{spare}");
+    assert!(spare.contains("is not in the sync set: it may lack acknowledged commits"), "{spare}");
+    let away = refused(fake::shop().exit(0).lose(1), json!({"why": "x", "to": "shop-1"})).await;
+    assert!(away.starts_with("its server cannot take over: archive 5, pod shop-1, session lost"), "{away}");
+}
+
+#[tokio::test]
+async fn a_failover_grants_the_next_generation_to_a_member_of_the_sync_set() {
+    let domain = Domain::new(fake::shop().exit(0).source());
+    let (dry, done) = (json!({"why": "x", "dryRun": true}), json!({"why": "the node burnt"}));
+    let text = "shop-1 becomes the primary, after shop-0; generation 3 follows 2, sync set shop-1; no acknowledged commit \
+                is lost";
+    for body in [dry, done] {
+        assert_eq!(asked(&domain, "failover", body).await, (StatusCode::OK, text.to_owned()));
+    }
+    let last = "loopback: generation 3 granted to archive 5, after archive 4, sync set 5: failover: the node burnt";
+    assert_eq!(domain.last("database/shop"), last);
+}
+
+#[tokio::test]
+async fn an_old_primary_that_may_run_needs_the_operators_word() {
+    let domain = Domain::new(fake::shop().lose(0).source());
+    let body = json!({"why": "cut off", "oldPrimaryMayRun": true});
+    let (status, text) = asked(&domain, "failover", body).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    assert!(text.ends_with("clients that stay connected to shop-0 can read stale data until it ends"), "{text}");
+    assert!(domain.last("database/shop").ends_with("failover: cut off; the old primary may still run"));
+}
+
+/// A switchover to a pod that is lost meanwhile must not be in the way of a failover.
+#[tokio::test]
+async fn a_failover_ends_a_switchover() {
+    let domain = Domain::new(fake::shop().source());
+    assert_eq!(asked(&domain, "switchover", json!({"why": "x", "to": "shop-2"})).await.0, StatusCode::OK);
+    fake::Shop::change(&domain.source, |shop| shop.exits(0));
+    let (status, text) = asked(&domain, "failover", json!({"why": "x"})).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    assert_eq!(switchover_of(&domain), None);
+}
+
+#[tokio::test]
+async fn data_is_adopted_once() {
+    let domain = Domain::new(fake::stranger());
+    let (_, shown) = domain.send(POD, get(SHOP)).await;
+    assert_eq!((&shown["generation"], &shown["warnings"][0]["code"]), (&Value::Null, &json!("data_not_adopted")));
+    let ends = shown["warnings"][0]["ends"].as_str().unwrap();
+    assert!(ends.contains("`kaa database adopt shop --archive ID --reason WHY`"), "{ends}");
+    let text = "the data of archive 4, pod shop-0, system 7451234567890123456, up to generation 5, is that of the database; \
+                data that is on shop-1 is neither used nor overwritten until it is discarded";
+    let body = |dry: bool| json!({"archive": 4, "why": "it ran without Kaa", "dryRun": dry});
+    for dry in [true, false] {
+        assert_eq!(asked(&domain, "adopt", body(dry)).await, (StatusCode::OK, text.to_owned()));
+    }
+    let last = domain.last("database/shop");
+    assert!(last.ends_with("was adopted: it ran without Kaa"), "{last}");
+    let again = asked(&domain, "adopt", body(true)).await;
+    assert_eq!(again, (StatusCode::CONFLICT, "database shop has data that counts already".to_owned()));
+    let none = asked(&Domain::new(fake::stranger()), "adopt", json!({"archive": 77, "why": "x"})).await;
+    assert_eq!(none.0, StatusCode::CONFLICT, "{}", none.1);
+}
