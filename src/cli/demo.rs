@@ -4,16 +4,19 @@ mod configured;
 mod domain;
 mod door;
 mod members;
+mod postgres;
 mod times;
 mod walkthrough;
 
 use crate::certificates;
 use crate::demo::install;
 use crate::demo::manifests::{self, Part, change};
+use crate::demo::postgres::Error as PostgresError;
 use crate::demo::stage::{self, Directory, Stage};
 use clap::Args;
 use domain::Domain;
 use door::Door;
+use postgres::Shop;
 use serde_json::json;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -28,7 +31,7 @@ const NAMESPACE: &str = "default";
 /// How long the demo's certificates are valid.
 const DAYS: u32 = 30;
 
-/// Runs a small Kubernetes on loopback, with admin servers, storage managers and transaction engines in it.
+/// Runs a small Kubernetes on loopback, with admin servers, storage managers and transaction engines in it, or with PostgreSQL servers.
 ///
 /// All of it is in this process and its children, in a directory and on loopback addresses; it ends with Ctrl-C. Linux
 /// only, and no root is needed.
@@ -38,15 +41,19 @@ pub(super) struct Demo {
     /// which is deleted at the end
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// How many admin servers
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=7))]
-    admins: u32,
+    /// How many admin servers. Default: 2, with --postgres 3
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=7))]
+    admins: Option<u32>,
     /// How many storage managers
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=20))]
     sm: u32,
     /// How many transaction engines
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=20))]
     te: u32,
+    /// Runs a database of three PostgreSQL servers, one of them the primary, instead of the storage managers and transaction engines.
+    /// BINDIR has the programs of PostgreSQL. Default: the newest /usr/lib/postgresql/*/bin
+    #[arg(long, value_name = "BINDIR", num_args = 0..=1, conflicts_with_all = ["sm", "te", "walkthrough"])]
+    postgres: Option<Option<PathBuf>>,
     /// Plays the use cases with commentary, checks that the domain follows each time, and ends
     #[arg(long)]
     walkthrough: bool,
@@ -64,6 +71,8 @@ pub(super) enum Error {
     Manifests(#[from] manifests::Error),
     #[error("{0}")]
     Install(#[from] install::Error),
+    #[error(transparent)]
+    Postgres(#[from] PostgresError),
     #[error(transparent)]
     Certificates(#[from] certificates::Error),
     #[error("cannot find the path of this program: {0}")]
@@ -87,11 +96,14 @@ impl Demo {
         let mut signals = Signals::listen()?;
         let executable = std::env::current_exe().map_err(Error::Executable)?;
         let directory = Directory::take(self.dir.as_deref())?;
+        let bin = self.postgres.as_ref();
+        let shop = bin.map(|bin| Shop::prepare(bin.as_deref(), directory.path())).transpose()?;
         let began = Instant::now();
         let stage = Stage::open(directory.path(), &executable).await?;
         let door = Door::open(&stage, NAMESPACE).await?;
+        let _publishing = shop.as_ref().map(|shop| shop.publish(&stage, directory.path()));
         let playing = async {
-            self.play(&stage, &invitation(directory.path(), &executable, &door.url()), began).await?;
+            self.play(&stage, shop.as_ref(), directory.path(), &executable, &door.url(), began).await?;
             if self.walkthrough { Ok(()) } else { std::future::pending().await }
         };
         let ended = tokio::select! {
@@ -105,32 +117,60 @@ impl Demo {
         ended
     }
 
-    async fn play(&self, stage: &Stage, invitation: &str, began: Instant) -> Result<(), Error> {
-        let step = |what: &str| say(&format!("{what:<64}{:>6.1} s", began.elapsed().as_secs_f64()));
-        step(&format!("A Kubernetes in this process, at {}", stage.api_server()))?;
-        self.install(stage).await?;
+    async fn play(
+        &self,
+        stage: &Stage,
+        shop: Option<&Shop>,
+        dir: &Path,
+        executable: &Path,
+        door: &str,
+        began: Instant,
+    ) -> Result<(), Error> {
+        self.step(&format!("A Kubernetes in this process, at {}", stage.api_server()), began)?;
+        self.install(stage, shop).await?;
+        match shop {
+            Some(shop) => shop.play(self, stage, &postgres::invitation(dir, executable, door), began).await,
+            None => self.play_example(stage, &invitation(dir, executable, door), began).await,
+        }
+    }
+
+    async fn play_example(&self, stage: &Stage, invitation: &str, began: Instant) -> Result<(), Error> {
+        let step = |what: &str| self.step(what, began);
         let domain = Domain::new(stage, NAMESPACE);
-        domain.servers(self.admins as usize).await?;
-        step(&format!("{} admin servers: StatefulSet kaa-admin", self.admins))?;
+        domain.servers(self.admins()).await?;
+        step(&format!("{} admin servers: StatefulSet kaa-admin", self.admins()))?;
         domain.running("SM", self.sm as usize).await?;
         step(&format!("{} storage managers: StatefulSet sm-demo", self.sm))?;
         domain.running("TE", self.te as usize).await?;
         step(&format!("{} transaction engines: Deployment te-demo", self.te))?;
         say(&format!("\n$ kaa show domain\n{}", domain.kaa("show domain").await?))?;
         if self.walkthrough {
-            return Ok(Walkthrough::new(stage, &domain, self.sm, self.admins).play(self.rounds).await?);
+            return Ok(Walkthrough::new(stage, &domain, self.sm, self.admins()).play(self.rounds).await?);
         }
         Ok(say(invitation)?)
     }
 
+    /// How many admin servers there are. A primary's failover needs a quorum that survives one of them.
+    fn admins(&self) -> u32 {
+        self.admins.unwrap_or(if self.postgres.is_some() { 3 } else { 2 })
+    }
+
+    /// Tells what is there, and how long it took.
+    fn step(&self, what: &str, began: Instant) -> io::Result<()> {
+        say(&format!("{what:<64}{:>6.1} s", began.elapsed().as_secs_f64()))
+    }
+
     /// Applies the project's manifests, with as many of each as was asked for.
-    async fn install(&self, stage: &Stage) -> Result<(), Error> {
+    async fn install(&self, stage: &Stage, shop: Option<&Shop>) -> Result<(), Error> {
         let made = certificates::make(&install::names(NAMESPACE), DAYS)?;
         let mut objects = install::certificates(NAMESPACE, &made);
         objects.extend(manifests::objects(Part::Base, NAMESPACE)?);
-        objects.extend(manifests::objects(Part::Example, NAMESPACE)?);
+        objects.extend(match shop {
+            Some(shop) => shop.objects()?,
+            None => manifests::objects(Part::Example, NAMESPACE)?,
+        });
         let wanted = [
-            ("StatefulSet", "kaa-admin", self.admins),
+            ("StatefulSet", "kaa-admin", self.admins()),
             ("StatefulSet", "sm-demo", self.sm),
             ("Deployment", "te-demo", self.te),
         ];

@@ -14,6 +14,8 @@ pub enum Part {
     Base,
     /// The example database.
     Example,
+    /// A database of PostgreSQL servers.
+    Postgres,
     /// Who reaches the admin servers.
     Network,
 }
@@ -33,6 +35,12 @@ const EXAMPLE: Files = &[
     ("kustomization.yaml", include_str!("../../manifests/example/kustomization.yaml")),
     ("sm.yaml", include_str!("../../manifests/example/sm.yaml")),
     ("te.yaml", include_str!("../../manifests/example/te.yaml")),
+];
+
+const POSTGRES: Files = &[
+    ("kustomization.yaml", include_str!("../../manifests/postgres/kustomization.yaml")),
+    ("shop.yaml", include_str!("../../manifests/postgres/shop.yaml")),
+    ("disruption.yaml", include_str!("../../manifests/postgres/disruption.yaml")),
 ];
 
 const NETWORK: Files = &[
@@ -99,6 +107,7 @@ fn all(part: Part, namespace: &str) -> Result<Vec<Value>, Error> {
     let files = match part {
         Part::Base => BASE,
         Part::Example => EXAMPLE,
+        Part::Postgres => POSTGRES,
         Part::Network => NETWORK,
     };
     let kustomization = kustomization(files)?;
@@ -176,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_embedded_kubernetes_gets_what_it_knows() {
-        for part in [Part::Base, Part::Example, Part::Network] {
+        for part in [Part::Base, Part::Example, Part::Postgres, Part::Network] {
             let (all, known) = (all(part, "here").unwrap(), objects(part, "here").unwrap());
             let others = all.iter().filter(|object| REAL_ONLY.iter().any(|kind| object["kind"] == *kind));
             assert_eq!(all.len() - known.len(), others.count());

@@ -17,6 +17,7 @@ mod elsewhere;
 mod members;
 mod nodes;
 mod permissions;
+mod postgres;
 mod upgrades;
 
 use crate::domain::cluster::{Cluster, Disturb};
@@ -97,6 +98,11 @@ mod real {
 
     killed! {
         killed_founding: members::killed::founding;
+    }
+
+    #[test]
+    fn postgres_primary_deleted() {
+        postgres::primary_deleted();
     }
 
     #[test]

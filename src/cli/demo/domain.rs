@@ -1,8 +1,10 @@
 //! The domain as its agents show it, asked as an operator would ask.
 
+use super::postgres::{self, Primary};
 use crate::cli::Cli;
 use crate::cli::client::{self, Client as Agent};
 use crate::demo::stage::Stage;
+use crate::http::Explanation;
 use axum::http::Method;
 use clap::Parser;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -122,11 +124,11 @@ impl Domain {
     }
 
     /// Waits for so many connected servers.
-    pub(super) async fn servers(&self, wanted: usize) -> Result<(), Error> {
+    pub(super) async fn servers(&self, wanted: u32) -> Result<(), Error> {
         self.until(&format!("{wanted} admin servers"), async || {
             let rows = self.rows("peers").await.map_err(|error| error.to_string())?;
             let connected = rows.iter().filter(|row| row["connectedState"]["state"] == "Connected").count();
-            if connected == wanted { Ok(()) } else { Err(format!("{connected} are connected")) }
+            if connected == wanted as usize { Ok(()) } else { Err(format!("{connected} are connected")) }
         })
         .await
     }
@@ -138,6 +140,34 @@ impl Domain {
             let plan = self.text(&leader, "kaa/plan").await.map_err(|error| error.to_string())?;
             let plan: Value = serde_json::from_str(&plan).map_err(|error| error.to_string())?;
             if plan["leading"] == true && !plan["lastPass"].is_null() { Ok(()) } else { Err(format!("{plan}")) }
+        })
+        .await
+    }
+
+    /// Waits for so many processes of a type, whatever they do.
+    pub(super) async fn registered(&self, kind: &str, wanted: usize) -> Result<(), Error> {
+        self.until(&format!("{wanted} registered {kind}s"), async || {
+            let known = self.processes(kind).await.map_err(|error| error.to_string())?.len();
+            if known == wanted { Ok(()) } else { Err(format!("{known} are known")) }
+        })
+        .await
+    }
+
+    /// Waits until the primary of a database lets clients in.
+    pub(super) async fn primary(&self, database: &str) -> Result<Primary, Error> {
+        self.until(&format!("an open primary of {database}"), async || {
+            let explained = self.address().await.map_err(|error| error.to_string())?;
+            let explained = self.text(&explained, &format!("kaa/explain/database/{database}")).await;
+            let explained = explained.map_err(|error| error.to_string())?;
+            let explained: Explanation = serde_json::from_str(&explained).map_err(|error| error.to_string())?;
+            let mut history = explained.history.iter().map(|change| change.what.as_str());
+            let Some((generation, archive)) = postgres::open(history.clone()) else {
+                return Err(history.next_back().unwrap_or("it is not known").to_owned());
+            };
+            let processes = self.processes("SM").await.map_err(|error| error.to_string())?;
+            let primary = processes.iter().find(|row| row["archiveId"] == archive);
+            let pod = primary.and_then(|row| row["hostname"].as_str()).ok_or("its process is not known")?;
+            Ok(Primary { pod: pod.to_owned(), generation })
         })
         .await
     }

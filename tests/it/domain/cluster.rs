@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
 use kaa::certificates;
 use kaa::demo::install;
 use kaa::demo::manifests::{self, Part, change};
+use kaa::demo::postgres::DATABASE;
 use kaa::demo::stage::{Settings, Stage};
 use kube::api::{DeleteParams, ListParams, LogParams, Patch, PatchParams};
 use kube::{Api, Client};
@@ -21,6 +22,7 @@ use testkit::report::{self, Report};
 use testkit::wait::is;
 use testkit::{eventually, eventually_async};
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 
 /// The namespaces of the cases that run.
 static NAMESPACES: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
@@ -166,6 +168,14 @@ impl Cluster {
         Self::empty(case, Disturb::Nothing, false, Some(site))
     }
 
+    /// This number of admin servers, and no database, on an embedded Kubernetes with its files in this directory. The path of a
+    /// PostgreSQL server's socket is short, and the server's user has to be able to enter the directory.
+    pub fn in_directory(case: &str, servers: u32, dir: &Path) -> Self {
+        let cluster = Self::empty_in(Some(dir), case, Disturb::Nothing, false, None);
+        cluster.admins(servers);
+        cluster
+    }
+
     /// The namespace of a case.
     pub fn namespace_of(case: &str, disturb: Disturb) -> String {
         let short: String = case.split('_').filter_map(|word| word.chars().next()).collect();
@@ -195,6 +205,11 @@ impl Cluster {
     }
 
     fn empty(case: &str, disturb: Disturb, mortal: bool, site: Option<Site>) -> Self {
+        Self::empty_in(None, case, disturb, mortal, site)
+    }
+
+    /// The same with the files of the embedded Kubernetes in this directory.
+    fn empty_in(dir: Option<&Path>, case: &str, disturb: Disturb, mortal: bool, site: Option<Site>) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         report::remember_panics();
         let runtime = Runtime::new().unwrap();
@@ -212,11 +227,12 @@ impl Cluster {
         // set for another reason, and does not ask for tests on the cluster that it names.
         let pod_network = site.as_ref().and_then(|site| site.pod_network);
         let (client, stage, image) = match std::env::var("KAA_IMAGE") {
-            Ok(image) if !mortal && pod_network.is_none() => {
+            Ok(image) if !mortal && pod_network.is_none() && dir.is_none() => {
                 (runtime.block_on(Client::try_default()).expect("KUBECONFIG names a cluster"), None, image)
             }
             _ => {
-                let (dir, kaa) = (files.join("kubernetes"), Path::new(env!("CARGO_BIN_EXE_kaa")));
+                let dir = dir.map_or_else(|| files.join("kubernetes"), Path::to_owned);
+                let kaa = Path::new(env!("CARGO_BIN_EXE_kaa"));
                 let mut settings = Settings { pods: pod_network, ..Settings::default() };
                 if mortal {
                     settings.backoff = Duration::ZERO;
@@ -252,6 +268,11 @@ impl Cluster {
         self.apply(Part::Example, &replicas);
     }
 
+    /// Applies these objects as they are.
+    pub fn put(&self, objects: &[Value]) {
+        self.run(install::apply(&self.client, objects)).unwrap_or_else(|error| panic!("{error:?}"));
+    }
+
     /// Creates a fresh namespace with certificates.
     fn prepare(&self) {
         let name = self.namespace.clone();
@@ -274,7 +295,7 @@ impl Cluster {
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "people", "namespace": name},
             "stringData": {"people": line},
         }));
-        self.run(install::apply(&self.client, &objects)).unwrap_or_else(|error| panic!("{error:?}"));
+        self.put(&objects);
     }
 
     /// Applies the project's own manifests with this build's image. Root owns the volumes of the test cluster.
@@ -312,7 +333,7 @@ impl Cluster {
         if let Some(site) = &self.site {
             objects = site.name(&objects);
         }
-        self.run(install::apply(&self.client, &objects)).unwrap_or_else(|error| panic!("{error:?}"));
+        self.put(&objects);
     }
 
     fn api<K>(&self) -> Api<K>
@@ -418,7 +439,9 @@ impl Cluster {
             state.push_str(&self.try_kaa(command).unwrap_or_else(|why| why));
         }
         let prefix = format!("{}-", self.admin_set());
-        let named = |pod: Pod| pod.metadata.name.filter(|name| name.starts_with(&prefix));
+        // A PostgreSQL server logs by way of its wrapper.
+        let logs = |name: &String| name.starts_with(&prefix) || name.starts_with(DATABASE);
+        let named = |pod: Pod| pod.metadata.name.filter(logs);
         let log = |server: String| {
             let tail = LogParams { tail_lines: Some(200), ..LogParams::default() };
             let log = self.run(self.api::<Pod>().logs(&server, &tail));
@@ -459,6 +482,11 @@ impl Cluster {
     /// Runs the future to its end.
     pub fn run<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
+    }
+
+    /// Runs the future beside the case.
+    pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        self.runtime.spawn(future)
     }
 
     /// A client of the cluster.

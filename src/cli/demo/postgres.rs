@@ -1,0 +1,180 @@
+//! `kaa demo --postgres`: a database of PostgreSQL servers instead of the stand-ins.
+
+use super::domain::Domain;
+use super::{Demo, Error, NAMESPACE, say};
+use crate::demo::postgres::{self, DATABASE, Installed, Roles, SERVERS};
+use crate::demo::stage::Stage;
+use embedded_kubernetes::instance::Instance;
+use serde_json::Value;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::task::JoinSet;
+
+/// What is shown once the database is open.
+const SHOWN: &str = "show domain";
+/// The file with the URL that leads to the primary.
+const URL: &str = "postgres-url";
+/// The file with a pod and its URL for each server.
+const EACH: &str = "postgres-servers";
+
+/// The primary of the database.
+pub(super) struct Primary {
+    /// Its pod.
+    pub(super) pod: String,
+    /// Its generation.
+    pub(super) generation: u64,
+}
+
+/// The database and its clients' side.
+pub(super) struct Shop {
+    installed: Installed,
+    roles: Arc<Roles>,
+}
+
+impl Shop {
+    /// Prepares the demo's directory for the servers of this directory, or of the newest package.
+    pub(super) fn prepare(bin: Option<&Path>, dir: &Path) -> Result<Self, Error> {
+        let installed = Installed::find(bin)?;
+        installed.prepare(dir)?;
+        // Those of an earlier demo lead nowhere.
+        for name in [URL, EACH] {
+            let _ = fs::remove_file(dir.join(name));
+        }
+        Ok(Self { installed, roles: Arc::new(Roles::new()?) })
+    }
+
+    /// What is to be applied.
+    pub(super) fn objects(&self) -> Result<Vec<Value>, Error> {
+        Ok(self.installed.objects(NAMESPACE, &self.roles)?)
+    }
+
+    /// Waits until the database is open and its standbys follow, and tells what comes when.
+    pub(super) async fn play(&self, demo: &Demo, stage: &Stage, invitation: &str, began: Instant) -> Result<(), Error> {
+        let step = |what: &str| demo.step(what, began);
+        let domain = Domain::new(stage, NAMESPACE);
+        domain.servers(demo.admins()).await?;
+        step(&format!("{} admin servers: StatefulSet kaa-admin", demo.admins()))?;
+        domain.registered("SM", SERVERS).await?;
+        step(&format!("{SERVERS} servers: StatefulSet {DATABASE}"))?;
+        let Primary { pod, generation } = domain.primary(DATABASE).await?;
+        step(&format!("Database {DATABASE} is open: primary {pod}, generation {generation}"))?;
+        domain.running("SM", SERVERS).await?;
+        step(&format!("{} standbys follow it", SERVERS - 1))?;
+        say(&format!("\n$ kaa {SHOWN}\n{}", domain.kaa(SHOWN).await?))?;
+        let placed = stage.instance().look(|store| postgres::servers(store, NAMESPACE));
+        say(&format!("{}\n\n{invitation}", url(&self.roles, &placed)))?;
+        Ok(())
+    }
+
+    /// Writes where clients find the servers, from now on: a new pod has a new address.
+    pub(super) fn publish(&self, stage: &Stage, dir: &Path) -> JoinSet<()> {
+        let (instance, roles, dir) = (stage.instance().clone(), self.roles.clone(), dir.to_owned());
+        let mut publishing = JoinSet::new();
+        publishing.spawn(publish(instance, roles, dir));
+        publishing
+    }
+}
+
+/// Runs until it is dropped.
+async fn publish(instance: Arc<Instance>, roles: Arc<Roles>, dir: PathBuf) {
+    let mut bell = instance.bell();
+    let mut written = Vec::new();
+    loop {
+        bell.mark_unchanged();
+        let placed = instance.look(|store| postgres::servers(store, NAMESPACE));
+        if !placed.is_empty() && placed != written {
+            match write(&dir, &roles, &placed) {
+                Ok(()) => written = placed,
+                Err(error) => tracing::error!(dir = %dir.display(), %error, "cannot write where the servers are"),
+            }
+        }
+        if bell.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn url(roles: &Roles, placed: &[(String, String)]) -> String {
+    roles.url(&placed.iter().map(|(_, address)| address.as_str()).collect::<Vec<_>>())
+}
+
+/// Writes both files.
+fn write(dir: &Path, roles: &Roles, placed: &[(String, String)]) -> io::Result<()> {
+    replace(&dir.join(URL), &format!("{}\n", url(roles, placed)))?;
+    let lines = placed.iter().map(|(pod, address)| format!("{pod} {}\n", roles.url(&[address])));
+    replace(&dir.join(EACH), &lines.collect::<String>())
+}
+
+/// Replaces a file that only its owner may read, so that it is there in whole or as before.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let draft = path.with_added_extension("new");
+    // One that is there may be open to others.
+    let _ = fs::remove_file(&draft);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+    file.write_all(text.as_bytes())?;
+    fs::rename(&draft, path)
+}
+
+/// What to type next.
+pub(super) fn invitation(dir: &Path, executable: &Path, address: &str) -> String {
+    let bin = executable.parent().unwrap_or(executable).display();
+    let dir = dir.display();
+    format!(
+        "This URL leads to the primary, whichever server it is. {dir}/{URL} has it too, {dir}/{EACH} has one for\n\
+         each server. Both follow the addresses, which change with the pods.\n\n\
+         To try it, in another terminal (kubectl 1.31 to 1.33):\n\n  \
+         export KUBECONFIG={dir}/kubeconfig KAA_API_SERVER={address} PATH={bin}:$PATH\n  \
+         psql \"$(cat {dir}/{URL})\"\n  \
+         kaa switchover {DATABASE} --reason try             # another server becomes the primary\n  \
+         kubectl delete pod {DATABASE}-0                    # the primary hands over before it ends\n  \
+         kaa explain database/{DATABASE}                    # who was the primary, when, and why\n\n\
+         Ctrl-C stops everything and leaves nothing running."
+    )
+}
+
+/// The generation whose primary is open, and its archive, from what happened to a database, oldest first.
+pub(super) fn open<'a>(history: impl DoubleEndedIterator<Item = &'a str>) -> Option<(u64, u64)> {
+    let last = history.rev().find(|what| what.contains("generation ") && !what.starts_with("archive "))?;
+    let (generation, archive) = last.split_once("generation ")?.1.split_once(": the server of archive ")?;
+    Some((generation.parse().ok()?, archive.strip_suffix(" is open")?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EACH, URL, open, write};
+    use crate::demo::postgres::Roles;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_database_is_open_until_its_primary_ends_or_another_one_is_granted() {
+        let mut history =
+            vec!["archive 1 makes the first data", "archive 1 holds data of system 7, up to generation 1"];
+        assert_eq!(open(history.iter().copied()), None);
+        history.push("generation 2 granted to archive 1, sync set 1: the first one");
+        assert_eq!(open(history.iter().copied()), None);
+        history.push("generation 2: the server of archive 1 is open");
+        history.push("archive 3 joins the sync set, version 2");
+        assert_eq!(open(history.iter().copied()), Some((2, 1)));
+        history.push("generation 2: the server of archive 1 stood down");
+        assert_eq!(open(history.iter().copied()), None);
+    }
+
+    #[test]
+    fn the_files_are_for_their_owner_alone_and_name_each_server() {
+        let dir = tempfile::tempdir().unwrap();
+        let placed =
+            [("shop-0", "127.1.1.2"), ("shop-1", "127.1.1.3")].map(|(pod, at)| (pod.to_owned(), at.to_owned()));
+        for _ in 0..2 {
+            write(dir.path(), &Roles::new().unwrap(), &placed).unwrap();
+        }
+        for (name, lines) in [(URL, 1), (EACH, 2)] {
+            let path = dir.path().join(name);
+            assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+            assert_eq!(std::fs::read_to_string(path).unwrap().lines().count(), lines);
+        }
+    }
+}

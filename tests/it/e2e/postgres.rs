@@ -1,0 +1,151 @@
+//! A database of PostgreSQL servers whose primary changes while a client writes.
+
+use crate::domain::cluster::Cluster;
+use kaa::demo::postgres::{self, DATABASE, Installed, Roles, SERVERS};
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use testkit::{eventually, eventually_async};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_postgres::{Client, NoTls};
+
+/// How long a client waits for an answer before it connects again.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A client that found no primary tries again after this time.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How many acknowledged rows show that clients can write.
+const ENOUGH: usize = 100;
+
+/// The pod of the primary is deleted: another server takes over, and has every row that the client was told is there. Then
+/// the wrapper of the new primary is killed with its server, which becomes the primary again.
+pub fn primary_deleted() {
+    let Some(bin) = testkit::postgres() else { return };
+    let installed = Installed::find(Some(&bin)).unwrap_or_else(|error| panic!("{}: {error}", bin.display()));
+    let dir = tempfile::Builder::new().prefix("kaa-pg.").tempdir_in("/tmp").unwrap();
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let mut cluster = Cluster::in_directory("postgres_primary_deleted", 3, dir.path());
+    let roles = Arc::new(Roles::new().unwrap());
+    cluster.put(&installed.objects(cluster.namespace(), &roles).unwrap());
+    cluster.wait("the servers to run", |c| c.running() == SERVERS);
+    cluster.says(&format!("explain database/{DATABASE}"), "is in the sync set");
+
+    let writer = Writer::start(&cluster, &roles);
+    writer.writes();
+    let first = primary(&cluster, &roles);
+    let began = Instant::now();
+    cluster.delete_pod(&first);
+    let second = eventually("another primary", || match primary(&cluster, &roles) {
+        second if second == first => Err(second),
+        second => Ok(second),
+    });
+    writer.writes();
+    eprintln!("{first} was deleted, {second} has {ENOUGH} more rows after {:.1} s", began.elapsed().as_secs_f64());
+    cluster.wait("the deleted server to be back", |c| c.running() == SERVERS);
+
+    cluster.kill_wrapper(&second);
+    writer.writes();
+    cluster.wait("the killed server to be back", |c| c.running() == SERVERS);
+    writer.writes();
+
+    let acknowledged = writer.stop(&cluster);
+    for server in servers(&cluster) {
+        cluster.run(has_all(&roles, &server, &acknowledged));
+    }
+    cluster.passed();
+}
+
+/// The servers' pods and addresses.
+fn servers(cluster: &Cluster) -> Vec<(String, String)> {
+    cluster.stage().instance().look(|store| postgres::servers(store, cluster.namespace()))
+}
+
+/// A client of the server that accepts writes, or of the only one.
+async fn connect(roles: &Roles, servers: &[(String, String)]) -> Result<Client, String> {
+    let addresses: Vec<&str> = servers.iter().map(|(_, address)| address.as_str()).collect();
+    let connected = timeout(PATIENCE, tokio_postgres::connect(&roles.url(&addresses), NoTls)).await;
+    let (client, connection) = connected.map_err(|_| "no answer")?.map_err(|error| format!("{error:?}"))?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+/// The pod of the server that accepts writes.
+fn primary(cluster: &Cluster, roles: &Roles) -> String {
+    cluster.run(eventually_async("a primary", async || {
+        let client = connect(roles, &servers(cluster)).await?;
+        let row = client.query_one("SELECT host(inet_server_addr())", &[]).await.map_err(|error| error.to_string())?;
+        let address: String = row.get(0);
+        let pod = servers(cluster).into_iter().find(|(_, known)| *known == address);
+        Ok::<_, String>(pod.ok_or(address)?.0)
+    }))
+}
+
+/// Waits until a server, also one that follows, has all of these rows.
+async fn has_all(roles: &Roles, server: &(String, String), acknowledged: &BTreeSet<i64>) {
+    eventually_async(&format!("{} acknowledged rows at {}", acknowledged.len(), server.0), async || {
+        let client = connect(roles, std::slice::from_ref(server)).await?;
+        let rows = client.query("SELECT id FROM rows", &[]).await.map_err(|error| error.to_string())?;
+        let there: BTreeSet<i64> = rows.iter().map(|row| row.get(0)).collect();
+        let missing: Vec<_> = acknowledged.difference(&there).collect();
+        if missing.is_empty() { Ok(()) } else { Err(format!("missing: {missing:?}")) }
+    })
+    .await;
+}
+
+/// A client that inserts one row after another, and connects again when it has to.
+struct Writer {
+    /// The rows that were acknowledged. Others may be there as well.
+    acknowledged: Arc<Mutex<BTreeSet<i64>>>,
+    task: JoinHandle<()>,
+}
+
+impl Writer {
+    fn start(cluster: &Cluster, roles: &Arc<Roles>) -> Self {
+        let acknowledged: Arc<Mutex<BTreeSet<i64>>> = Arc::default();
+        let (instance, namespace) = (cluster.stage().instance().clone(), cluster.namespace().to_owned());
+        let (roles, noted) = (roles.clone(), acknowledged.clone());
+        let write = async move {
+            let mut id: i64 = 0;
+            loop {
+                let servers = instance.look(|store| postgres::servers(store, &namespace));
+                let Ok(client) = connect(&roles, &servers).await else {
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                };
+                // The table is there, or two connections make it at once, or the server ends: an insert shows it.
+                let _ = client.batch_execute("CREATE TABLE IF NOT EXISTS rows (id bigint PRIMARY KEY)").await;
+                loop {
+                    // A row whose insertion was not acknowledged may be there: it is not tried again.
+                    id += 1;
+                    match timeout(PATIENCE, client.execute("INSERT INTO rows VALUES ($1)", &[&id])).await {
+                        Ok(Ok(_)) => drop(noted.lock().unwrap_or_else(PoisonError::into_inner).insert(id)),
+                        Ok(Err(_)) | Err(_) => break,
+                    }
+                }
+            }
+        };
+        let task = cluster.spawn(write);
+        Self { acknowledged, task }
+    }
+
+    fn count(&self) -> usize {
+        self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Waits until more rows are acknowledged.
+    fn writes(&self) {
+        let before = self.count();
+        eventually(&format!("{ENOUGH} acknowledged rows"), || match self.count() - before {
+            ENOUGH.. => Ok(()),
+            more => Err(more),
+        });
+    }
+
+    fn stop(self, cluster: &Cluster) -> BTreeSet<i64> {
+        self.task.abort();
+        // It notes nothing any more.
+        let _ = cluster.run(self.task);
+        std::mem::take(&mut self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
