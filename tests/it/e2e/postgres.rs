@@ -19,7 +19,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 const ENOUGH: usize = 100;
 
 /// The pod of the primary is deleted: another server takes over, and has every row that the client was told is there. Then
-/// the wrapper of the new primary is killed with its server, which becomes the primary again.
+/// the wrapper of the new primary is killed with its server, which becomes the primary again. In the end a scale-down stops this
+/// server and the standby that confirms its commits at once, and the one that is left takes over.
 pub fn primary_deleted() {
     let Some(bin) = testkit::postgres() else { return };
     let installed = Installed::find(Some(&bin)).unwrap_or_else(|error| panic!("{}: {error}", bin.display()));
@@ -49,6 +50,16 @@ pub fn primary_deleted() {
     cluster.wait("the killed server to be back", |c| c.running() == SERVERS);
     writer.writes();
 
+    for server in servers(&cluster) {
+        cluster.run(has_all(&roles, &server, &writer.acknowledged()));
+    }
+
+    assert_ne!(second, "shop-0", "the scale-down is to stop the primary");
+    cluster.scale("statefulsets", DATABASE, 1);
+    cluster.pod_gone("shop-1");
+    cluster.pod_gone("shop-2");
+    writer.writes();
+    assert_eq!(primary(&cluster, &roles), "shop-0");
     let acknowledged = writer.stop(&cluster);
     for server in servers(&cluster) {
         cluster.run(has_all(&roles, &server, &acknowledged));
@@ -129,6 +140,10 @@ impl Writer {
         Self { acknowledged, task }
     }
 
+    fn acknowledged(&self) -> BTreeSet<i64> {
+        self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn count(&self) -> usize {
         self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
@@ -142,10 +157,10 @@ impl Writer {
         });
     }
 
-    fn stop(self, cluster: &Cluster) -> BTreeSet<i64> {
+    fn stop(mut self, cluster: &Cluster) -> BTreeSet<i64> {
         self.task.abort();
         // It notes nothing any more.
-        let _ = cluster.run(self.task);
-        std::mem::take(&mut self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner))
+        let _ = cluster.run(&mut self.task);
+        self.acknowledged()
     }
 }
