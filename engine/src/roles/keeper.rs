@@ -170,8 +170,10 @@ impl Keeper {
             }
             self.under = None;
         }
-        // A server that is to stop begins nothing new.
-        let ends = |step: &Step| matches!(step, Step::Establish | Step::Open | Step::Require(_) | Step::StandDown);
+        // A server that is to stop begins nothing new, but what a hand-over needs, and what is decided to come before that.
+        let ends = |step: &Step| {
+            matches!(step, Step::KeepLog(_) | Step::Establish | Step::Open | Step::Require(_) | Step::StandDown)
+        };
         let Some(step) = step.filter(|step| self.stopping.is_none() || ends(step)) else { return };
         tracing::info!(step = step.name(), "next");
         if let Step::Require(rule) = &step
