@@ -92,7 +92,7 @@ fn winner(
         set.map(|archive| domain.place(replicated, *archive)).collect()
     };
     if let Some(to) = to {
-        if counts(to) && domain.could_lead(replicated, to) {
+        if counts(to) && domain.has_data_of(replicated, to) {
             return Ok(to);
         }
         let named = domain.place(replicated, to);
@@ -103,7 +103,7 @@ fn winner(
     let successors = domain.successors(&without_request).into_iter();
     // The primary's own archive continues only if its server has ended: one that runs is not promoted twice.
     let own = domain.primary_is_over(replicated).map(|_| primary);
-    let mut candidates = successors.chain(own).filter(|archive| domain.could_lead(replicated, *archive));
+    let mut candidates = successors.chain(own).filter(|archive| domain.has_data_of(replicated, *archive));
     candidates.next().ok_or_else(|| NoFailover::NoneUp { members: members() })
 }
 

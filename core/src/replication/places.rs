@@ -6,7 +6,7 @@ use super::{Survival, survival};
 use crate::domain::Domain;
 use crate::domain::ids::{ArchiveId, DatabaseName, Millis, StartId};
 use crate::domain::process::{Process, SessionState};
-use crate::domain::replicated::{Data, Ended, Replicated, WhenAlone};
+use crate::domain::replicated::{Ended, Replicated, WhenAlone};
 use std::collections::BTreeSet;
 use std::fmt;
 use strum::IntoStaticStr;
@@ -167,12 +167,6 @@ impl Domain {
         (state, registered)
     }
 
-    /// Whether the server on an archive could be the primary.
-    pub fn could_lead(&self, replicated: &Replicated, archive: ArchiveId) -> bool {
-        let data = self.serving(archive).and_then(|process| process.data);
-        matches!(data, Some(Data::Initialized { system, .. }) if Some(system) == replicated.system)
-    }
-
     /// Which pods can be lost; `None` while there is no primary.
     pub fn survival(&self, name: &DatabaseName, replicated: &Replicated) -> Option<Survival> {
         let record = replicated.record.as_ref()?;
@@ -181,7 +175,7 @@ impl Domain {
         // A member that was removed counts all the same.
         let removed = record.sync_set.difference(&archives).copied();
         let archives: Vec<ArchiveId> = places.iter().map(|place| place.archive).chain(removed).collect();
-        let can = |archive: &&ArchiveId| self.could_lead(replicated, **archive);
+        let can = |archive: &&ArchiveId| self.has_data_of(replicated, **archive);
         let up = archives.iter().filter(can).filter(|archive| !record.overwriting.contains_key(archive));
         let up: BTreeSet<ArchiveId> = up.copied().collect();
         let blocks = replicated.settings.as_ref().is_some_and(|settings| settings.when_alone == WhenAlone::Block);

@@ -237,7 +237,8 @@ fn warnings(domain: &Domain, name: &DatabaseName, replicated: &Replicated, prefi
     waits.map(row).collect()
 }
 
-/// How a client reaches the primary: by a forwarded port, and by a URL that tries every pod for the one that accepts writes.
+/// How a client reaches the primary: by a forwarded port, and by a URL that tries the addresses of all pods, as they are now, for the
+/// one that accepts writes.
 fn connect(domain: &Domain, name: &DatabaseName, record: &Replication, places: &[Place]) -> Vec<Coded> {
     let mut found = Vec::new();
     if let Some(primary) = domain.process_on(record.primary) {
@@ -247,7 +248,8 @@ fn connect(domain: &Domain, name: &DatabaseName, record: &Replication, places: &
     }
     let host = |place: &Place| {
         let about = &domain.process_on(place.archive)?.about;
-        let host = if about.hostname.is_empty() { &about.address } else { &about.hostname };
+        // What pods call themselves is no name in DNS.
+        let host = if about.address.is_empty() { &about.hostname } else { &about.address };
         // A colon in a host of a URL would begin its port.
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
         (!host.is_empty()).then(|| format!("{host}:{}", about.port))
