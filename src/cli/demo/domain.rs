@@ -172,6 +172,15 @@ impl Domain {
         .await
     }
 
+    /// Waits until `kaa explain SUBJECT` says something.
+    pub(super) async fn explained(&self, subject: &str, what: &str) -> Result<(), Error> {
+        self.until(&format!("'{what}' in 'kaa explain {subject}'"), async || {
+            let text = self.kaa(&format!("explain {subject}")).await.map_err(|error| error.to_string())?;
+            if text.contains(what) { Ok(()) } else { Err(text) }
+        })
+        .await
+    }
+
     /// Waits for so many running processes of a type.
     pub(super) async fn running(&self, kind: &str, wanted: usize) -> Result<(), Error> {
         self.until(&format!("{wanted} running {kind}s"), async || {

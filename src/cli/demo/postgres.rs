@@ -14,8 +14,6 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::JoinSet;
 
-/// What is shown once the database is open.
-const SHOWN: &str = "show domain";
 /// The file with the URL that leads to the primary.
 const URL: &str = "postgres-url";
 /// The file with a pod and its URL for each server.
@@ -63,8 +61,10 @@ impl Shop {
         let Primary { pod, generation } = domain.primary(DATABASE).await?;
         step(&format!("Database {DATABASE} is open: primary {pod}, generation {generation}"))?;
         domain.running("SM", SERVERS).await?;
-        step(&format!("{} standbys follow it", SERVERS - 1))?;
-        say(&format!("\n$ kaa {SHOWN}\n{}", domain.kaa(SHOWN).await?))?;
+        domain.explained(&format!("database/{DATABASE}"), "is in the sync set").await?;
+        step(&format!("{} standbys follow it, one of them confirms each commit", SERVERS - 1))?;
+        let line = format!("show database {DATABASE}");
+        say(&format!("\n$ kaa {line}\n{}", domain.kaa(&line).await?))?;
         let placed = stage.instance().look(|store| postgres::servers(store, NAMESPACE));
         say(&format!("{}\n\n{invitation}", url(&self.roles, &placed)))?;
         Ok(())
