@@ -172,10 +172,12 @@ pub(super) fn end_after_stop(settings: &Settings) -> Result<Option<Lsn>, Error> 
     match control.state.as_str() {
         "shut down in recovery" => Ok(Some(control.minimum)),
         "shut down" => {
-            let (start, timeline) = (control.checkpoint.to_string(), control.timeline.to_string());
-            let log = settings.pgdata().join("pg_wal");
-            let arguments = ["-n", "1", "-s", &start, "-t", &timeline, "-p"].map(std::ffi::OsStr::new);
-            let text = printed(settings, "pg_waldump", &[&arguments[..], &[log.as_os_str()]].concat())?;
+            let start = control.checkpoint.to_string();
+            // By the name of the file: in a directory it may look first at one that is allocated and has no header yet.
+            let file = segment_name(control.timeline, control.checkpoint, control.segment);
+            let file = settings.pgdata().join("pg_wal").join(file);
+            let arguments = ["-n", "1", "-s", &start].map(std::ffi::OsStr::new);
+            let text = printed(settings, "pg_waldump", &[&arguments[..], &[file.as_os_str()]].concat())?;
             let length =
                 text.split_once("len (rec/tot):").and_then(|(_, rest)| rest.split_once(',')?.0.split_once('/'));
             let length = length.and_then(|(_, total)| total.trim().parse().ok());
@@ -183,6 +185,12 @@ pub(super) fn end_after_stop(settings: &Settings) -> Result<Option<Lsn>, Error> 
         }
         _ => Ok(None),
     }
+}
+
+/// The name of the file of the log with this position.
+pub(super) fn segment_name(timeline: u32, position: Lsn, segment: u64) -> String {
+    let (number, files) = (position.0 / segment, (1 << 32) / segment);
+    format!("{timeline:08X}{:08X}{:08X}", number / files, number % files)
 }
 
 /// Bytes of a page of the log.
@@ -211,6 +219,12 @@ fn end_of_record(start: Lsn, length: u64, segment: u64) -> Lsn {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_of_the_log_is_named_for_its_timeline_and_place() {
+        assert_eq!("0000000F0000000000000005", segment_name(15, Lsn(0x5BE_C450), 16 << 20));
+        assert_eq!("000000020000000700000001", segment_name(2, Lsn(0x7_0100_0000), 16 << 20));
+    }
 
     const PRINTED: &str = "pg_control version number:            1300
 Database system identifier:           7412345678901234567

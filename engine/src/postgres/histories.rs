@@ -3,7 +3,7 @@
 //! A promoted server takes the first number without a file. So a file without content takes a number out of use: it
 //! names no timeline as a parent, hence no server takes it for a continuation of its own.
 
-use super::control_file::{ControlFile, timeline_of};
+use super::control_file::{ControlFile, segment_name, timeline_of};
 use super::error::Error;
 use super::files;
 use super::{Begins, Lsn, Settings};
@@ -97,8 +97,7 @@ pub(super) fn timeline_before(settings: &Settings, control: &ControlFile, end: L
     let last = Lsn(end.0.saturating_sub(1));
     let Some(timeline) = latest.map(|(it, history)| holds(*it, history, last)) else { return Ok(Some(base)) };
     // It may hold log of an ancestor instead, past the point where that was left.
-    let (number, files) = (last.0 / control.segment, (1 << 32) / control.segment);
-    let name = format!("{timeline:08X}{:08X}{:08X}", number / files, number % files);
+    let name = segment_name(timeline, last, control.segment);
     Ok(directory(settings).join(name).exists().then_some(timeline))
 }
 

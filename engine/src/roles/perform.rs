@@ -83,6 +83,10 @@ pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: Archive
             result = Err(error);
         }
     }
+    // Whatever failed after its end: a server that does not run has no role.
+    if result.is_err() && server.reader().is_err() {
+        run = Run::Down;
+    }
     Done { step, result: result.map_err(|error| error.to_string()), run, data }
 }
 
