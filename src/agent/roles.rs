@@ -111,7 +111,7 @@ impl Shared {
         let mut applied = self.raft.applied();
         loop {
             applied.mark_unchanged();
-            let mut failed = false;
+            let mut proposed = false;
             if self.raft.status().role == RaftRole::Leader {
                 for command in self.raft.read(|domain| grants::plan(domain, crate::clock::now())) {
                     let name = command.name();
@@ -120,10 +120,10 @@ impl Shared {
                         Err(Failed::Refused(why)) => info!("roles: {name} refused: {why}"),
                         Err(Failed::NotProposed(why)) => warn!("roles: could not propose {name}: {why}"),
                     }
-                    failed = true;
+                    proposed = true;
                 }
             }
-            if failed {
+            if proposed {
                 // The entry itself wakes the loop.
                 tokio::time::sleep(GRANT_SPACING).await;
             }

@@ -17,7 +17,7 @@ use kaa_core::domain::change::{AdoptData, Asked, Command, DiscardData, RequestSw
 use kaa_core::domain::command::{Actor, Outcome, Refusal};
 use kaa_core::domain::database::{Database, DatabaseState};
 use kaa_core::domain::ids::{ArchiveId, DatabaseName, Generation};
-use kaa_core::domain::replicated::{Data, Replicated};
+use kaa_core::domain::replicated::Replicated;
 use kaa_core::replication::failover;
 use serde::{Deserialize, Serialize};
 pub use shown::{
@@ -49,20 +49,10 @@ pub(super) struct FailoverWish {
     dry_run: bool,
 }
 
-/// `kaa database adopt`.
+/// `kaa database adopt` and `kaa database discard`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct AdoptWish {
-    archive: u64,
-    why: String,
-    #[serde(default)]
-    dry_run: bool,
-}
-
-/// `kaa database discard`.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct DiscardWish {
+pub(super) struct DataWish {
     archive: u64,
     why: String,
     #[serde(default)]
@@ -248,7 +238,8 @@ fn moves(
         (None, None) => ("another pod".to_owned(), true),
     };
     let joins = if joins { ", which joins the sync set first" } else { "" };
-    format!("the primary moves from {from} to {to}{joins}; generation {} follows {generation}", generation.next())
+    let next = replicated.next_generation(generation);
+    format!("the primary moves from {from} to {to}{joins}; generation {next} follows {generation}")
 }
 
 /// Continues without the primary.
@@ -270,7 +261,7 @@ pub(super) async fn fail_over(
         let mut text = format!(
             "{to} becomes the primary, after {from}; generation {} follows {generation}, sync set {}; no acknowledged commit is \
              lost",
-            generation.next(),
+            replicated.next_generation(generation),
             set.join(", ")
         );
         if may_run && !domain.primary_has_ended(replicated) {
@@ -288,21 +279,16 @@ pub(super) async fn adopt(
     State(face): State<Face>,
     Writer(actor): Writer,
     named: Named,
-    body: Result<Json<AdoptWish>, JsonRejection>,
+    body: Result<Json<DataWish>, JsonRejection>,
 ) -> Result<Answer<MoveAnswer>, Error> {
     let database = DatabaseName::from(name(named, "database name")?);
     let Json(wish) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
     let (why, archive) = (checked(wish.why)?, ArchiveId(wish.archive));
     moved(&face, actor, &database, wish.dry_run, |domain, replicated| {
-        // The same as `AdoptData` refuses, so that a dry run does not promise what is refused then.
-        if replicated.record.is_some() {
-            return Err(Refusal::HasPrimary(database.clone()).to_string());
-        }
-        let process = domain.serving(archive).filter(|process| process.database == database);
-        let Some(Data::Initialized { system, highest }) = process.and_then(|process| process.data) else {
-            let place = domain.place(replicated, archive);
-            return Err(format!("{}: {place}", Refusal::NoDataToAdopt(archive)));
-        };
+        let (system, highest) = domain.may_adopt(&database, archive).map_err(|refusal| match refusal {
+            Refusal::NoDataToAdopt(archive) => format!("{refusal}: {}", domain.place(replicated, archive)),
+            _ => refusal.to_string(),
+        })?;
         let pod = domain.pod_of(archive);
         let others = domain.active_archives(&database).filter(|other| other.id != archive);
         let others: Vec<String> = others.map(|other| domain.pod_of(other.id)).collect();
@@ -328,25 +314,23 @@ pub(super) async fn discard(
     State(face): State<Face>,
     Writer(actor): Writer,
     named: Named,
-    body: Result<Json<DiscardWish>, JsonRejection>,
+    body: Result<Json<DataWish>, JsonRejection>,
 ) -> Result<Answer<MoveAnswer>, Error> {
     let database = DatabaseName::from(name(named, "database name")?);
     let Json(wish) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
     let (why, archive) = (checked(wish.why)?, ArchiveId(wish.archive));
     moved(&face, actor, &database, wish.dry_run, |domain, replicated| {
         let (primary, generation) = current(&database, replicated)?;
-        if domain.archives.get(&archive).is_none_or(|known| known.database != database) {
-            return Err(format!("database {database} has no archive {archive}"));
-        }
-        if replicated.counts(archive) {
-            return Err(Refusal::StillCounts(archive).to_string());
-        }
+        domain.may_discard(&database, archive).map_err(|refusal| match refusal {
+            Refusal::UnknownArchive(archive) => format!("database {database} has no archive {archive}"),
+            _ => refusal.to_string(),
+        })?;
         let pod = domain.pod_of(archive);
         let text = format!(
             "the data of archive {archive}, pod {pod}, is overwritten with that of {}, and not kept",
             domain.pod_of(primary)
         );
-        let command = DiscardData { archive, why };
+        let command = DiscardData { database: database.clone(), archive, why };
         let (database, to) = (database.to_string(), Some(pod.clone()));
         let answer = MoveAnswer { database, generation: generation.0, from: pod, to, done: false, entry: 0, text };
         Ok(Wished { command: Command::DiscardData(command), answer })

@@ -3,7 +3,7 @@
 use super::bounds::Excess;
 use super::ids::{
     ArchiveId, ClusterName, DatabaseName, DomainId, Generation, MembershipEpoch, Millis, NodeId, ProtocolId, RaftId,
-    ResyncEpoch, ServerId, SessionNumber, SetVersion, StartId, TaskId, Uid,
+    ResyncEpoch, ServerId, SessionNumber, StartId, TaskId, Uid,
 };
 use super::process::ExitReason;
 use super::protocol::NotReady;
@@ -433,16 +433,6 @@ pub enum Refusal {
     /// The record does not change.
     #[error(transparent)]
     Replication(#[from] Refused),
-    /// The sync set has changed since.
-    #[error("version {named} of the sync set of database {database} is not the current one, which is {current}")]
-    SetVersion {
-        /// The database.
-        database: DatabaseName,
-        /// The version that was named.
-        named: SetVersion,
-        /// The current one.
-        current: SetVersion,
-    },
     /// The process does not have that generation.
     #[error("process {process} does not have generation {generation}, or has it no more")]
     NotThePrimary {

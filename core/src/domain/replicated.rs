@@ -1,7 +1,7 @@
-//! What the domain keeps of a database with one primary, beside the record that safety rests on ([`Replication`]).
+//! What the domain keeps of a database with one primary. Safety rests on one part of it, the record ([`Replication`]).
 
 use super::Domain;
-use super::ids::{ArchiveId, DatabaseName, Generation, Millis, ServerId, SetVersion, StartId, SystemId, Uid};
+use super::ids::{ArchiveId, DatabaseName, Generation, Millis, SetVersion, StartId, SystemId, Uid};
 use super::outcome::Refusal;
 use super::process::{ExitReason, Process, SessionState};
 use crate::replication::{Replication, is_stopping};
@@ -87,7 +87,7 @@ impl FromStr for Position {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || format!("{text:?} is no position: X/Y in hexadecimal");
+        let wrong = || format!("{text:?} is not a position in the log, such as 7/3A0148B8");
         let (high, low) = text.split_once('/').ok_or_else(wrong)?;
         let read = |half: &str| u32::from_str_radix(half, 16).map_err(|_| wrong());
         Ok(Self(u64::from(read(high)?) << 32 | u64::from(read(low)?)))
@@ -164,13 +164,8 @@ pub struct Switchover {
     pub why: String,
     /// When it was asked for.
     pub at: Millis,
-    /// The Raft leader that proposes to give it up after its deadline measures from this entry on.
-    pub entry: u64,
     /// Who asked.
     pub by: String,
-    /// Through which server: for the audit trail alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server: Option<ServerId>,
 }
 
 /// Why another grant may follow without an operator.
@@ -210,6 +205,21 @@ impl Replicated {
         if let Some(record) = &mut self.record {
             record.forget(archive);
         }
+    }
+
+    /// How many standbys are to confirm each commit.
+    pub fn synchronous(&self) -> usize {
+        self.settings.as_ref().map_or(1, |settings| settings.synchronous as usize)
+    }
+
+    /// Whether commits wait at a primary that no standby can confirm.
+    pub fn blocks(&self) -> bool {
+        self.settings.as_ref().is_some_and(|settings| settings.when_alone == WhenAlone::Block)
+    }
+
+    /// The generation that the next grant gives, after this one.
+    pub fn next_generation(&self, current: Generation) -> Generation {
+        self.highest.max(current).next()
     }
 
     /// Whether an archive is in the sync set, or is joining it.
@@ -292,9 +302,12 @@ mod tests {
 
     #[test]
     fn a_position_is_shown_and_read_as_postgresql_does() {
-        let position = Position(0x7_3A01_48B8);
-        assert_eq!(position.to_string(), "7/3A0148B8");
-        assert_eq!("7/3A0148B8".parse(), Ok(position));
-        assert!("73A".parse::<Position>().unwrap_err().contains("no position"));
+        for (position, text) in [(0, "0/0"), (0x7_3A01_48B8, "7/3A0148B8"), (u64::MAX, "FFFFFFFF/FFFFFFFF")] {
+            assert_eq!(Position(position).to_string(), text);
+            assert_eq!(text.parse(), Ok(Position(position)));
+        }
+        for text in ["", "7", "7/", "/1", "1/123456789", "1/G"] {
+            assert!(text.parse::<Position>().is_err(), "{text}");
+        }
     }
 }

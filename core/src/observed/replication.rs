@@ -49,18 +49,12 @@ impl Annotated {
         let keys = [SYNCHRONOUS, WHEN_ALONE, FAILOVER];
         let ours = annotations.into_iter().filter_map(|(name, text)| Some((name.strip_prefix(PREFIX)?, text)));
         let known = ours.filter(|(name, _)| keys.contains(name));
-        Self(known.map(|(name, text)| (name.into(), cut(text).into())).collect())
+        Self(known.map(|(name, text)| (name.into(), text[..text.floor_char_boundary(KEPT)].into())).collect())
     }
 
     fn says(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(|text| text.trim())
     }
-}
-
-/// The first bytes of a text, whole characters of them.
-fn cut(text: &str) -> &str {
-    let end = (0..=KEPT.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
-    &text[..end.unwrap_or_default()]
 }
 
 impl StatefulSet {

@@ -5,7 +5,7 @@ use super::{Report, Rule, sync_set};
 use crate::domain::Domain;
 use crate::domain::ids::{ArchiveId, Generation, Permission, StartId};
 use crate::domain::process::{DurableState, EngineState, Process};
-use crate::domain::replicated::{Begins, Replicated, WhenAlone};
+use crate::domain::replicated::{Begins, Replicated};
 
 /// What the domain wants of one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,11 +57,11 @@ pub enum Wanted {
 pub struct Source {
     /// Its archive.
     pub archive: ArchiveId,
-    /// The host's name.
+    /// The host's name, which a certificate would name.
     pub host: String,
-    /// Its address.
+    /// Its IP address, or empty: then the name is resolved.
     pub address: String,
-    /// Its port.
+    /// Its TCP port.
     pub port: u16,
 }
 
@@ -95,11 +95,15 @@ impl Domain {
             if primary.process != process.id || primary.ended.is_some() {
                 return hold;
             }
-            let blocks = replicated.settings.as_ref().is_some_and(|it| it.when_alone == WhenAlone::Block);
             let stand_down = self.stands_down(process, replicated, report);
             let others =
                 self.active_archives(&process.database).map(|other| other.id).filter(|other| *other != archive);
-            return Wanted::Primary { rule: record.rule(), blocks, stand_down, standbys: others.collect() };
+            return Wanted::Primary {
+                rule: record.rule(),
+                blocks: replicated.blocks(),
+                stand_down,
+                standbys: others.collect(),
+            };
         }
         let Some(source) = self.processes.get(&primary.process).filter(|_| primary.ended.is_none()) else {
             return hold;
@@ -129,9 +133,7 @@ impl Domain {
         let Some(record) = &replicated.record else { return Vec::new() };
         let others = record.sync_set.iter().filter(|archive| **archive != record.primary);
         let mut others: Vec<_> = others.filter_map(|id| self.archives.get(id)).collect();
-        others.retain(|archive| {
-            archive.removed.is_none() && self.serving(archive.id).is_some() && replicated.owns(archive.id)
-        });
+        others.retain(|archive| archive.removed.is_none() && self.has_data_of(replicated, archive.id));
         others.sort_by_key(|archive| archive.place());
         let mut found: Vec<ArchiveId> = others.into_iter().map(|archive| archive.id).collect();
         if let Some(to) = replicated.switchover.as_ref().and_then(|switchover| switchover.to) {

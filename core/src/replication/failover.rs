@@ -103,8 +103,8 @@ fn winner(
     let successors = domain.successors(&without_request).into_iter();
     // The primary's own archive continues only if its server has ended: one that runs is not promoted twice.
     let own = domain.primary_is_over(replicated).map(|_| primary);
-    let mut candidates = successors.chain(own).filter(|archive| domain.has_data_of(replicated, *archive));
-    candidates.next().ok_or_else(|| NoFailover::NoneUp { members: members() })
+    let own = own.filter(|archive| domain.has_data_of(replicated, *archive));
+    successors.chain(own).next().ok_or_else(|| NoFailover::NoneUp { members: members() })
 }
 
 /// `archive 1, pod shop-0, session lost; archive 2, ...`

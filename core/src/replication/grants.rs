@@ -2,6 +2,7 @@
 
 use crate::domain::Domain;
 use crate::domain::change::{Asked, Command, GrantPrimary, GrantReason, InitializeDatabase, RequestSwitchover};
+use crate::domain::command::Role;
 use crate::domain::ids::{ArchiveId, DatabaseName, Millis};
 use crate::domain::process::Process;
 use crate::domain::replicated::{Data, Ended, Over, Replicated};
@@ -71,7 +72,7 @@ fn grant(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Mil
         (_, _, None) => return None,
     };
     let asked = propose(domain, name, replicated, winner, reason)?;
-    domain.may_grant(&asked, crate::domain::command::Role::RaftLeader).ok().map(|()| asked)
+    domain.may_grant(&asked, Role::RaftLeader).ok().map(|()| asked)
 }
 
 /// Whether a server that ends again and again is to wait before it is granted another generation: each one is an entry in every log, and

@@ -6,7 +6,7 @@ use super::{Survival, survival};
 use crate::domain::Domain;
 use crate::domain::ids::{ArchiveId, DatabaseName, Millis, StartId};
 use crate::domain::process::{Process, SessionState};
-use crate::domain::replicated::{Ended, Replicated, WhenAlone};
+use crate::domain::replicated::{Ended, Replicated};
 use std::collections::BTreeSet;
 use std::fmt;
 use strum::IntoStaticStr;
@@ -109,10 +109,7 @@ impl Domain {
     pub fn pod_of(&self, archive: ArchiveId) -> String {
         let of_process = || Some(self.process_on(archive)?.identity.pod.clone());
         let of_claim = || Some(self.archives.get(&archive)?.claim.as_ref()?.owner.as_ref()?.to_string());
-        let of_last = || {
-            let last = self.tombstones.values().rfind(|tombstone| tombstone.process.archive == Some(archive))?;
-            Some(last.process.identity.pod.clone())
-        };
+        let of_last = || Some(self.last_exit_on(archive)?.process.identity.pod.clone());
         of_process().or_else(of_claim).or_else(of_last).unwrap_or_else(|| format!("of archive {archive}"))
     }
 
@@ -128,15 +125,10 @@ impl Domain {
         let process = self.process_on(archive);
         let (state, since) = match process {
             Some(process) => self.state_of(process, replicated),
-            None => (PlaceState::NotRegistered, self.last_exit(archive)),
+            None => (PlaceState::NotRegistered, self.last_exit_on(archive).map(|exited| exited.at)),
         };
         let role = role(replicated, archive);
         Place { archive, pod: self.pod_of(archive), role, state, since, process: process.map(|process| process.id) }
-    }
-
-    fn last_exit(&self, archive: ArchiveId) -> Option<Millis> {
-        let on_it = self.tombstones.values().filter(|tombstone| tombstone.process.archive == Some(archive));
-        on_it.map(|tombstone| tombstone.at).max()
     }
 
     fn state_of(&self, process: &Process, replicated: &Replicated) -> (PlaceState, Option<Millis>) {
@@ -178,8 +170,7 @@ impl Domain {
         let can = |archive: &&ArchiveId| self.has_data_of(replicated, **archive);
         let up = archives.iter().filter(can).filter(|archive| !record.overwriting.contains_key(archive));
         let up: BTreeSet<ArchiveId> = up.copied().collect();
-        let blocks = replicated.settings.as_ref().is_some_and(|settings| settings.when_alone == WhenAlone::Block);
-        Some(survival(&archives, record, &up, blocks))
+        Some(survival(&archives, record, &up, replicated.blocks()))
     }
 }
 

@@ -58,9 +58,6 @@ pub enum Refused {
     /// One archive at a time.
     #[error("archive {0} is joining the sync set")]
     Joining(ArchiveId),
-    /// Nothing to confirm.
-    #[error("no archive is joining the sync set")]
-    NoneJoins,
     /// The primary's archive stays in the set until another primary is granted.
     #[error("archive {0} is the primary's")]
     Primary(ArchiveId),
@@ -145,15 +142,16 @@ impl Replication {
         Ok(())
     }
 
-    /// The primary's word that it waits for the joining archive, and that this archive holds all that counted before: it is
-    /// in the sync set from now on. The version must be the current one: a late word may be about a rule that is gone.
-    pub fn note_in_force(&mut self, InForce { generation, version }: InForce) -> Result<(), Refused> {
+    /// The primary's word that it waits for the joining archive, if one is joining, and that this archive holds all that counted
+    /// before: it is in the sync set from now on, and is given. The version must be the current one: a late word may be about a rule
+    /// that is gone.
+    pub fn note_in_force(&mut self, InForce { generation, version }: InForce) -> Result<Option<ArchiveId>, Refused> {
         self.is_current(generation)?;
         self.is_version(version)?;
-        let Some(joining) = self.joining.take() else { return Err(Refused::NoneJoins) };
+        let joined = self.joining.take();
         // The primary requires the same as before, so the version stays.
-        self.sync_set.insert(joining);
-        Ok(())
+        self.sync_set.extend(joined);
+        Ok(joined)
     }
 
     /// An archive leaves the sync set, or stops to join. No commit is lost by it, at any time. An agent proposes it only on the
@@ -269,16 +267,19 @@ mod tests {
         record.note_in_force(in_force(1, 3)).unwrap();
         assert_eq!(shown(&record), "generation 1 of 1, set 1 2 3, version 3, overwriting");
         assert_eq!(record.rule().members, set(&[2, 3]), "the primary requires the same as before");
-        assert_eq!(record.note_in_force(in_force(1, 3)), Err(Refused::NoneJoins));
+        assert_eq!(record.note_in_force(in_force(1, 3)), Ok(None), "nothing more joins");
     }
 
     #[test]
     fn a_word_about_another_rule_is_refused() {
         refused(
-            |record| record.note_in_force(in_force(1, 2)),
+            |record| record.note_in_force(in_force(1, 2)).map(drop),
             "version 2 of the sync set is not the current one, which is 3",
         );
-        refused(|record| record.note_in_force(in_force(2, 3)), "generation 2 is not the current one, which is 1");
+        refused(
+            |record| record.note_in_force(in_force(2, 3)).map(drop),
+            "generation 2 is not the current one, which is 1",
+        );
     }
 
     #[test]

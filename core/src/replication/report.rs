@@ -1,6 +1,6 @@
 //! What the wrapper of a server says of it: a level, said again whenever it changes. Nothing of it is kept but what changes the record.
 
-use super::{InForce, Refused};
+use super::InForce;
 use crate::domain::ids::{ArchiveId, Generation, Permission, StartId};
 use crate::domain::replicated::{Begins, Data, Ended, Position};
 
@@ -73,12 +73,5 @@ impl Report {
     /// What a primary sees of a standby.
     pub fn standby(&self, archive: ArchiveId) -> Option<&Standby> {
         self.standbys.iter().find(|standby| standby.archive == archive)
-    }
-}
-
-impl Refused {
-    /// Whether the proposer knew an older state: it looks again.
-    pub fn is_outdated(&self) -> bool {
-        matches!(self, Self::Generation { .. } | Self::Version { .. })
     }
 }

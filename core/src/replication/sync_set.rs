@@ -6,7 +6,7 @@ use super::{Replication, Report, Standby};
 use crate::domain::Domain;
 use crate::domain::change::{ChangeSyncSet, Command, SetChange};
 use crate::domain::ids::{ArchiveId, DatabaseName};
-use crate::domain::replicated::{Replicated, WhenAlone};
+use crate::domain::replicated::Replicated;
 
 /// A member of the set that the primary has not heard for so long leaves it, in milliseconds.
 pub const SILENT_MS: u64 = 2_000;
@@ -19,7 +19,7 @@ pub(super) fn next(domain: &Domain, name: &DatabaseName, replicated: &Replicated
         SetChange::Leave { archive, why }
     } else {
         // Another change follows once the last one is in force.
-        let settled = report.in_force.is_some_and(|it| it.version == record.version) || blocks(record, replicated);
+        let settled = report.in_force.is_some_and(|it| it.version == record.version) || is_alone(record, replicated);
         if record.joining.is_some() || !settled {
             return None;
         }
@@ -27,7 +27,7 @@ pub(super) fn next(domain: &Domain, name: &DatabaseName, replicated: &Replicated
             Some(archive) => SetChange::Join(archive),
             None => {
                 let archive = surplus(domain, record, replicated)?;
-                let why = format!("{} standbys are asked for", wanted(replicated));
+                let why = format!("{} standbys are asked for", replicated.synchronous());
                 SetChange::Leave { archive, why }
             }
         }
@@ -37,14 +37,8 @@ pub(super) fn next(domain: &Domain, name: &DatabaseName, replicated: &Replicated
 }
 
 /// Whether a primary is alone and blocks: it does not obey a rule without members, so none is reported to be in force.
-fn blocks(record: &Replication, replicated: &Replicated) -> bool {
-    let declared = replicated.settings.as_ref().is_some_and(|settings| settings.when_alone == WhenAlone::Block);
-    declared && record.rule().members.is_empty()
-}
-
-/// How many standbys are to confirm each commit.
-fn wanted(replicated: &Replicated) -> usize {
-    replicated.settings.as_ref().map_or(1, |settings| settings.synchronous as usize)
+fn is_alone(record: &Replication, replicated: &Replicated) -> bool {
+    replicated.blocks() && record.rule().members.is_empty()
 }
 
 /// Whether the primary is to hand over soon.
@@ -80,7 +74,7 @@ fn to_join(domain: &Domain, record: &Replication, replicated: &Replicated, repor
         return None;
     }
     if let Some(to) = replicated.switchover.as_ref().and_then(|switchover| switchover.to)
-        && is_spare(domain, record, report, to)
+        && is_spare(domain, record, replicated, report, to)
     {
         return Some(to);
     }
@@ -89,37 +83,32 @@ fn to_join(domain: &Domain, record: &Replication, replicated: &Replicated, repor
     }
     let stays = record.sync_set.iter().filter(|id| !domain.process_on(**id).is_some_and(is_stopping));
     let confirm = stays.filter(|id| **id != record.primary).count();
-    if confirm >= wanted(replicated) { None } else { first_spare(domain, record, report) }
+    if confirm >= replicated.synchronous() { None } else { first_spare(domain, record, replicated, report) }
 }
 
-/// A server that joins before the primary hands over, so that its successor does not begin alone.
+/// A server that joins before the primary hands over: the successor's set is one smaller, and it does not begin alone.
 pub(super) fn spare_for_successor(domain: &Domain, replicated: &Replicated, report: &Report) -> Option<ArchiveId> {
     let record = replicated.record.as_ref()?;
-    if record.sync_set.len() > wanted(replicated) + 1 || wanted(replicated) == 0 && record.sync_set.len() > 1 {
-        return None;
-    }
-    first_spare(domain, record, report)
+    let is_enough = record.sync_set.len() > replicated.synchronous() + 1;
+    if is_enough { None } else { first_spare(domain, record, replicated, report) }
 }
 
-fn first_spare(domain: &Domain, record: &Replication, report: &Report) -> Option<ArchiveId> {
+fn first_spare(domain: &Domain, record: &Replication, replicated: &Replicated, report: &Report) -> Option<ArchiveId> {
     let spares = report.standbys.iter().map(|standby| standby.archive);
-    let spares = spares.filter(|archive| is_spare(domain, record, report, *archive));
+    let spares = spares.filter(|archive| is_spare(domain, record, replicated, report, *archive));
     spares.filter_map(|id| domain.archives.get(&id)).min_by_key(|archive| archive.place()).map(|archive| archive.id)
 }
 
 /// Whether an archive outside the set could join it.
-fn is_spare(domain: &Domain, record: &Replication, report: &Report, id: ArchiveId) -> bool {
+fn is_spare(domain: &Domain, record: &Replication, replicated: &Replicated, report: &Report, id: ArchiveId) -> bool {
     let streams = report.standby(id).is_some_and(|Standby { streams, .. }| *streams);
-    let counts = record.sync_set.contains(&id) || record.joining == Some(id);
-    let there = domain.archives.get(&id).is_some_and(|archive| archive.removed.is_none());
-    let ours = domain.archives.get(&id).and_then(|archive| domain.replicated(&archive.database));
-    let ours = ours.is_some_and(|replicated| replicated.owns(id));
-    streams && ours && !counts && there && !record.overwriting.contains_key(&id) && domain.serving(id).is_some()
+    let is_free = !replicated.counts(id) && !record.overwriting.contains_key(&id);
+    streams && is_free && domain.may_join_set(replicated, id)
 }
 
 /// An archive of a set that is larger than asked for: the last by ordinal.
 fn surplus(domain: &Domain, record: &Replication, replicated: &Replicated) -> Option<ArchiveId> {
-    if hands_over(domain, record, replicated) || record.sync_set.len() <= wanted(replicated) + 1 {
+    if hands_over(domain, record, replicated) || record.sync_set.len() <= replicated.synchronous() + 1 {
         return None;
     }
     let others = record.sync_set.iter().filter(|archive| **archive != record.primary);

@@ -13,6 +13,7 @@ use kaa_core::domain::invariants::{step_violations, violations};
 use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration};
 use kaa_core::domain::replicated::{Begins, Data, Ended, Position, Settings, WhenAlone};
 use kaa_core::domain::{Domain, archive};
+use kaa_core::replication::route::routes;
 use kaa_core::replication::{Assignment, InForce, Memory, Report, Stand, Standby, Wanted, grants, waits};
 use std::collections::BTreeMap;
 
@@ -80,7 +81,8 @@ impl Play {
             uid: format!("C{ordinal}").as_str().into(),
             owner: Some(archive::Ordinal { stateful_set: SHOP.to_owned(), uid: "S1".into(), ordinal }),
         };
-        let about = About { hostname: format!("shop-{ordinal}"), port: 5432, ..About::default() };
+        let (hostname, address) = (format!("shop-{ordinal}"), format!("10.0.0.{ordinal}"));
+        let about = About { hostname, address, port: 5432, ..About::default() };
         let registration = Registration {
             database: SHOP.into(),
             kind: EngineKind::Sm,
@@ -601,7 +603,7 @@ fn what_was_not_adopted_is_kept_until_an_operator_gives_it_up() {
     assert!(news.contains("generation 7 granted to archive 2"), "above every number that is known: {news}");
     assert!(!news.contains("archive 3 may be overwritten") && !news.contains("archive 3 joins"), "{news}");
     assert_eq!(waits(&play), ["data_not_adopted"]);
-    let discard = DiscardData { archive: ArchiveId(3), why: "an old copy".to_owned() };
+    let discard = DiscardData { database: SHOP.into(), archive: ArchiveId(3), why: "an old copy".to_owned() };
     assert_eq!(play.does(Role::Operator, Command::DiscardData(discard)), Outcome::Changed);
     play.settle();
     let expected = "\
@@ -621,6 +623,8 @@ fn a_number_that_a_late_volume_knows_is_not_granted_again() {
     play.servers.get_mut(&2).unwrap().data = Data::Initialized { system: SystemId(77), highest: Generation(9) };
     play.starts(2);
     play.settle();
+    let next = play.domain.replicated(&SHOP.into()).unwrap().next_generation(Generation(2));
+    assert_eq!(next, Generation(10), "as a dry run shows it");
     play.exits(0, ExitReason::PodGone);
     play.starts(0);
     play.settle();
@@ -640,6 +644,25 @@ fn a_volume_that_was_set_back_is_not_used() {
     assert!(news.contains(said), "{news}");
     assert!(news.contains("archive 2 left the sync set"), "{news}");
     assert_eq!(waits(&play), ["data_not_adopted"]);
+}
+
+/// The primary would stand down for it, and no grant would follow.
+#[test]
+fn a_member_whose_volume_was_emptied_is_no_successor() {
+    let mut play = running(WhenAlone::Degrade);
+    play.exits(1, ExitReason::PodGone);
+    play.servers.get_mut(&1).unwrap().data = Data::Empty;
+    play.starts(1);
+    for command in play.domain.duties(play.servers[&1].process, SessionNumber(1), &play.report(1)) {
+        play.changes(Role::Agent, command);
+    }
+    let replicated = play.domain.replicated(&SHOP.into()).unwrap();
+    assert!(replicated.counts(ArchiveId(2)) && play.domain.successors(replicated).is_empty());
+    assert_eq!(play.switchover(Some(2)), "Changed");
+    play.settle();
+    let news = play.news();
+    assert!(news.contains("the data of archive 2 is whole"), "{news}");
+    assert!(news.contains("generation 3 granted to archive 2, after archive 1"), "{news}");
 }
 
 #[test]
@@ -670,6 +693,45 @@ fn a_generation_that_cannot_be_taken_up_is_given_back() {
     let news = play.news();
     assert!(news.contains("generation 3: the server of archive 2 has ended by itself"), "{news}");
     assert!(news.contains("generation 4: the server of archive"), "{news}");
+}
+
+/// Where clients are sent: `shop-rw shop-0; shop-ro shop-1 shop-2`.
+fn sent(play: &Play) -> String {
+    let routes = routes(&play.domain, &"c1".into());
+    let shown = routes.iter().map(|route| {
+        let pods = route.endpoints.iter().map(|endpoint| format!(" {}", endpoint.pod));
+        route.name() + &pods.collect::<String>()
+    });
+    shown.collect::<Vec<_>>().join("; ")
+}
+
+#[test]
+fn clients_are_sent_to_a_primary_that_is_open_and_readers_to_whole_standbys_that_run() {
+    let mut play = Play::new(WhenAlone::Degrade);
+    assert_eq!(sent(&play), "shop-rw; shop-ro", "there is no data yet");
+    play.settle();
+    for ordinal in 0..3 {
+        play.said(ordinal, EngineState::Running);
+    }
+    assert_eq!(sent(&play), "shop-rw shop-0; shop-ro shop-1 shop-2");
+    assert_eq!(routes(&play.domain, &"c2".into()), [], "another cluster");
+    assert_eq!(play.switchover(Some(2)), "Changed");
+    let mut seen = vec![sent(&play)];
+    while !play.round() {
+        seen.push(sent(&play));
+    }
+    seen.dedup();
+    let expected = [
+        "shop-rw shop-0; shop-ro shop-1 shop-2",
+        "shop-rw; shop-ro shop-1 shop-2",
+        "shop-rw; shop-ro shop-0 shop-2",
+        "shop-rw shop-1; shop-ro shop-0 shop-2",
+    ];
+    assert_eq!(seen, expected, "no server accepts writes from the end of the old primary until the new one is open");
+    play.exits(2, ExitReason::PodGone);
+    assert_eq!(sent(&play), "shop-rw shop-1; shop-ro shop-0");
+    play.lose(1);
+    assert_eq!(sent(&play), "shop-rw shop-1; shop-ro shop-0", "lost is not dead: it serves its clients");
 }
 
 #[test]

@@ -105,7 +105,8 @@ impl Record {
     pub fn note_in_force(&mut self, rules: &Rules, of: u8, at: u8) -> Option<()> {
         if rules.version_checked {
             let word = InForce { generation: generation(of), version: version(at) };
-            return self.decide(|core| core.note_in_force(word));
+            // With none joining it changes nothing.
+            return self.decide(|core| core.note_in_force(word)).flatten().map(drop);
         }
         (self.generation == of && self.joining != 0).then_some(())?;
         self.sync_set |= self.joining;

@@ -1,4 +1,4 @@
-//! A database with one primary, beside the others: three pods, made by the commands that the agents propose.
+//! A database with one primary: three pods, made by the commands that the agents propose. The other databases of the fake stay.
 
 use super::{Fake, Log, START, source};
 use kaa_core::domain::change::{

@@ -59,22 +59,16 @@ async fn the_metrics_name_one_primary() {
         let of_databases = text.lines().filter(|line| line.starts_with("kaa_database_"));
         of_databases.map(str::to_owned).collect::<Vec<_>>()
     };
-    let before = [
-        r#"kaa_database_primary{database="shop",archive="4",pod="shop-0"} 1"#,
-        r#"kaa_database_generation{database="shop"} 2"#,
-        r#"kaa_database_sync_set_size{database="shop"} 2"#,
-        r#"kaa_database_open{database="shop"} 1"#,
-    ];
-    assert_eq!(metrics().await, before);
+    let expected = |archive: u64, pod: &str, generation: u64, members: usize, open: u8| {
+        let primary = format!(r#"kaa_database_primary{{database="shop",archive="{archive}",pod="{pod}"}} 1"#);
+        let others = [("generation", generation), ("sync_set_size", members as u64), ("open", open.into())];
+        let others = others.map(|(name, value)| format!(r#"kaa_database_{name}{{database="shop"}} {value}"#));
+        [vec![primary], others.to_vec()].concat()
+    };
+    assert_eq!(metrics().await, expected(4, "shop-0", 2, 2, 1));
     fake::Shop::change(&domain.source, |shop| shop.exits(0));
     assert_eq!(asked(&domain, "failover", json!({"why": "x"})).await.0, StatusCode::OK);
-    let after = [
-        r#"kaa_database_primary{database="shop",archive="5",pod="shop-1"} 1"#,
-        r#"kaa_database_generation{database="shop"} 3"#,
-        r#"kaa_database_sync_set_size{database="shop"} 1"#,
-        r#"kaa_database_open{database="shop"} 0"#,
-    ];
-    assert_eq!(metrics().await, after);
+    assert_eq!(metrics().await, expected(5, "shop-1", 3, 1, 0));
 }
 
 #[tokio::test]
@@ -210,4 +204,31 @@ async fn data_is_adopted_once() {
     assert_eq!(again, (StatusCode::CONFLICT, "database shop has data that counts already".to_owned()));
     let none = asked(&Domain::new(fake::stranger()), "adopt", json!({"archive": 77, "why": "x"})).await;
     assert_eq!(none.0, StatusCode::CONFLICT, "{}", none.1);
+}
+
+#[tokio::test]
+async fn data_outside_the_sync_set_is_given_up_by_an_operator_alone() {
+    let domain = Domain::new(fake::shop().source());
+    let body = |archive: u64, dry: bool| json!({"archive": archive, "why": "an old copy", "dryRun": dry});
+    assert_eq!(domain.send(ELSEWHERE, post("discard", &body(6, false))).await.0, StatusCode::FORBIDDEN);
+    let text = "the data of archive 6, pod shop-2, is overwritten with that of shop-0, and not kept";
+    for dry in [true, false] {
+        assert_eq!(asked(&domain, "discard", body(6, dry)).await, (StatusCode::OK, text.to_owned()));
+        let given_up = domain.source.domain.lock().unwrap().replicated(&"shop".into()).unwrap().discarded.len();
+        assert_eq!(given_up, usize::from(!dry));
+    }
+    let last = "loopback: the data on archive 6 is given up and may be overwritten: an old copy";
+    assert_eq!(domain.last("database/shop"), last);
+    for (archive, why) in [
+        (
+            5,
+            "archive 5 is in the sync set of its database: it holds every commit that counts. Wait until it has left the set",
+        ),
+        (77, "database shop has no archive 77"),
+    ] {
+        for dry in [true, false] {
+            let refused = asked(&domain, "discard", body(archive, dry)).await;
+            assert_eq!(refused, (StatusCode::CONFLICT, why.to_owned()));
+        }
+    }
 }

@@ -7,7 +7,7 @@ use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits, cut};
 use crate::domain::command::Actor;
 use crate::domain::event::ReplicationEvent;
-use crate::domain::ids::{ArchiveId, DatabaseName};
+use crate::domain::ids::{ArchiveId, DatabaseName, Generation, SystemId};
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::replicated::Data;
 use crate::domain::{Applied, Domain};
@@ -36,28 +36,29 @@ impl Change for AdoptData {
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
         let Self { database: name, archive, why } = self;
         only_an_operator(actor)?;
-        let replicated = domain.replicated(&name).ok_or_else(|| Refusal::NotReplicated(name.clone()))?;
-        if replicated.record.is_some() {
-            return Err(Refusal::HasPrimary(name));
-        }
-        let process = domain.serving(archive).filter(|process| process.database == name);
-        let Some(Data::Initialized { system, highest }) = process.and_then(|process| process.data) else {
-            return Err(Refusal::NoDataToAdopt(archive));
-        };
-        // A number that another volume of the database knows may have been a primary's.
-        let others = domain.processes.values().filter(|process| process.database == name);
-        let known = others.filter_map(|process| match process.data {
-            Some(Data::Initialized { highest, .. }) => Some(highest),
-            _ => None,
-        });
-        let highest = known.max().unwrap_or(highest).max(highest);
+        let (system, highest) = domain.may_adopt(&name, archive)?;
         let replicated = domain.replicated_mut(&name)?;
-        replicated.highest = replicated.highest.max(highest);
         replicated.own.insert(archive);
         (replicated.system, replicated.initializes) = (Some(system), None);
         replicated.record = Some(Replication::begin_at(archive, highest));
         let subjects = [Subject::Database(name), Subject::Archive(archive)];
         domain.note(actor, subjects, ReplicationEvent::Adopted { archive, system, why }, None);
         Ok(Outcome::Changed)
+    }
+}
+
+impl Domain {
+    /// Whether the data of an archive can be taken for that of its database; its system identifier, and the highest generation that any
+    /// volume of the database knows: that one may have been a primary's.
+    pub fn may_adopt(&self, name: &DatabaseName, archive: ArchiveId) -> Result<(SystemId, Generation), Refusal> {
+        let replicated = self.replicated(name).ok_or_else(|| Refusal::NotReplicated(name.clone()))?;
+        if replicated.record.is_some() {
+            return Err(Refusal::HasPrimary(name.clone()));
+        }
+        let process = self.serving(archive).filter(|process| process.database == *name);
+        let Some(Data::Initialized { system, highest: _ }) = process.and_then(|process| process.data) else {
+            return Err(Refusal::NoDataToAdopt(archive));
+        };
+        Ok((system, replicated.highest))
     }
 }

@@ -7,6 +7,7 @@ use crate::domain::command::Actor;
 use crate::domain::event::ReplicationEvent;
 use crate::domain::ids::{ArchiveId, DatabaseName, Generation, SetVersion};
 use crate::domain::outcome::{Outcome, Refusal};
+use crate::domain::replicated::Replicated;
 use crate::domain::{Applied, Domain};
 use crate::replication::InForce;
 use serde::{Deserialize, Serialize};
@@ -53,8 +54,12 @@ impl Change for ChangeSyncSet {
 
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
         let Self { database: name, generation, version, what } = self;
-        if let SetChange::Join(archive) = &what {
-            domain.may_join_set(&name, *archive)?;
+        if let SetChange::Join(archive) = what {
+            let joins = domain.replicated(&name).is_some_and(|replicated| domain.may_join_set(replicated, archive));
+            let of_it = domain.archives.get(&archive).is_some_and(|archive| archive.database == name);
+            if !joins || !of_it {
+                return Err(Refusal::NotServing(archive));
+            }
         }
         let replicated = domain.replicated_mut(&name)?;
         if let Some(why) = &replicated.uncertain {
@@ -73,22 +78,14 @@ impl Change for ChangeSyncSet {
                 Some(ReplicationEvent::Joins { archive, version: record.version })
             }
             SetChange::InForce => {
-                let joining = record.joining;
-                let current = record.generation == generation && record.version == version;
-                match joining {
-                    Some(_) => record.note_in_force(InForce { generation, version })?,
-                    None if current => {}
-                    None => {
-                        return Err(Refusal::SetVersion { database: name, named: version, current: record.version });
-                    }
-                }
-                if joining.is_none() && replicated.in_force == version {
+                let joined = record.note_in_force(InForce { generation, version })?;
+                if joined.is_none() && replicated.in_force == version {
                     return Ok(Outcome::Unchanged);
                 }
                 replicated.in_force = version;
-                subjects.extend(joining.map(Subject::Archive));
+                subjects.extend(joined.map(Subject::Archive));
                 // That a smaller rule is in force says nothing new of what is safe.
-                joining.map(|archive| ReplicationEvent::Joined { archive, version })
+                joined.map(|archive| ReplicationEvent::Joined { archive, version })
             }
             SetChange::Leave { archive, why } => {
                 record.leave(generation, version, archive)?;
@@ -104,11 +101,9 @@ impl Change for ChangeSyncSet {
 }
 
 impl Domain {
-    /// Refuses to add an archive that is removed, of another database, or without an engine.
-    fn may_join_set(&self, name: &DatabaseName, id: ArchiveId) -> Result<(), Refusal> {
-        let archive = self.archives.get(&id).ok_or(Refusal::UnknownArchive(id))?;
-        let ours = self.replicated(name).is_some_and(|replicated| replicated.owns(id));
-        let serves = self.serving(id).is_some() && archive.removed.is_none() && archive.database == *name && ours;
-        if serves { Ok(()) } else { Err(Refusal::NotServing(id)) }
+    /// Whether an archive has a server that could be in the sync set: with data of the record, and not removed.
+    pub(crate) fn may_join_set(&self, replicated: &Replicated, id: ArchiveId) -> bool {
+        let is_kept = self.archives.get(&id).is_some_and(|archive| archive.removed.is_none());
+        is_kept && self.has_data_of(replicated, id)
     }
 }

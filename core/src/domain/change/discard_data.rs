@@ -6,7 +6,7 @@ use crate::domain::audit::Subject;
 use crate::domain::bounds::{Bounds, Fits, cut};
 use crate::domain::command::Actor;
 use crate::domain::event::ReplicationEvent;
-use crate::domain::ids::ArchiveId;
+use crate::domain::ids::{ArchiveId, DatabaseName};
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::{Applied, Domain};
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiscardData {
+    /// The database.
+    pub database: DatabaseName,
     /// The archive.
     pub archive: ArchiveId,
     /// Why, in the operator's words.
@@ -23,29 +25,35 @@ pub struct DiscardData {
 
 impl Change for DiscardData {
     fn fit(&mut self, bounds: &Bounds) -> Fits {
-        let Self { archive: _, why } = self;
+        let Self { database, archive: _, why } = self;
         cut(why, bounds.text);
-        Ok(())
+        bounds.name("the name of a database", database)
     }
 
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
-        let Self { archive: id, why } = self;
+        let Self { database: name, archive: id, why } = self;
         only_an_operator(actor)?;
-        let archive = domain.archives.get(&id).ok_or(Refusal::UnknownArchive(id))?;
-        let name = archive.database.clone();
-        let replicated = domain.replicated_mut(&name)?;
-        if replicated.counts(id) {
-            return Err(Refusal::StillCounts(id));
-        }
-        if replicated.record.is_none() {
-            // Nothing is there yet that could take its place.
-            return Err(Refusal::NoPrimaryYet(name));
-        }
-        if !replicated.discarded.insert(id) {
+        domain.may_discard(&name, id)?;
+        if !domain.replicated_mut(&name)?.discarded.insert(id) {
             return Ok(Outcome::Unchanged);
         }
         let event = ReplicationEvent::Discarded { archive: id, why };
         domain.note(actor, [Subject::Archive(id), Subject::Database(name)], event, None);
         Ok(Outcome::Changed)
+    }
+}
+
+impl Domain {
+    /// Whether the data of an archive may be given up.
+    pub fn may_discard(&self, name: &DatabaseName, id: ArchiveId) -> Result<(), Refusal> {
+        let replicated = self.replicated(name).ok_or_else(|| Refusal::NotReplicated(name.clone()))?;
+        if self.archives.get(&id).is_none_or(|archive| archive.database != *name) {
+            return Err(Refusal::UnknownArchive(id));
+        }
+        if replicated.counts(id) {
+            return Err(Refusal::StillCounts(id));
+        }
+        // Until there is a record, nothing is there that could take its place.
+        replicated.record.as_ref().map(drop).ok_or_else(|| Refusal::NoPrimaryYet(name.clone()))
     }
 }

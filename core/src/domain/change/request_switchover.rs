@@ -9,6 +9,7 @@ use crate::domain::ids::{ArchiveId, DatabaseName, Generation};
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::replicated::Switchover;
 use crate::domain::{Applied, Domain};
+use crate::replication::Refused;
 use serde::{Deserialize, Serialize};
 
 /// Requests a switchover, or takes back the request.
@@ -51,14 +52,13 @@ impl Change for RequestSwitchover {
         if let Asked::Move(to) = what {
             domain.may_switch_over(&name, generation, to)?;
         }
-        let (at, entry) = (domain.time, domain.index);
+        let at = domain.time;
         let replicated = domain.replicated_mut(&name)?;
         let current = replicated.record_mut(&name)?.generation;
         let event = match what {
             Asked::Move(to) => {
                 let by = actor.name.clone();
-                let asked = Switchover { to, why: why.clone(), at, entry, by, server: None };
-                replicated.switchover = Some(asked);
+                replicated.switchover = Some(Switchover { to, why: why.clone(), at, by });
                 ReplicationEvent::SwitchoverRequested { to, why }
             }
             Asked::Cancel => {
@@ -84,9 +84,7 @@ impl Domain {
         let replicated = self.replicated(name).ok_or_else(|| Refusal::NotReplicated(name.clone()))?;
         let record = replicated.record.as_ref().ok_or_else(|| Refusal::NoPrimaryYet(name.clone()))?;
         if record.generation != generation {
-            return Err(
-                crate::replication::Refused::Generation { named: generation, current: record.generation }.into()
-            );
+            return Err(Refused::Generation { named: generation, current: record.generation }.into());
         }
         if replicated.switchover.is_some() {
             return Err(Refusal::SwitchoverUnderWay(name.clone()));
@@ -104,9 +102,7 @@ impl Domain {
         match to {
             Some(to) if to == record.primary => Err(Refusal::IsThePrimary(to)),
             Some(to) if !serves(to) => Err(Refusal::NotServing(to)),
-            Some(to) if record.overwriting.contains_key(&to) => {
-                Err(crate::replication::Refused::Overwriting(to).into())
-            }
+            Some(to) if record.overwriting.contains_key(&to) => Err(Refused::Overwriting(to).into()),
             Some(_) => Ok(()),
             None => {
                 let mut others = self.active_archives(name).filter(|archive| archive.id != record.primary);

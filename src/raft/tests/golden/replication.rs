@@ -95,6 +95,6 @@ pub(super) fn commands() -> Vec<Command> {
         switchover(Asked::Move(None)),
         switchover(Asked::Cancel),
         Command::ConfirmStart(change::ConfirmStart { process: PROCESS, session: SESSION }),
-        Command::DiscardData(change::DiscardData { archive: ARCHIVE, why: why() }),
+        Command::DiscardData(change::DiscardData { database: database(), archive: ARCHIVE, why: why() }),
     ]
 }
