@@ -147,7 +147,7 @@ pub enum Adapter {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "With --adapter postgres")]
 pub struct PostgresArgs {
-    /// The directory with `postgres`, `initdb`, `pg_controldata`, `pg_basebackup` and `pg_rewind`.
+    /// The directory with `postgres`, `initdb`, `pg_controldata`, `pg_basebackup`, `pg_rewind` and `pg_waldump`.
     #[arg(long, value_name = "DIR", env = "KAA_POSTGRES_BIN")]
     pub postgres_bin: Option<PathBuf>,
     /// The user of the server, if the wrapper runs as root: PostgreSQL does not.

@@ -13,7 +13,6 @@ mod files;
 mod follow;
 mod grant;
 mod histories;
-pub mod lsn;
 mod overwrite;
 mod processes;
 mod reading;
@@ -24,7 +23,8 @@ pub mod shim;
 mod start;
 
 pub use error::Error;
-pub use lsn::Lsn;
+pub use kaa_core::domain::replicated::{Begins, Position};
+pub use kaa_core::replication::Source;
 pub use reading::Reader;
 pub use shim::shim;
 
@@ -41,7 +41,7 @@ use std::path::PathBuf;
 pub struct Settings {
     /// The volume. `pgdata`, `conf` and `run` are below it. The path is short: a socket's may have 107 bytes.
     pub directory: PathBuf,
-    /// The directory of `postgres`, `initdb`, `pg_controldata`, `pg_rewind` and `pg_basebackup`.
+    /// The directory of `postgres`, `initdb`, `pg_controldata`, `pg_basebackup`, `pg_rewind` and `pg_waldump`.
     pub bin: PathBuf,
     /// User and group id of the server, if the wrapper is root; the wrapper's own otherwise.
     pub user: Option<(u32, u32)>,
@@ -78,30 +78,6 @@ pub enum Data {
     },
 }
 
-/// A primary that others follow.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
-    /// Its archive.
-    pub archive: ArchiveId,
-    /// Its name, which a certificate would name.
-    pub host: String,
-    /// Its IP address, or empty: then the name is resolved.
-    pub address: String,
-    /// Its TCP port.
-    pub port: u16,
-}
-
-/// A grant that came into being.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Begins {
-    /// Its generation, which is the number of its timeline.
-    pub generation: u32,
-    /// The timeline that it continues.
-    pub parent: u32,
-    /// The end of what it took from there.
-    pub at: Lsn,
-}
-
 /// What came of an order to follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Follows {
@@ -120,9 +96,9 @@ pub struct Standby {
     /// Its archive.
     pub archive: ArchiveId,
     /// How far it has flushed the log.
-    pub flushed: Lsn,
+    pub flushed: Position,
     /// How far it has replayed the log.
-    pub replayed: Lsn,
+    pub replayed: Position,
     /// Whether it has caught up, and streams.
     pub streaming: bool,
     /// When it sent its last answer, by its own clock: microseconds. It answers at least once a second.
@@ -137,7 +113,7 @@ pub struct Reading {
     /// The timeline of which it holds the first record of its own.
     pub timeline: u32,
     /// At a primary the end of the log that is flushed; at a standby the end of what is replayed.
-    pub end: Lsn,
+    pub end: Position,
     /// At a standby that streams, the timeline that it receives.
     pub streams_from: Option<u32>,
     /// At a primary, the standbys that are connected under a name of its generation.

@@ -1,7 +1,7 @@
 //! What is in a data directory, read without a server.
 
 use super::error::Error;
-use super::{Data, Lsn, Settings};
+use super::{Data, Position, Settings};
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -15,11 +15,11 @@ pub(super) struct ControlFile {
     /// `in production`, `shut down` and so on.
     pub state: String,
     /// Where the last checkpoint's record begins.
-    pub checkpoint: Lsn,
+    pub checkpoint: Position,
     /// Its timeline.
     pub timeline: u32,
     /// A standby is consistent from there on; 0 for a primary.
-    pub minimum: Lsn,
+    pub minimum: Position,
     /// The timeline of that position; 0 for a primary.
     pub minimum_timeline: u32,
     /// Bytes of a file of the log.
@@ -56,7 +56,7 @@ impl ControlFile {
         let field = |name: &str| fields.get(name).copied().ok_or_else(|| format!("{name:?} is missing"));
         let number = |name: &str| field(name)?.parse::<u64>().map_err(|error| format!("{name}: {error}"));
         let timeline = |name: &str| number(name).and_then(|it| u32::try_from(it).map_err(|error| error.to_string()));
-        let position = |name: &str| field(name)?.parse::<Lsn>().map_err(|error| error.to_string());
+        let position = |name: &str| field(name)?.parse::<Position>();
         let mut limits = [0; 5];
         for (limit, (name, _)) in limits.iter_mut().zip(LIMITS) {
             *limit = number(name)?;
@@ -167,7 +167,7 @@ pub(super) fn timeline_of(name: &str) -> Option<u32> {
 }
 
 /// The end of the log after a clean stop: that of the record which the last checkpoint wrote. `None` after another end.
-pub(super) fn end_after_stop(settings: &Settings) -> Result<Option<Lsn>, Error> {
+pub(super) fn end_after_stop(settings: &Settings) -> Result<Option<Position>, Error> {
     let control = ControlFile::read(settings)?;
     match control.state.as_str() {
         "shut down in recovery" => Ok(Some(control.minimum)),
@@ -188,7 +188,7 @@ pub(super) fn end_after_stop(settings: &Settings) -> Result<Option<Lsn>, Error> 
 }
 
 /// The name of the file of the log with this position.
-pub(super) fn segment_name(timeline: u32, position: Lsn, segment: u64) -> String {
+pub(super) fn segment_name(timeline: u32, position: Position, segment: u64) -> String {
     let (number, files) = (position.0 / segment, (1 << 32) / segment);
     format!("{timeline:08X}{:08X}{:08X}", number / files, number % files)
 }
@@ -202,13 +202,13 @@ const PAGE_HEADER: u64 = 24;
 const FILE_HEADER: u64 = 40;
 
 /// Where a record ends that begins there: it may be continued on further pages.
-fn end_of_record(start: Lsn, length: u64, segment: u64) -> Lsn {
+fn end_of_record(start: Position, length: u64, segment: u64) -> Position {
     let (mut position, mut left) = (start.0, length);
     loop {
         let room = PAGE - position % PAGE;
         if left <= room {
             // Records begin at multiples of eight.
-            return Lsn((position + left).next_multiple_of(8));
+            return Position((position + left).next_multiple_of(8));
         }
         left -= room;
         position += room;
@@ -222,8 +222,8 @@ mod tests {
 
     #[test]
     fn a_file_of_the_log_is_named_for_its_timeline_and_place() {
-        assert_eq!("0000000F0000000000000005", segment_name(15, Lsn(0x5BE_C450), 16 << 20));
-        assert_eq!("000000020000000700000001", segment_name(2, Lsn(0x7_0100_0000), 16 << 20));
+        assert_eq!("0000000F0000000000000005", segment_name(15, Position(0x5BE_C450), 16 << 20));
+        assert_eq!("000000020000000700000001", segment_name(2, Position(0x7_0100_0000), 16 << 20));
     }
 
     const PRINTED: &str = "pg_control version number:            1300
@@ -267,7 +267,7 @@ Bytes per WAL segment:                16777216";
     #[test]
     fn a_record_that_crosses_a_page_ends_behind_the_next_header() {
         const FILE: u64 = 16 << 20;
-        let end = |start| end_of_record(Lsn(start), 114, FILE).0;
+        let end = |start| end_of_record(Position(start), 114, FILE).0;
         assert_eq!(120, end(0));
         assert_eq!(PAGE, end(PAGE - 120));
         assert_eq!(PAGE + PAGE_HEADER + 16, end(PAGE - 104));

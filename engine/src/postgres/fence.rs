@@ -5,7 +5,7 @@ use super::error::Error;
 use super::processes::children;
 use super::session::{OWN, Session};
 use super::start::until_promoted;
-use super::{Lsn, Role, Server, Stop};
+use super::{Position, Role, Server, Stop};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ fn clients() -> String {
 /// A server in recovery at one moment.
 struct Look {
     /// The end of what is replayed; a whole record's.
-    replayed: Lsn,
+    replayed: Position,
     /// Whether the startup process has found the end of the log, and there is no receiver that could add to it.
     is_end: bool,
     receivers: Vec<i32>,
@@ -61,7 +61,7 @@ impl Server {
     ///
     /// # Errors
     /// [`Error::NoSql`] if the server is fenced and accepts no session: it can be promoted, but its end is not known.
-    pub async fn fence(&mut self) -> Result<Lsn, Error> {
+    pub async fn fence(&mut self) -> Result<Position, Error> {
         self.establishing = None;
         match self.living().map(|running| running.role) {
             Ok(Role::Fenced) => return self.exact_end().await,
@@ -77,7 +77,7 @@ impl Server {
     }
 
     /// Has a standby that runs stop to take log.
-    async fn stop_taking(&mut self) -> Result<Lsn, Error> {
+    async fn stop_taking(&mut self) -> Result<Position, Error> {
         let fence = |changeable: &mut super::configuration::Changeable| {
             changeable.follows = None;
             changeable.admits = Admits::Wrapper;
@@ -91,7 +91,7 @@ impl Server {
     }
 
     /// The exact end of a server that was fenced by a start.
-    async fn exact_end(&self) -> Result<Lsn, Error> {
+    async fn exact_end(&self) -> Result<Position, Error> {
         let mut refused_since = None;
         let session = loop {
             let is_consistent = self.living()?.process.is_consistent();
@@ -113,7 +113,7 @@ impl Server {
     }
 
     /// Waits for the end of replay. The session was made after the server was told to follow no other one.
-    async fn await_end(&self, session: &Session, limit: Duration) -> Result<Lsn, Error> {
+    async fn await_end(&self, session: &Session, limit: Duration) -> Result<Position, Error> {
         let (mut progress, mut before, mut looked_again) = (Instant::now(), None, false);
         loop {
             let running = self.living()?;

@@ -9,20 +9,20 @@ use super::control_file::ControlFile;
 use super::error::Error;
 use super::session::Session;
 use super::start::refuses_until_promoted;
-use super::{Begins, Follows, Lsn, Role, Server, Source, histories};
-use kaa_core::domain::ids::ArchiveId;
+use super::{Begins, Follows, Position, Role, Server, Source, histories};
+use kaa_core::domain::ids::{ArchiveId, Generation};
 
 /// Where a server that is fenced is in the histories: the timeline of which it holds the first own record, and its
 /// exact end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
-    timeline: u32,
-    end: Lsn,
+    timeline: Generation,
+    end: Position,
 }
 
 /// Why a log that is here may not be a prefix of the log of a generation; `None` if it is one. `history` are the grants
 /// that came into being, in any order.
-fn differs(place: Place, generation: u32, history: &[Begins]) -> Option<String> {
+fn differs(place: Place, generation: Generation, history: &[Begins]) -> Option<String> {
     let Place { timeline, end } = place;
     let mut at = generation;
     while at != timeline {
@@ -70,7 +70,8 @@ impl Server {
                     why: format!("the timeline of its log before {end} is not known"),
                 });
             };
-            if let Some(why) = differs(Place { timeline: timeline.max(written), end }, generation, history) {
+            let place = Place { timeline: Generation(timeline.max(written).into()), end };
+            if let Some(why) = differs(place, Generation(generation.into()), history) {
                 return Ok(Follows::NeedsOverwrite { why });
             }
         }
@@ -141,14 +142,18 @@ pub(super) async fn timeline(session: &Session) -> Result<u32, Error> {
 mod tests {
     use super::*;
 
-    const HISTORY: [Begins; 3] = [
-        Begins { generation: 2, parent: 1, at: Lsn(0x10) },
-        Begins { generation: 5, parent: 2, at: Lsn(0x50) },
-        Begins { generation: 7, parent: 5, at: Lsn(0x70) },
-    ];
+    const fn begins(generation: u64, parent: u64, at: u64) -> Begins {
+        Begins { generation: Generation(generation), parent: Generation(parent), at: Position(at) }
+    }
 
-    fn is_prefix(timeline: u32, end: u64, generation: u32) -> bool {
-        differs(Place { timeline, end: Lsn(end) }, generation, &HISTORY).is_none()
+    const HISTORY: [Begins; 3] = [begins(2, 1, 0x10), begins(5, 2, 0x50), begins(7, 5, 0x70)];
+
+    fn place(timeline: u64, end: u64) -> Place {
+        Place { timeline: Generation(timeline), end: Position(end) }
+    }
+
+    fn is_prefix(timeline: u64, end: u64, generation: u64) -> bool {
+        differs(place(timeline, end), Generation(generation), &HISTORY).is_none()
     }
 
     #[test]
@@ -172,7 +177,6 @@ mod tests {
         assert!(!is_prefix(4, 0, 7), "no ancestor");
         assert!(!is_prefix(7, 0, 5), "later than the primary");
         assert!(!is_prefix(5, 0, 9), "the primary's own beginning is not known");
-        let loops = [Begins { generation: 3, parent: 3, at: Lsn(0) }];
-        assert!(differs(Place { timeline: 1, end: Lsn(0) }, 3, &loops).is_some(), "nonsense does not hang");
+        assert!(differs(place(1, 0), Generation(3), &[begins(3, 3, 0)]).is_some(), "nonsense does not hang");
     }
 }

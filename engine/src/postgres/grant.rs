@@ -4,7 +4,7 @@ use super::configuration::{self, Admits};
 use super::control_file::ControlFile;
 use super::error::Error;
 use super::session::Session;
-use super::{Begins, Lsn, Role, Server, Settings, Stop, files, histories};
+use super::{Begins, Position, Role, Server, Settings, Stop, files, histories};
 use kaa_core::domain::ids::ArchiveId;
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ const FIRST: &str = "BEGIN; \
 
 /// The first own commit of a primary, under way. It is given up when this is dropped.
 #[derive(Debug)]
-pub(super) struct Establishing(JoinHandle<Result<Lsn, Error>>);
+pub(super) struct Establishing(JoinHandle<Result<Position, Error>>);
 
 impl Drop for Establishing {
     fn drop(&mut self) {
@@ -36,7 +36,7 @@ impl Drop for Establishing {
     }
 }
 
-async fn first_commit(settings: Settings, generation: u32) -> Result<Lsn, Error> {
+async fn first_commit(settings: Settings, generation: u32) -> Result<Position, Error> {
     let statements = FIRST.replace('$', &generation.to_string());
     loop {
         let session = Session::connect(&settings).await?;
@@ -49,10 +49,10 @@ async fn first_commit(settings: Settings, generation: u32) -> Result<Lsn, Error>
 }
 
 /// The end of the log that is flushed here.
-pub(super) async fn flushed(session: &Session) -> Result<Lsn, Error> {
+pub(super) async fn flushed(session: &Session) -> Result<Position, Error> {
     let row = session.row("learn the end of the log", "SELECT pg_current_wal_flush_lsn()::text").await?;
     let text: String = row.get(0);
-    text.parse().map_err(|error| Error::Stuck(format!("{error}")))
+    text.parse().map_err(Error::Stuck)
 }
 
 impl Server {
@@ -140,7 +140,7 @@ impl Server {
     ///
     /// # Errors
     /// If the server is no primary, or has ended.
-    pub async fn establish(&mut self) -> Result<Lsn, Error> {
+    pub async fn establish(&mut self) -> Result<Position, Error> {
         let generation = self.primary()?;
         let settings = self.settings.clone();
         let begin = || Establishing(tokio::spawn(first_commit(settings, generation)));

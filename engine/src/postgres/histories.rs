@@ -6,12 +6,13 @@
 use super::control_file::{ControlFile, segment_name, timeline_of};
 use super::error::Error;
 use super::files;
-use super::{Begins, Lsn, Settings};
+use super::{Begins, Position, Settings};
+use kaa_core::domain::ids::Generation;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// A history: each ancestor with the position at which it was left, the oldest first.
-type History = Vec<(u32, Lsn)>;
+type History = Vec<(u32, Position)>;
 
 fn directory(settings: &Settings) -> PathBuf {
     settings.pgdata().join("pg_wal")
@@ -31,16 +32,16 @@ fn parse(text: &str) -> History {
 }
 
 /// The timeline that has this position in the history of `timeline`.
-fn holds(timeline: u32, history: &History, position: Lsn) -> u32 {
+fn holds(timeline: u32, history: &History, position: Position) -> u32 {
     history.iter().find(|(_, end)| position < *end).map_or(timeline, |(ancestor, _)| *ancestor)
 }
 
 /// Whether a server with this control file may recover along this history: what PostgreSQL checks at a start, which
 /// fails if not.
 fn continues(control: &ControlFile, timeline: u32, history: &History) -> bool {
-    let consistent = Lsn(control.minimum.0.saturating_sub(1));
+    let consistent = Position(control.minimum.0.saturating_sub(1));
     holds(timeline, history, control.checkpoint) == control.timeline
-        && (control.minimum == Lsn(0) || holds(timeline, history, consistent) == control.minimum_timeline)
+        && (control.minimum == Position(0) || holds(timeline, history, consistent) == control.minimum_timeline)
 }
 
 fn all(settings: &Settings) -> Result<BTreeMap<u32, History>, Error> {
@@ -90,11 +91,11 @@ fn last_continuing(found: &BTreeMap<u32, History>, control: &ControlFile, base: 
 ///
 /// A server that was promoted, and ended before its first own commit, has log of its generation and no row that says
 /// so.
-pub(super) fn timeline_before(settings: &Settings, control: &ControlFile, end: Lsn) -> Result<Option<u32>, Error> {
+pub(super) fn timeline_before(settings: &Settings, control: &ControlFile, end: Position) -> Result<Option<u32>, Error> {
     let base = control.timeline.max(control.minimum_timeline);
     let found = all(settings)?;
     let latest = found.range(base..).rfind(|(it, history)| continues(control, **it, history));
-    let last = Lsn(end.0.saturating_sub(1));
+    let last = Position(end.0.saturating_sub(1));
     let Some(timeline) = latest.map(|(it, history)| holds(*it, history, last)) else { return Ok(Some(base)) };
     // It may hold log of an ancestor instead, past the point where that was left.
     let name = segment_name(timeline, last, control.segment);
@@ -115,21 +116,24 @@ pub(super) fn plant(settings: &Settings, from: u32, generation: u32) -> Result<(
     Ok(())
 }
 
+/// A generation has the number of its timeline.
+fn begins(timeline: u32, parent: u32, at: Position) -> Begins {
+    Begins { generation: Generation(timeline.into()), parent: Generation(parent.into()), at }
+}
+
 /// How the ancestors of a timeline began, the last one last. The first of them has no beginning.
 pub(super) fn ancestors(settings: &Settings, generation: u32) -> Result<Vec<Begins>, Error> {
     let text = files::read(&path(settings, generation))?.unwrap_or_default();
     let history = parse(&text);
     let pairs = history.iter().zip(history.iter().skip(1));
-    Ok(pairs
-        .map(|((parent, at), (generation, _))| Begins { generation: *generation, parent: *parent, at: *at })
-        .collect())
+    Ok(pairs.map(|((parent, at), (timeline, _))| begins(*timeline, *parent, *at)).collect())
 }
 
 /// How a timeline began; `None` while there is no history of it.
 pub(super) fn beginning(settings: &Settings, generation: u32) -> Result<Option<Begins>, Error> {
     let text = files::read(&path(settings, generation))?;
     let last = text.and_then(|text| parse(&text).last().copied());
-    Ok(last.map(|(parent, at)| Begins { generation, parent, at }))
+    Ok(last.map(|(parent, at)| begins(generation, parent, at)))
 }
 
 #[cfg(test)]
@@ -137,7 +141,7 @@ mod tests {
     use super::*;
 
     fn control(timeline: u32, checkpoint: u64, minimum_timeline: u32, minimum: u64) -> ControlFile {
-        let (checkpoint, minimum) = (Lsn(checkpoint), Lsn(minimum));
+        let (checkpoint, minimum) = (Position(checkpoint), Position(minimum));
         let state = String::new();
         ControlFile {
             system: 1,
@@ -155,13 +159,13 @@ mod tests {
     fn a_history_is_read_without_its_comments() {
         let text =
             "1\t0/3000110\tno recovery target specified\n\n# a comment\n2\t0/4000000\tno recovery target specified\n";
-        assert_eq!(vec![(1, Lsn(0x300_0110)), (2, Lsn(0x400_0000))], parse(text));
+        assert_eq!(vec![(1, Position(0x300_0110)), (2, Position(0x400_0000))], parse(text));
         assert_eq!(History::new(), parse(""));
     }
 
     #[test]
     fn a_history_continues_data_that_it_contains() {
-        let history = vec![(1, Lsn(100)), (2, Lsn(200))];
+        let history = vec![(1, Position(100)), (2, Position(200))];
         assert!(continues(&control(1, 99, 0, 0), 7, &history));
         assert!(
             !continues(&control(1, 100, 0, 0), 7, &history),
@@ -191,7 +195,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let settings = Settings::of_test(root.path());
         std::fs::create_dir_all(directory(&settings)).unwrap();
-        let before = |end| timeline_before(&settings, &control(1, 0x80, 0, 0), Lsn(end)).unwrap();
+        let before = |end| timeline_before(&settings, &control(1, 0x80, 0, 0), Position(end)).unwrap();
         assert_eq!(Some(1), before(0x1_0200));
         std::fs::write(path(&settings, 5), "1\t0/10100\tx\n").unwrap();
         std::fs::write(directory(&settings).join("000000010000000000000000"), "").unwrap();
@@ -211,7 +215,7 @@ mod tests {
         assert!(plant(&settings, 1, 3).is_err(), "timeline 3 exists");
         assert_eq!(None, beginning(&settings, 3).unwrap());
         std::fs::write(path(&settings, 4), "1\t0/100\tx\n").unwrap();
-        let begins = Begins { generation: 4, parent: 1, at: Lsn(0x100) };
+        let begins = begins(4, 1, Position(0x100));
         assert_eq!(Some(begins), beginning(&settings, 4).unwrap());
     }
 }

@@ -49,7 +49,7 @@ impl Server {
         self.starter.run("pg_rewind", &arguments, &settings.run()).await.map(drop)
     }
 
-    /// Copies the source beside the data, and has the copy take its place.
+    /// Copies the source into another directory, and replaces the data by the copy.
     async fn copy(&self, source: &Source) -> Result<(), Error> {
         let settings = &self.settings;
         let draft = self.draft().await?;

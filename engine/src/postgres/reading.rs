@@ -4,7 +4,7 @@ use super::configuration::{self, Changeable, PREFIX};
 use super::error::Error;
 use super::follow::timeline;
 use super::session::{OWN, Session};
-use super::{Lsn, Reading, Role, Server, Settings, Standby};
+use super::{Position, Reading, Role, Server, Settings, Standby};
 use nix::sys::statvfs::statvfs;
 use std::sync::Arc;
 use tokio::sync::Mutex;
@@ -30,7 +30,7 @@ const STANDBYS: &str = "SELECT pid, application_name, flush_lsn::text, replay_ls
     flush_lsn > sent_lsn, coalesce(extract(epoch FROM reply_time) * 1000000, 0)::bigint \
     FROM pg_stat_replication WHERE flush_lsn IS NOT NULL AND replay_lsn IS NOT NULL";
 
-fn position(text: Option<String>) -> Lsn {
+fn position(text: Option<String>) -> Position {
     text.and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 

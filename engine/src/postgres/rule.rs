@@ -9,7 +9,7 @@ use super::configuration::{self, NONE};
 use super::error::Error;
 use super::grant::flushed;
 use super::session::{OWN, PROOF, Session};
-use super::{Lsn, Server, Settings};
+use super::{Position, Server, Settings};
 use kaa_core::domain::ids::ArchiveId;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Server {
     /// # Errors
     /// [`Error::Stuck`] if a sender does not obey: the caller stops the server at once and starts it fenced. No older
     /// rule is written back.
-    pub async fn require(&mut self, rule: &[ArchiveId], generation: u32) -> Result<Lsn, Error> {
+    pub async fn require(&mut self, rule: &[ArchiveId], generation: u32) -> Result<Position, Error> {
         let own = self.primary()?;
         if own != generation {
             return Err(Error::State(format!(
@@ -140,8 +140,8 @@ impl Server {
         }
     }
 
-    /// Commits until one that was begun under the new rule has been released by it. It is the proof: the first one may
-    /// be released while a row that was acknowledged beside it is on no member.
+    /// Commits until one that was begun under the new rule has been released by it. It is the proof: the first one, which
+    /// waited before, may be released while a row that was acknowledged at the same moment is on no member.
     async fn commit_under_rule(&self, session: &Session) -> Result<(), Error> {
         let mut commits = JoinSet::new();
         let begin = |settings: Settings| async move { commit(Session::connect_as(&settings, PROOF).await?).await };

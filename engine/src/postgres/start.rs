@@ -6,7 +6,7 @@ use super::error::Error;
 use super::processes::{self, SERVER, children};
 use super::reading::Monitor;
 use super::session::Session;
-use super::{Data, Lsn, Role, Running, Server, Stop, files, histories};
+use super::{Data, Position, Role, Running, Server, Stop, files, histories};
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -154,7 +154,7 @@ impl Server {
     ///
     /// # Errors
     /// If a process does not end although it was killed.
-    pub async fn stop(&mut self, how: Stop) -> Result<Option<Lsn>, Error> {
+    pub async fn stop(&mut self, how: Stop) -> Result<Option<Position>, Error> {
         self.monitor = Monitor::default();
         self.establishing = None;
         let Some(running) = &mut self.running else {

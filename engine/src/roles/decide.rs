@@ -54,6 +54,8 @@ pub(super) struct State {
     pub may_start: bool,
     /// Set if the data cannot follow the primary of this generation.
     pub needs_overwrite: Option<(Generation, String)>,
+    /// Whether the pod is to end.
+    pub stopping: bool,
 }
 
 /// What is to be done.
@@ -93,6 +95,44 @@ pub(super) enum Step {
     AdmitReaders,
 }
 
+impl Step {
+    /// Whether it waits for others, so that it is dropped if another step is wanted instead.
+    pub fn waits(&self) -> bool {
+        matches!(self, Self::Establish | Self::Require(_))
+    }
+
+    /// Whether a server whose pod is to end still begins it: what a hand-over needs, and what is decided to come before that.
+    fn hands_over(&self) -> bool {
+        matches!(self, Self::KeepLog(_) | Self::Establish | Self::Open | Self::Require(_) | Self::StandDown)
+    }
+}
+
+/// A generation that was granted to this server and comes to nothing here: it may have been taken up before, or is not any more.
+/// `under` is the step that is under way.
+pub(super) fn declined(state: &State, wanted: &Assignment, under: Option<&Step>) -> Option<Generation> {
+    let Wanted::Primary { rule, .. } = &wanted.what else { return None };
+    let is_it = matches!(&state.run, Run::Primary(primary) if primary.begins.generation == rule.generation);
+    let promotes = matches!(under, Some(Step::Promote(_)));
+    let declines = state.memory.taken_up >= rule.generation || state.stopping;
+    (declines && !promotes && !is_it).then_some(rule.generation)
+}
+
+/// For the primary of which generation the data has to be overwritten, and why.
+pub(super) fn needed(state: &State, wanted: &Assignment) -> Option<(Generation, String)> {
+    let Wanted::Follow { generation, discard, .. } = &wanted.what else { return None };
+    let follows = matches!(state.run, Run::Follows { .. });
+    let why = if *discard {
+        "an operator gave up its data"
+    } else if state.data == Data::Empty {
+        "its volume is empty"
+    } else if state.memory.overwriting && !follows {
+        "the overwrite of its data was interrupted"
+    } else {
+        return state.needs_overwrite.clone();
+    };
+    Some((*generation, why.to_owned()))
+}
+
 /// What is said of the end of a generation: how its server ended, if it ever ran, or that it comes to nothing here.
 pub(super) fn ended(ended: Option<(Generation, Ended)>, declined: Option<Generation>) -> Option<(Generation, Ended)> {
     let declined = declined.filter(|declined| ended.is_none_or(|(of, _)| of < *declined));
@@ -101,6 +141,11 @@ pub(super) fn ended(ended: Option<(Generation, Ended)>, declined: Option<Generat
 
 /// The next step; `None` if there is nothing to do, or the server may not do what is wanted: `Err` says why.
 pub(super) fn next(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
+    let step = step(state, wanted)?;
+    Ok(step.filter(|step| !state.stopping || step.hands_over()))
+}
+
+fn step(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
     match &wanted.what {
         Wanted::Initialize if state.data == Data::Empty && state.may_start => Ok(Some(Step::Initialize)),
         Wanted::Initialize => Ok(started(state)),
@@ -134,11 +179,12 @@ fn lead(
     if let Run::Primary(primary) = &state.run
         && primary.begins.generation == rule.generation
     {
-        let slots = || (primary.slots != standbys).then(|| Step::KeepLog(standbys.to_vec()));
         return Ok(if stand_down {
             Some(Step::StandDown)
+        } else if primary.slots != standbys {
+            Some(Step::KeepLog(standbys.to_vec()))
         } else {
-            slots().or_else(|| of_primary(primary, rule, waits))
+            of_primary(primary, rule, waits)
         });
     }
     if let Run::Primary(_) = state.run {
@@ -214,7 +260,7 @@ mod tests {
     const DATA: Data = Data::Initialized { system: 7, timeline: 2, highest: 2, major: 15 };
 
     fn state(run: Run) -> State {
-        State { data: DATA, run, memory: Memory::default(), may_start: true, needs_overwrite: None }
+        State { data: DATA, run, memory: Memory::default(), may_start: true, needs_overwrite: None, stopping: false }
     }
 
     fn rule(generation: u64, version: u64, members: &[u64]) -> Rule {
@@ -360,6 +406,48 @@ mod tests {
         assert_eq!(ended(stood_down, Some(Generation(4))), Some((Generation(4), Ended::Failed)));
         assert_eq!(ended(None, Some(Generation(4))), Some((Generation(4), Ended::Failed)));
         assert_eq!(ended(stood_down, None), stood_down);
+    }
+
+    #[test]
+    fn a_server_whose_pod_is_to_end_begins_only_what_a_hand_over_needs() {
+        let stopping = |run| State { stopping: true, ..state(run) };
+        for wanted in [lead(rule(3, 1, &[])), follow(3, None), assigned(Wanted::Hold(Generation(3)))] {
+            assert_eq!(said(&stopping(Run::Down), &wanted), "nothing", "{wanted:?}");
+            assert_eq!(said(&stopping(Run::Fenced), &wanted), "nothing", "{wanted:?}");
+        }
+        assert_eq!(said(&stopping(primary(4, &[2], true, true)), &lead(rule(3, 5, &[2, 3]))), "Require");
+        assert_eq!(said(&stopping(primary(4, &[2], true, false)), &lead(rule(3, 4, &[2]))), "Open");
+        let what = Wanted::Primary { rule: rule(3, 4, &[2]), blocks: false, stand_down: true, standbys: Vec::new() };
+        assert_eq!(said(&stopping(primary(4, &[2], true, true)), &assigned(what)), "StandDown");
+    }
+
+    #[test]
+    fn a_grant_that_comes_to_nothing_here_is_declined() {
+        let wanted = lead(rule(3, 4, &[]));
+        assert_eq!(declined(&state(Run::Fenced), &wanted, None), None, "it is to be promoted");
+        let memory = Memory { taken_up: Generation(3), ..Memory::default() };
+        let crashed = State { memory, ..state(Run::Fenced) };
+        assert_eq!(declined(&crashed, &wanted, None), Some(Generation(3)));
+        assert_eq!(declined(&crashed, &wanted, Some(&Step::Promote(rule(3, 4, &[])))), None, "it is being promoted");
+        assert_eq!(declined(&State { memory, ..state(primary(4, &[], true, true)) }, &wanted, None), None);
+        let stopping = State { stopping: true, ..state(Run::Fenced) };
+        assert_eq!(declined(&stopping, &wanted, None), Some(Generation(3)), "its pod ends");
+        assert_eq!(declined(&stopping, &follow(3, None), None), None);
+    }
+
+    #[test]
+    fn why_data_has_to_be_overwritten_is_said_of_the_primary_that_is_to_be_followed() {
+        let why = |state: &State, wanted: &Assignment| needed(state, wanted).map(|(of, why)| format!("{of}: {why}"));
+        assert_eq!(why(&state(Run::Fenced), &follow(3, None)), None);
+        let empty = State { data: Data::Empty, ..state(Run::Down) };
+        assert_eq!(why(&empty, &follow(3, None)).unwrap(), "3: its volume is empty");
+        assert_eq!(why(&empty, &assigned(Wanted::Hold(Generation(3)))), None);
+        let memory = Memory { overwriting: true, ..Memory::default() };
+        let half = State { memory, ..state(Run::Down) };
+        assert_eq!(why(&half, &follow(3, None)).unwrap(), "3: the overwrite of its data was interrupted");
+        assert_eq!(why(&State { memory, ..state(follows(3)) }, &follow(3, None)), None, "it has not streamed yet");
+        let compared = State { needs_overwrite: Some((Generation(3), "it has more".to_owned())), ..state(Run::Fenced) };
+        assert_eq!(why(&compared, &follow(3, None)).unwrap(), "3: it has more");
     }
 
     #[test]

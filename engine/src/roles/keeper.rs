@@ -118,7 +118,14 @@ impl Keeper {
             signals,
             server: Arc::new(Mutex::new(server)),
             member: None,
-            state: State { data, run: Run::Down, memory: kept.memory, may_start: false, needs_overwrite: None },
+            state: State {
+                data,
+                run: Run::Down,
+                memory: kept.memory,
+                may_start: false,
+                needs_overwrite: None,
+                stopping: false,
+            },
             start_before: kept.start,
             start: kept.start,
             wanted: None,
@@ -164,17 +171,12 @@ impl Keeper {
             None
         });
         if let Some((under, _)) = &self.under {
-            let waits = matches!(under, Step::Establish | Step::Require(_));
-            if !waits || step.as_ref() == Some(under) {
+            if !under.waits() || step.as_ref() == Some(under) {
                 return;
             }
             self.under = None;
         }
-        // A server that is to stop begins nothing new, but what a hand-over needs, and what is decided to come before that.
-        let ends = |step: &Step| {
-            matches!(step, Step::KeepLog(_) | Step::Establish | Step::Open | Step::Require(_) | Step::StandDown)
-        };
-        let Some(step) = step.filter(|step| self.stopping.is_none() || ends(step)) else { return };
+        let Some(step) = step else { return };
         tracing::info!(step = step.name(), "next");
         if let Step::Require(rule) = &step
             && let Run::Primary(primary) = &mut self.state.run
@@ -228,11 +230,8 @@ impl Keeper {
         let idle = self.under.is_none() && self.over.is_none();
         let reads = !matches!(self.state.run, Run::Down) && self.over.is_none();
         let server = self.server.clone();
-        let ended = async {
-            let text = server.lock().await.ended().await;
-            // It is held only while nothing else wants the server.
-            text
-        };
+        // The server is held only while nothing else wants it.
+        let ended = async { server.lock().await.ended().await };
         tokio::select! {
             biased;
             signal = self.signals.next() => Action::Signal(signal),
@@ -333,6 +332,7 @@ impl Keeper {
             );
         }
         self.stopping = Some(self.stopping.map_or(until, |known| known.min(until)));
+        self.state.stopping = true;
         self.at_once |= grace < AT_ONCE;
     }
 
@@ -431,7 +431,7 @@ impl Keeper {
     }
 
     async fn read(&mut self) {
-        // A step that is under way may hold the server for long. What a primary sees of its standbys is read beside it.
+        // A step that is under way may hold the server for long. What a primary sees of its standbys is read meanwhile.
         let reader = match self.server.try_lock() {
             Ok(server) => server.reader().ok(),
             Err(_) => self.standbys.reader(),

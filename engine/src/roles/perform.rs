@@ -73,14 +73,12 @@ pub(super) fn remembers(step: &Step, mut memory: Memory) -> Option<Result<Memory
 pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: ArchiveId, state: State) -> Done {
     let mut server = server.lock().await;
     let (mut run, mut data) = (state.run.clone(), None);
-    let mut result = carry_out(&step, &mut server, own, state, &mut run, &mut data).await;
-    // A server of which it is not known any more what it does is stopped; it starts fenced.
-    if let Err(Error::Stuck(_) | Error::Ended(_)) = &result
-        && run != Run::Down
-    {
+    let result = carry_out(&step, &mut server, own, state, &mut run, &mut data).await;
+    if result.as_ref().is_err_and(|error| is_unknown(error, &run)) {
+        // It starts fenced, and is stopped once more before that.
         run = Run::Down;
         if let Err(error) = server.stop(Stop::Immediate).await {
-            result = Err(error);
+            tracing::error!(%error, "the server does not end");
         }
     }
     // Whatever failed after its end: a server that does not run has no role.
@@ -88,6 +86,11 @@ pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: Archive
         run = Run::Down;
     }
     Done { step, result: result.map_err(|error| error.to_string()), run, data }
+}
+
+/// Whether a failure leaves a server of which it is not known any more what it does.
+fn is_unknown(error: &Error, run: &Run) -> bool {
+    *run == Run::Down || matches!(error, Error::Stuck(_) | Error::Ended(_))
 }
 
 async fn carry_out(
@@ -123,7 +126,7 @@ async fn carry_out(
         }
         Step::Overwrite { generation, source, history, rewind, permission: _ } => {
             *run = Run::Down;
-            *data = Some(server.overwrite(&words::source(source), *rewind).await?);
+            *data = Some(server.overwrite(source, *rewind).await?);
             server.start_fenced().await?;
             // That its data is whole is known once it streams.
             let outcome = follow(server, own, source, *generation, history, run).await?;
@@ -200,23 +203,18 @@ async fn promote(
     data: &mut Option<Data>,
 ) -> Result<(), Error> {
     let members: Vec<ArchiveId> = rule.members.iter().copied().collect();
+    // Until it is known to be promoted as it should be: a server under another number must not serve.
+    *run = Run::Down;
     match server.fence().await {
         Ok(_) => {}
         // It was started fenced, and takes no log; after a crash with many open subtransactions it answers only once it is promoted.
         Err(Error::NoSql(why)) if state.run == Run::Fenced => tracing::warn!(why, "it is promoted without an answer"),
         Err(error) => return Err(error),
     }
-    // A server that was promoted under another number must not serve.
-    *run = Run::Down;
-    let begins = match server.promote(words::timeline(rule.generation), &members).await {
-        Ok(begins) => begins,
-        Err(error) => {
-            server.stop(Stop::Immediate).await?;
-            return Err(error);
-        }
-    };
-    let begins = words::begun(begins);
-    let ancestors = server.ancestors(words::timeline(rule.generation))?.into_iter().map(words::begun).collect();
+    let begins = server.promote(words::timeline(rule.generation), &members).await?;
+    let ancestors = server.ancestors(words::timeline(rule.generation))?;
+    *data = Some(server.inspect()?);
+    // The end of the first record takes the place of this when the record is confirmed.
     let ruling = Ruling::begin(rule.clone(), begins.at.0);
     *run = Run::Primary(Box::new(Primary {
         begins,
@@ -227,7 +225,6 @@ async fn promote(
         slots: Vec::new(),
         ancestors,
     }));
-    *data = Some(server.inspect()?);
     Ok(())
 }
 
@@ -239,17 +236,9 @@ async fn follow(
     history: &[Begins],
     run: &mut Run,
 ) -> Result<Outcome, Error> {
-    let told = words::source(source);
-    let followed = server.follow(own, &told, words::timeline(generation), &words::history(history)).await;
-    let followed = match followed {
-        Ok(followed) => followed,
-        Err(error) => {
-            // It may be connected.
-            *run = Run::Down;
-            server.stop(Stop::Immediate).await?;
-            return Err(error);
-        }
-    };
+    // If that fails, it may be connected.
+    *run = Run::Down;
+    let followed = server.follow(own, source, words::timeline(generation), history).await?;
     *run = Run::Fenced;
     match followed {
         Follows::Streams => {
@@ -257,5 +246,18 @@ async fn follow(
             Ok(Outcome::default())
         }
         Follows::NeedsOverwrite { why } => Ok(Outcome { needs_overwrite: Some(why) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_neither_known_to_stand_where_it_stood_nor_where_it_should_is_stopped() {
+        let failed = || Error::NoSql("too many clients".to_owned());
+        assert!(!is_unknown(&failed(), &Run::Fenced), "the step had not begun, or changes nothing by half");
+        assert!(is_unknown(&failed(), &Run::Down), "it was to be promoted, or to be connected");
+        assert!(is_unknown(&Error::Stuck("a sender does not obey".to_owned()), &Run::Fenced));
     }
 }

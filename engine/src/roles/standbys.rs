@@ -100,22 +100,22 @@ impl Standbys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::postgres::{Lsn, Standby};
+    use crate::postgres::{Position, Standby};
     use kaa_core::domain::ids::{Generation, SetVersion};
     use kaa_core::replication::Rule;
 
     fn reading(standbys: &[(u64, u64, i64)]) -> Reading {
         let standby = |(archive, flushed, replied): &(u64, u64, i64)| Standby {
             archive: ArchiveId(*archive),
-            flushed: Lsn(*flushed),
-            replayed: Lsn(*flushed),
+            flushed: Position(*flushed),
+            replayed: Position(*flushed),
             streaming: true,
             replied: *replied,
         };
         Reading {
             in_recovery: false,
             timeline: 2,
-            end: Lsn(1000),
+            end: Position(1000),
             streams_from: None,
             standbys: standbys.iter().map(standby).collect(),
             replay_lag_ms: None,

@@ -1,6 +1,6 @@
 //! What is said to agents, and what they say, in the words of this crate.
 
-use crate::postgres::{self, Data};
+use crate::postgres::Data;
 use crate::proto::{self as wire, assignment::What};
 use kaa_core::domain::ids::{ArchiveId, Generation, Permission, SetVersion};
 use kaa_core::domain::replicated::{Begins, Position};
@@ -47,18 +47,12 @@ pub(super) fn said(begins: &Begins) -> wire::Begins {
 }
 
 /// What is on the volume, for an agent. The highest generation is also one that was taken up and came to nothing.
-pub(super) fn known(data: &Data, memory: &Memory) -> Option<wire::Volume> {
-    let mut volume = volume(data)?;
-    volume.highest = volume.highest.max(memory.taken_up.0).max(memory.followed.0);
-    Some(volume)
-}
-
-/// What is on the volume, for an agent.
-fn volume(data: &Data) -> Option<wire::Volume> {
+pub(super) fn volume(data: &Data, memory: &Memory) -> Option<wire::Volume> {
     match data {
         Data::Empty => None,
         Data::Initialized { system, highest, .. } => {
-            Some(wire::Volume { system: *system, highest: u64::from(*highest) })
+            let highest = u64::from(*highest).max(memory.taken_up.0).max(memory.followed.0);
+            Some(wire::Volume { system: *system, highest })
         }
     }
 }
@@ -66,29 +60,4 @@ fn volume(data: &Data) -> Option<wire::Volume> {
 /// A generation as a timeline. No server has had so many: then it is none.
 pub(super) fn timeline(generation: Generation) -> u32 {
     u32::try_from(generation.0).unwrap_or_default()
-}
-
-/// Where a primary is, for its standby.
-pub(super) fn source(source: &Source) -> postgres::Source {
-    let Source { archive, host, address, port } = source.clone();
-    postgres::Source { archive, host, address, port }
-}
-
-/// The history, for the comparison of logs.
-pub(super) fn history(history: &[Begins]) -> Vec<postgres::Begins> {
-    let begins = |it: &Begins| postgres::Begins {
-        generation: timeline(it.generation),
-        parent: timeline(it.parent),
-        at: postgres::Lsn(it.at.0),
-    };
-    history.iter().map(begins).collect()
-}
-
-/// Where the log of a generation begins, for the domain.
-pub(super) fn begun(begins: postgres::Begins) -> Begins {
-    Begins {
-        generation: Generation(u64::from(begins.generation)),
-        parent: Generation(u64::from(begins.parent)),
-        at: Position(begins.at.0),
-    }
 }

@@ -1,19 +1,16 @@
 //! What the wrapper says of its server, from what it knows now.
 
 use super::Keeper;
-use crate::postgres::Data;
 use crate::proto::{self as wire, EngineState};
-use crate::roles::decide::{self, Primary, Run, Step};
+use crate::roles::decide::{self, Primary, Run};
 use crate::roles::words;
-use kaa_core::domain::ids::Generation;
 use kaa_core::domain::replicated::Ended;
-use kaa_core::replication::Wanted;
 
 impl Keeper {
     /// Says to agents what the server does.
     pub(super) fn say(&self) {
         let engine = match &self.state.run {
-            _ if self.stopping.is_some() => EngineState::ShuttingDown,
+            _ if self.state.stopping => EngineState::ShuttingDown,
             Run::Primary(primary) if primary.open => EngineState::Running,
             Run::Follows { .. } => EngineState::Running,
             Run::Down | Run::Fenced | Run::Primary(_) => EngineState::Syncing,
@@ -33,7 +30,7 @@ impl Keeper {
 
     fn replica(&self) -> wire::Replica {
         let mut said = wire::Replica {
-            volume: words::known(&self.state.data, &self.state.memory),
+            volume: words::volume(&self.state.data, &self.state.memory),
             start_before: self.start_before.0,
             start: self.start.0,
             returned: self.state.memory.returned.0,
@@ -41,11 +38,13 @@ impl Keeper {
             trouble: self.trouble.clone(),
             ..wire::Replica::default()
         };
-        let declined = self.declined();
+        let wanted = self.wanted.as_ref();
+        let under = self.under.as_ref().map(|(step, _)| step);
+        let declined = wanted.and_then(|wanted| decide::declined(&self.state, wanted, under));
         if let Some((generation, how)) = decide::ended(self.ended, declined) {
             (said.ended, said.stood_down) = (generation.0, how == Ended::StoodDown);
         }
-        if let Some((generation, why)) = self.needed() {
+        if let Some((generation, why)) = wanted.and_then(|wanted| decide::needed(&self.state, wanted)) {
             (said.needs_overwrite, said.needs_overwrite_why) = (generation.0, why);
         }
         let stand = match &self.state.run {
@@ -64,22 +63,6 @@ impl Keeper {
         said
     }
 
-    /// For which primary the data has to be overwritten, and why.
-    fn needed(&self) -> Option<(Generation, String)> {
-        let Wanted::Follow { generation, discard, .. } = &self.wanted.as_ref()?.what else { return None };
-        if *discard {
-            return Some((*generation, "an operator gave up its data".to_owned()));
-        }
-        if self.state.data == Data::Empty {
-            return Some((*generation, "its volume is empty".to_owned()));
-        }
-        let follows = matches!(self.state.run, Run::Follows { .. });
-        if self.state.memory.overwriting && !follows {
-            return Some((*generation, "the overwrite of its data was interrupted".to_owned()));
-        }
-        self.state.needs_overwrite.clone()
-    }
-
     fn of_primary(&self, primary: &Primary, said: &mut wire::Replica) {
         let begins = primary.begins;
         (said.generation, said.parent, said.begins_at) = (begins.generation.0, begins.parent.0, begins.at.0);
@@ -89,14 +72,5 @@ impl Keeper {
         }
         said.standbys = self.standbys.said();
         said.ancestors = primary.ancestors.iter().map(words::said).collect();
-    }
-
-    /// A generation that was granted to this server and comes to nothing here: it may have been taken up before, or is not any more.
-    fn declined(&self) -> Option<Generation> {
-        let Wanted::Primary { rule, .. } = &self.wanted.as_ref()?.what else { return None };
-        let is_it = |run: &Run| matches!(run, Run::Primary(primary) if primary.begins.generation == rule.generation);
-        let promotes = self.under.as_ref().is_some_and(|(step, _)| matches!(step, Step::Promote(_)));
-        let declines = self.state.memory.taken_up >= rule.generation || self.stopping.is_some();
-        (declines && !promotes && !is_it(&self.state.run)).then_some(rule.generation)
     }
 }

@@ -12,7 +12,7 @@ async fn a_promotion_takes_the_number_of_its_generation_and_admits_no_client_by_
     member.server.start_fenced().await.unwrap();
     let end = member.server.fence().await.unwrap();
     let begins = member.server.promote(7, &[]).await.unwrap();
-    assert_eq!((begins.generation, begins.parent, begins.at), (7, 1, end));
+    assert_eq!((begins.generation.0, begins.parent.0, begins.at), (7, 1, end));
     assert!(matches!(member.server.promote(8, &[]).await, Err(Error::State(_))), "once");
     assert!(member.client_as("kaa", "", "postgres").await.is_err());
     let first = member.server.establish().await.unwrap();
@@ -66,7 +66,7 @@ async fn a_primary_that_is_killed_under_writes_keeps_what_it_acknowledged_and_ge
         let end = member.server.fence().await.unwrap();
         assert_eq!(member.server.fence().await.unwrap(), end, "the exact end does not move");
         let begins = member.lead(generation, &[]).await;
-        assert_eq!((begins.generation, begins.at), (generation, end));
+        assert_eq!((begins.generation.0, begins.at), (generation.into(), end));
     }
     let shown = member.rows().await;
     assert!(acknowledged.len() > 10, "{}", acknowledged.len());
@@ -85,13 +85,13 @@ async fn a_promotion_that_was_begun_and_not_done_does_not_disturb_the_next_start
     }
     member.server.start_fenced().await.unwrap();
     let begins = member.server.promote(6, &[]).await.unwrap();
-    assert_eq!((begins.generation, begins.parent), (6, 1));
+    assert_eq!((begins.generation.0, begins.parent.0), (6, 1));
     // It ends before its first own commit.
     kill(member.postmaster());
     member.server.ended().await;
     member.server.fence().await.unwrap();
     let begins = member.lead(7, &[]).await;
-    assert_eq!((begins.generation, begins.parent), (7, 6));
+    assert_eq!((begins.generation.0, begins.parent.0), (7, 6));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,7 +112,7 @@ async fn a_server_that_refuses_sessions_after_a_crash_is_promoted_all_the_same()
     let error = member.server.fence().await.unwrap_err();
     assert!(matches!(&error, Error::NoSql(_)), "{error}");
     let begins = member.lead(3, &[]).await;
-    assert_eq!((begins.generation, begins.parent), (3, 2));
+    assert_eq!((begins.generation.0, begins.parent.0), (3, 2));
     assert_eq!(member.rows().await, [1000, 1001]);
 }
 

@@ -44,7 +44,7 @@ async fn three_servers_change_places_twice_and_lose_nothing() {
     let exact = b.server.fence().await.unwrap();
     assert_eq!(exact, end, "all of the log was sent before the stop, and the end of both is exact");
     let begins = b.server.promote(3, &[c.archive]).await.unwrap();
-    assert_eq!((begins.parent, begins.at), (2, end));
+    assert_eq!((begins.parent.0, begins.at), (2, end));
     history.push(begins);
     c.follow(&b, 3, &history).await;
     b.server.establish().await.unwrap();
