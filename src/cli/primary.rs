@@ -60,37 +60,19 @@ pub(super) struct Failover {
 pub(super) enum Database {
     /// Takes the data that is on an archive for that of its database: of a server that ran without Kaa, or of a domain that is lost.
     /// Refused once the database has had a primary
-    Adopt(Adopt),
+    Adopt(Data),
     /// Lets the data that is on an archive be overwritten with that of the primary: data that is not the database's, or an old state of
     /// it. Refused for an archive of the sync set
-    Discard(Discard),
+    Discard(Data),
 }
 
-/// `kaa database adopt`.
+/// `kaa database adopt` and `kaa database discard`.
 #[derive(Debug, Args)]
-pub(super) struct Adopt {
+pub(super) struct Data {
     /// The database
     #[arg(value_name = "NAME")]
     database: String,
-    /// The archive whose data counts
-    #[arg(long, value_name = "ID")]
-    archive: ArchiveId,
-    /// Shows what would be done, or why it is refused. Changes nothing
-    #[arg(long)]
-    dry_run: bool,
-    #[command(flatten)]
-    reason: Reason,
-    #[command(flatten)]
-    asking: Asking,
-}
-
-/// `kaa database discard`.
-#[derive(Debug, Args)]
-pub(super) struct Discard {
-    /// The database
-    #[arg(value_name = "NAME")]
-    database: String,
-    /// The archive whose data is given up
+    /// The archive with the data
     #[arg(long, value_name = "ID")]
     archive: ArchiveId,
     /// Shows what would be done, or why it is refused. Changes nothing
@@ -142,14 +124,11 @@ impl Database {
     }
 
     pub(super) async fn run(self) -> Result<String, Error> {
-        let (what, database, archive, dry_run, reason, asking) = match self {
-            Self::Adopt(Adopt { database, archive, dry_run, reason, asking }) => {
-                ("adopt", database, archive, dry_run, reason, asking)
-            }
-            Self::Discard(Discard { database, archive, dry_run, reason, asking }) => {
-                ("discard", database, archive, dry_run, reason, asking)
-            }
+        let (what, data) = match self {
+            Self::Adopt(data) => ("adopt", data),
+            Self::Discard(data) => ("discard", data),
         };
+        let Data { database, archive, dry_run, reason, asking } = data;
         let body = json!({"archive": archive.0, "why": reason.why, "dryRun": dry_run});
         moved(&asking, &database, what, body, &How { dry_run, wait: false, timeout: 0 }).await
     }

@@ -27,7 +27,7 @@ const PORT: u16 = 5432;
 /// Where Debian's packages are, each in a directory named for its major version.
 const PACKAGES: &str = "/usr/lib/postgresql";
 /// The programs that the wrapper runs.
-const PROGRAMS: [&str; 5] = ["postgres", "initdb", "pg_controldata", "pg_basebackup", "pg_rewind"];
+const PROGRAMS: [&str; 6] = ["postgres", "initdb", "pg_controldata", "pg_basebackup", "pg_rewind", "pg_waldump"];
 /// The user and group of the servers if this process is root and there is no user `postgres`: Debian's user without any files.
 const NO_FILES: (u32, u32) = (65534, 65534);
 /// The most bytes of a socket's path.

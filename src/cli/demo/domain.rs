@@ -1,10 +1,9 @@
 //! The domain as its agents show it, asked as an operator would ask.
 
-use super::postgres::{self, Primary};
 use crate::cli::Cli;
 use crate::cli::client::{self, Client as Agent};
 use crate::demo::stage::Stage;
-use crate::http::Explanation;
+use crate::http::ReplicationAnswer;
 use axum::http::Method;
 use clap::Parser;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -153,30 +152,19 @@ impl Domain {
         .await
     }
 
-    /// Waits until the primary of a database lets clients in.
-    pub(super) async fn primary(&self, database: &str) -> Result<Primary, Error> {
-        self.until(&format!("an open primary of {database}"), async || {
-            let explained = self.address().await.map_err(|error| error.to_string())?;
-            let explained = self.text(&explained, &format!("kaa/explain/database/{database}")).await;
-            let explained = explained.map_err(|error| error.to_string())?;
-            let explained: Explanation = serde_json::from_str(&explained).map_err(|error| error.to_string())?;
-            let mut history = explained.history.iter().map(|change| change.what.as_str());
-            let Some((generation, archive)) = postgres::open(history.clone()) else {
-                return Err(history.next_back().unwrap_or("it is not known").to_owned());
-            };
-            let processes = self.processes("SM").await.map_err(|error| error.to_string())?;
-            let primary = processes.iter().find(|row| row["archiveId"] == archive);
-            let pod = primary.and_then(|row| row["hostname"].as_str()).ok_or("its process is not known")?;
-            Ok(Primary { pod: pod.to_owned(), generation })
-        })
-        .await
-    }
-
-    /// Waits until `kaa explain SUBJECT` says something.
-    pub(super) async fn explained(&self, subject: &str, what: &str) -> Result<(), Error> {
-        self.until(&format!("'{what}' in 'kaa explain {subject}'"), async || {
-            let text = self.kaa(&format!("explain {subject}")).await.map_err(|error| error.to_string())?;
-            if text.contains(what) { Ok(()) } else { Err(text) }
+    /// Waits until `found` finds something in what `kaa show database` shows.
+    pub(super) async fn shown<T>(
+        &self,
+        database: &str,
+        what: &str,
+        found: impl Fn(&ReplicationAnswer) -> Option<T>,
+    ) -> Result<T, Error> {
+        self.until(&format!("{what} of {database}"), async || {
+            let address = self.address().await.map_err(|error| error.to_string())?;
+            let shown = self.text(&address, &format!("kaa/replication/{database}")).await;
+            let shown = shown.map_err(|error| error.to_string())?;
+            let answer = serde_json::from_str(&shown).map_err(|error| error.to_string())?;
+            found(&answer).ok_or(shown)
         })
         .await
     }

@@ -4,6 +4,7 @@ use super::domain::Domain;
 use super::{Demo, Error, NAMESPACE, say};
 use crate::demo::postgres::{self, DATABASE, Installed, Roles, SERVERS};
 use crate::demo::stage::Stage;
+use crate::http::ReplicationAnswer;
 use embedded_kubernetes::instance::Instance;
 use serde_json::Value;
 use std::fs::{self, OpenOptions};
@@ -18,14 +19,6 @@ use tokio::task::JoinSet;
 const URL: &str = "postgres-url";
 /// The file with a pod and its URL for each server.
 const EACH: &str = "postgres-servers";
-
-/// The primary of the database.
-pub(super) struct Primary {
-    /// Its pod.
-    pub(super) pod: String,
-    /// Its generation.
-    pub(super) generation: u64,
-}
 
 /// The database and its clients' side.
 pub(super) struct Shop {
@@ -58,10 +51,18 @@ impl Shop {
         step(&format!("{} admin servers: StatefulSet kaa-admin", demo.admins()))?;
         domain.registered("SM", SERVERS).await?;
         step(&format!("{SERVERS} servers: StatefulSet {DATABASE}"))?;
-        let Primary { pod, generation } = domain.primary(DATABASE).await?;
+        let open = |shown: &ReplicationAnswer| {
+            let primary = shown.primary.as_ref().filter(|primary| primary.open)?;
+            Some((primary.pod.clone(), shown.generation?))
+        };
+        let (pod, generation) = domain.shown(DATABASE, "an open primary", open).await?;
         step(&format!("Database {DATABASE} is open: primary {pod}, generation {generation}"))?;
         domain.running("SM", SERVERS).await?;
-        domain.explained(&format!("database/{DATABASE}"), "is in the sync set").await?;
+        let confirms = |shown: &ReplicationAnswer| {
+            let set = shown.sync_set.as_ref()?;
+            (set.in_force && set.archives.len() > 1).then_some(())
+        };
+        domain.shown(DATABASE, "a standby that confirms each commit", confirms).await?;
         step(&format!("{} standbys follow it, one of them confirms each commit", SERVERS - 1))?;
         let line = format!("show database {DATABASE}");
         say(&format!("\n$ kaa {line}\n{}", domain.kaa(&line).await?))?;
@@ -136,32 +137,11 @@ pub(super) fn invitation(dir: &Path, executable: &Path, address: &str) -> String
     )
 }
 
-/// The generation whose primary is open, and its archive, from what happened to a database, oldest first.
-pub(super) fn open<'a>(history: impl DoubleEndedIterator<Item = &'a str>) -> Option<(u64, u64)> {
-    let last = history.rev().find(|what| what.contains("generation ") && !what.starts_with("archive "))?;
-    let (generation, archive) = last.split_once("generation ")?.1.split_once(": the server of archive ")?;
-    Some((generation.parse().ok()?, archive.strip_suffix(" is open")?.parse().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{EACH, URL, open, write};
+    use super::{EACH, URL, write};
     use crate::demo::postgres::Roles;
     use std::os::unix::fs::PermissionsExt;
-
-    #[test]
-    fn a_database_is_open_until_its_primary_ends_or_another_one_is_granted() {
-        let mut history =
-            vec!["archive 1 makes the first data", "archive 1 holds data of system 7, up to generation 1"];
-        assert_eq!(open(history.iter().copied()), None);
-        history.push("generation 2 granted to archive 1, sync set 1: the first one");
-        assert_eq!(open(history.iter().copied()), None);
-        history.push("generation 2: the server of archive 1 is open");
-        history.push("archive 3 joins the sync set, version 2");
-        assert_eq!(open(history.iter().copied()), Some((2, 1)));
-        history.push("generation 2: the server of archive 1 stood down");
-        assert_eq!(open(history.iter().copied()), None);
-    }
 
     #[test]
     fn the_files_are_for_their_owner_alone_and_name_each_server() {

@@ -40,6 +40,8 @@ async fn what_would_be_done_is_shown_and_what_is_refused() {
             "switchover demo --reason x",
             "failover shop --reason x",
             "database adopt shop --archive 4 --reason x",
+            "database discard shop --archive 6 --reason x --dry-run",
+            "database discard shop --archive 5 --reason x",
         ],
     )
     .await;

@@ -484,7 +484,7 @@ impl Cluster {
         self.runtime.block_on(future)
     }
 
-    /// Runs the future beside the case.
+    /// Runs the future in the background, until the case ends.
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         self.runtime.spawn(future)
     }
