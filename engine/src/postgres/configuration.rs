@@ -226,7 +226,7 @@ const OWNED: &[(&str, &str)] = &[
     ("archive_mode", "off"),
     ("wal_sender_timeout", "5s"),
     ("wal_receiver_timeout", "5s"),
-    ("wal_retrieve_retry_interval", "1s"),
+    ("wal_retrieve_retry_interval", "100ms"),
     ("wal_receiver_status_interval", "1s"),
     ("logging_collector", "off"),
     ("log_destination", "stderr"),

@@ -63,8 +63,8 @@ pub(super) struct State {
 pub(super) enum Step {
     Initialize,
     StartFenced,
-    /// Stop at once: another primary was granted.
-    StopFenced,
+    /// Stop at once: another primary was granted, or the data has to be overwritten.
+    Stop,
     /// Take up a generation, and be promoted in it.
     Promote(Rule),
     /// Have the first record confirmed.
@@ -151,7 +151,7 @@ fn step(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
         Wanted::Initialize => Ok(started(state)),
         Wanted::Hold(current) => match &state.run {
             // Another one was granted: it could acknowledge nothing more, and would show what is old.
-            Run::Primary(primary) if primary.begins.generation < *current => Ok(Some(Step::StopFenced)),
+            Run::Primary(primary) if primary.begins.generation < *current => Ok(Some(Step::Stop)),
             _ => Ok(started(state)),
         },
         Wanted::Primary { rule, blocks, stand_down, standbys } => lead(state, rule, *blocks, *stand_down, standbys),
@@ -188,7 +188,7 @@ fn lead(
         });
     }
     if let Run::Primary(_) = state.run {
-        return Ok(Some(Step::StopFenced));
+        return Ok(Some(Step::Stop));
     }
     let mut memory = state.memory;
     memory.take_up(rule.generation).map_err(|why| why.to_string())?;
@@ -229,7 +229,7 @@ fn follows(
     memory.follow(generation).map_err(|why| why.to_string())?;
     let usable = permission.filter(|permission| *permission > state.memory.returned);
     match &state.run {
-        Run::Primary(_) => return Ok(Some(Step::StopFenced)),
+        Run::Primary(_) => return Ok(Some(Step::Stop)),
         Run::Follows { generation: followed, source: from, readers } if *followed == generation && from == source => {
             // It was not needed, or it was used and the data is whole again; until it streams that is not known.
             let whole = !state.memory.overwriting;
@@ -244,7 +244,10 @@ fn follows(
         let rewind = state.data != Data::Empty && !state.memory.overwriting && !discard;
         let (source, history) = (source.clone(), history.to_vec());
         let usable = usable.filter(|_| state.may_start);
-        return Ok(usable.map(|permission| Step::Overwrite { permission, generation, source, history, rewind }));
+        let overwrite = usable.map(|permission| Step::Overwrite { permission, generation, source, history, rewind });
+        // Until it may: clients that go through a list of servers pass over one that does not listen, and stop at one that turns
+        // them away.
+        return Ok(overwrite.or_else(|| (state.run != Run::Down).then_some(Step::Stop)));
     }
     if state.run == Run::Down {
         return Ok(started(state));
@@ -344,7 +347,7 @@ mod tests {
             "Require",
             "its member is gone"
         );
-        assert_eq!(said(&state(primary(4, &[2], true, true)), &lead(rule(4, 5, &[2]))), "StopFenced");
+        assert_eq!(said(&state(primary(4, &[2], true, true)), &lead(rule(4, 5, &[2]))), "Stop");
     }
 
     #[test]
@@ -379,11 +382,12 @@ mod tests {
     fn data_is_overwritten_with_a_permission_and_never_twice_with_one() {
         let cannot = State { needs_overwrite: Some((Generation(3), String::new())), ..state(Run::Fenced) };
         assert_eq!(said(&state(Run::Fenced), &follow(3, None)), "Follow");
-        assert_eq!(said(&cannot, &follow(3, None)), "nothing");
+        assert_eq!(said(&cannot, &follow(3, None)), "Stop", "it would turn clients away that look for the primary");
+        assert_eq!(said(&State { run: Run::Down, ..cannot.clone() }, &follow(3, None)), "nothing");
         assert_eq!(said(&cannot, &follow(3, Some(5))), "Overwrite");
         assert_eq!(said(&cannot, &follow(4, None)), "Follow", "another primary: it is compared again");
         let memory = Memory { returned: Permission(5), ..Memory::default() };
-        assert_eq!(said(&State { memory, ..cannot }, &follow(3, Some(5))), "nothing");
+        assert_eq!(said(&State { memory, ..cannot }, &follow(3, Some(5))), "Stop");
         assert_eq!(said(&state(follows(3)), &follow(3, Some(5))), "Return", "it can stream");
         let memory = Memory { overwriting: true, ..Memory::default() };
         let copied = State { memory, ..state(follows(3)) };
@@ -452,9 +456,9 @@ mod tests {
 
     #[test]
     fn an_old_primary_stops_before_it_follows() {
-        assert_eq!(said(&state(primary(4, &[2], true, true)), &follow(4, None)), "StopFenced");
+        assert_eq!(said(&state(primary(4, &[2], true, true)), &follow(4, None)), "Stop");
         let granted = assigned(Wanted::Hold(Generation(4)));
-        assert_eq!(said(&state(primary(4, &[2], true, true)), &granted), "StopFenced", "another one was granted");
+        assert_eq!(said(&state(primary(4, &[2], true, true)), &granted), "Stop", "another one was granted");
         assert_eq!(said(&state(primary(4, &[2], true, true)), &assigned(Wanted::Hold(Generation(3)))), "nothing");
     }
 

@@ -32,6 +32,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 /// How often a server is read.
 const READ_PERIOD: Duration = Duration::from_millis(500);
+/// When it is read first after a step: what the step began shows soon. The pauses after that double.
+const READ_FIRST: Duration = Duration::from_millis(20);
 /// How long a reading may take: a server that does not answer is no reason to stop it.
 const READ_LIMIT: Duration = Duration::from_secs(2);
 /// How long the end of the server is offered to agents.
@@ -90,6 +92,8 @@ pub(crate) struct Keeper {
     ended: Option<(Generation, Ended)>,
     standbys: Standbys,
     reading: Option<Reading>,
+    /// When the server is read next, and the pause after that.
+    read_next: (Instant, Duration),
     /// Set once the pod is to end: until when the wrapper waits for the domain.
     stopping: Option<Instant>,
     /// Whether it is to end without a clean stop.
@@ -135,6 +139,7 @@ impl Keeper {
             ended: None,
             standbys: Standbys::default(),
             reading: None,
+            read_next: (Instant::now() + READ_PERIOD, READ_PERIOD),
             stopping: None,
             at_once: false,
             over: None,
@@ -144,14 +149,10 @@ impl Keeper {
 
     /// Runs until the wrapper may end, and gives its exit code.
     pub async fn run(mut self) -> Result<i32, Error> {
-        let mut read_at = Instant::now() + READ_PERIOD;
         loop {
             self.begin();
             self.say();
-            let action = self.next(read_at).await;
-            if matches!(action, Action::Read) {
-                read_at = Instant::now() + READ_PERIOD;
-            }
+            let action = self.next().await;
             if let Some(code) = self.apply(action).await? {
                 return Ok(code);
             }
@@ -223,7 +224,7 @@ impl Keeper {
         }
     }
 
-    async fn next(&mut self, read_at: Instant) -> Action {
+    async fn next(&mut self) -> Action {
         let pause = self.pause.map(|(until, _)| until).filter(|until| *until > Instant::now());
         let stopping = self.stopping.filter(|_| self.over.is_none());
         let due = [stopping, self.over, pause].into_iter().flatten().min();
@@ -240,7 +241,7 @@ impl Keeper {
                 Action::Done(Box::new(done))
             }
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Action::Due,
-            () = sleep_until(read_at), if reads => Action::Read,
+            () = sleep_until(self.read_next.0), if reads => Action::Read,
             how = ended, if idle && reads => Action::Ended(how),
         }
     }
@@ -266,7 +267,11 @@ impl Keeper {
                 }
             }
             Action::Ended(how) => self.server_ended(&how),
-            Action::Read => self.read().await,
+            Action::Read => {
+                let (_, pause) = self.read_next;
+                self.read_next = (Instant::now() + pause, (pause * 2).min(READ_PERIOD));
+                self.read().await;
+            }
             Action::Due => {}
         }
         let now = Instant::now();
@@ -411,6 +416,7 @@ impl Keeper {
             self.standbys.clear();
         }
         self.reading = None;
+        self.read_next = (Instant::now() + READ_FIRST, READ_FIRST);
         Ok(())
     }
 

@@ -32,7 +32,7 @@ impl Step {
         match self {
             Self::Initialize => "initialize",
             Self::StartFenced => "start fenced",
-            Self::StopFenced => "stop, since another primary was granted",
+            Self::Stop => "stop",
             Self::Promote(_) => "promote",
             Self::Establish => "have the first record confirmed",
             Self::Open => "let clients in",
@@ -57,7 +57,7 @@ pub(super) fn remembers(step: &Step, mut memory: Memory) -> Option<Result<Memory
         Step::Return(permission) => memory.return_permission(*permission),
         Step::Initialize
         | Step::StartFenced
-        | Step::StopFenced
+        | Step::Stop
         | Step::Establish
         | Step::Open
         | Step::Prepare
@@ -109,7 +109,7 @@ async fn carry_out(
             server.start_fenced().await?;
             *run = Run::Fenced;
         }
-        Step::StopFenced => {
+        Step::Stop => {
             server.stop(Stop::Immediate).await?;
             *run = Run::Down;
         }
@@ -185,7 +185,7 @@ async fn at_primary(step: &Step, server: &mut Server, primary: &mut Primary) -> 
         }
         Step::Initialize
         | Step::StartFenced
-        | Step::StopFenced
+        | Step::Stop
         | Step::Promote(_)
         | Step::Follow { .. }
         | Step::Overwrite { .. }
