@@ -165,6 +165,15 @@ pub struct PostgresArgs {
     /// A directory with the files `username`, `password` and `dbname` of the application; a mounted Secret.
     #[arg(long, value_name = "DIR", env = "KAA_POSTGRES_APPLICATION")]
     pub postgres_application: Option<PathBuf>,
+    /// A directory with the files `tls.crt`, `tls.key` and `ca.crt`; a mounted Secret. Clients and standbys need TLS then.
+    #[arg(long, value_name = "DIR", env = "KAA_POSTGRES_TLS")]
+    pub postgres_tls: Option<PathBuf>,
+    /// Clients and standbys may do without TLS: for the rolling update that introduces it.
+    #[arg(long, env = "KAA_POSTGRES_TLS_OPTIONAL", requires = "postgres_tls")]
+    pub postgres_tls_optional: bool,
+    /// The domain below which the certificates name the servers, as shop.default.svc for shop-0.shop.default.svc.
+    #[arg(long, value_name = "DOMAIN", env = "KAA_POSTGRES_DOMAIN", requires = "postgres_tls")]
+    pub postgres_domain: Option<String>,
 }
 
 /// A user and its group, by number.
@@ -321,6 +330,7 @@ impl Config {
         let needs = |flag: &str| Error::Usage(format!("--adapter postgres needs {flag}"));
         let PostgresArgs { postgres_bin, postgres_user, postgres_listen, .. } = &self.postgres;
         let PostgresArgs { postgres_parameters, postgres_replication, postgres_application, .. } = &self.postgres;
+        let PostgresArgs { postgres_tls, postgres_tls_optional, postgres_domain, .. } = &self.postgres;
         Ok(postgres::Settings {
             directory: self.archive.clone().ok_or_else(|| needs("--archive DIR (KAA_ARCHIVE)"))?,
             bin: postgres_bin.clone().ok_or_else(|| needs("--postgres-bin DIR (KAA_POSTGRES_BIN)"))?,
@@ -332,6 +342,9 @@ impl Config {
                 .clone()
                 .ok_or_else(|| needs("--postgres-replication DIR (KAA_POSTGRES_REPLICATION)"))?,
             application: postgres_application.clone(),
+            tls: postgres_tls.clone(),
+            tls_optional: *postgres_tls_optional,
+            domain: postgres_domain.clone(),
             shim: std::env::current_exe().map_err(|source| Error::Archive { path: "/proc/self/exe".into(), source })?,
         })
     }

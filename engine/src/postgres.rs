@@ -5,6 +5,7 @@
 //! forget; a method says what came of it. A future that is dropped leaves the server in a state from which the same
 //! method, or a stop and a fenced start, leads on.
 
+mod certificates;
 mod configuration;
 mod control_file;
 pub mod error;
@@ -13,6 +14,7 @@ mod files;
 mod follow;
 mod grant;
 mod histories;
+mod mounted;
 mod overwrite;
 mod processes;
 mod reading;
@@ -25,6 +27,7 @@ mod start;
 pub use error::Error;
 pub use kaa_core::domain::replicated::{Begins, Position};
 pub use kaa_core::replication::Source;
+pub use mounted::Mounted;
 pub use reading::Reader;
 pub use shim::shim;
 
@@ -56,6 +59,12 @@ pub struct Settings {
     pub replication: PathBuf,
     /// The directory with the files `username`, `password` and `dbname` of the application.
     pub application: Option<PathBuf>,
+    /// The directory with the files `tls.crt`, `tls.key` and `ca.crt`. Without it, nothing is encrypted.
+    pub tls: Option<PathBuf>,
+    /// Whether clients and servers may also do without TLS, although it is there.
+    pub tls_optional: bool,
+    /// The domain below which certificates name the servers: `HOST.DOMAIN`; `None` if they name the hosts alone.
+    pub domain: Option<String>,
     /// The executable that runs [`shim()`] if its first argument is [`shim::FLAG`].
     pub shim: PathBuf,
 }
@@ -133,6 +142,8 @@ pub struct Reading {
     pub oldest_xid_age: u64,
     /// Bytes of the log that slots retain.
     pub retained_wal_bytes: u64,
+    /// At a standby that does not stream, why its last connection to the primary failed.
+    pub receiver_failure: Option<String>,
     /// The parameters of the rule and of the source that have other values than this wrapper has written: a superuser
     /// has changed them. The rule has to be proven again, by [`Server::require`].
     pub overridden: Vec<String>,
@@ -179,6 +190,8 @@ pub struct Server {
     running: Option<Running>,
     /// How often the configuration was written.
     reloads: u64,
+    /// Which of what is mounted is not used, and why.
+    complaints: Vec<String>,
     /// The session of the readings.
     monitor: Monitor,
     /// The first own commit of a primary.
@@ -197,6 +210,7 @@ impl Server {
             settings,
             running: None,
             reloads: 0,
+            complaints: Vec::new(),
             monitor: Monitor::default(),
             establishing: None,
             prepared: None,
@@ -218,6 +232,9 @@ impl Settings {
             parameters: None,
             replication: PathBuf::new(),
             application: None,
+            tls: None,
+            tls_optional: false,
+            domain: None,
             shim: PathBuf::new(),
         }
     }

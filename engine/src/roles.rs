@@ -11,6 +11,7 @@ mod keeper;
 mod kept;
 mod perform;
 mod standbys;
+mod using;
 mod words;
 
 pub(crate) use keeper::Keeper;

@@ -4,6 +4,7 @@
 //! What must not change while the server runs is on the command line, out of reach of `ALTER SYSTEM`. What changes with
 //! the role is in `kaa.conf` and takes effect by a reload.
 
+use super::certificates;
 use super::control_file::{self, ControlFile, LIMITS};
 use super::error::Error;
 use super::files::{self, secret};
@@ -11,7 +12,7 @@ use super::processes::SERVER;
 use super::{Settings, Source};
 use kaa_core::domain::ids::ArchiveId;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The superuser that `initdb` makes, and that this wrapper is at the server.
 pub(super) const SUPERUSER: &str = "kaa";
@@ -84,22 +85,30 @@ impl Changeable {
         Self { admits: Admits::Wrapper, rule: NONE.to_owned(), follows: None }
     }
 
-    /// Writes it durably. `number` is a parameter's value by which a session shows that it was made after the reload.
-    pub fn write(&self, settings: &Settings, number: u64) -> Result<(), Error> {
+    /// Writes it durably, with what is mounted. `number` is a parameter's value by which a session shows that it was made
+    /// after the reload. Gives a sentence for each thing that is mounted and not used.
+    pub fn write(&self, settings: &Settings, number: u64) -> Result<Vec<String>, Error> {
         let Self { admits, rule, follows } = self;
         let (conninfo, slot) = follows.as_ref().map_or(("", ""), |(conninfo, slot)| (conninfo, slot));
         let text = format!(
-            "kaa.reload = {number}\nsynchronous_standby_names = {}\nprimary_conninfo = {}\nprimary_slot_name = {}\n",
+            "kaa.reload = {number}\nsynchronous_standby_names = {}\nprimary_conninfo = {}\nprimary_slot_name = {}\n{}",
             quoted(rule),
             quoted(conninfo),
-            quoted(slot)
+            quoted(slot),
+            certificates::lines(settings)
         );
         strip_automatic(settings)?;
-        copy_parameters(settings)?;
+        let complaints = [copy_parameters(settings)?, certificates::copy(settings)?];
         // First who may connect: the number shows that the server has read both.
         files::replace(&settings.conf().join("pg_hba.conf"), admitted(*admits, settings)?.as_bytes(), settings.user)?;
-        files::replace(&settings.conf().join("kaa.conf"), text.as_bytes(), settings.user)
+        files::replace(&settings.conf().join("kaa.conf"), text.as_bytes(), settings.user)?;
+        Ok(complaints.into_iter().flatten().collect())
     }
+}
+
+/// A path in a configuration file.
+pub(super) fn quoted_path(path: &Path) -> String {
+    quoted(&path.display().to_string())
 }
 
 /// A value in a configuration file.
@@ -113,17 +122,17 @@ fn quoted(value: &str) -> String {
 /// `peer` would not work: it needs an entry in the passwd file for the wrapper's user id, which a pod need not have.
 fn admitted(admits: Admits, settings: &Settings) -> Result<String, Error> {
     let mut lines = format!("local all {SUPERUSER} trust\n");
-    // Where TLS is configured, `hostssl` takes the place of `host`.
+    let host = if settings.needs_tls() { "hostssl" } else { "host" };
     if matches!(admits, Admits::Standbys | Admits::All) {
         let role = secret(&settings.replication, "username")?.replace('"', "\"\"");
         // `pg_rewind` reads files by SQL.
         let _ = write!(
             lines,
-            "host replication \"{role}\" all scram-sha-256\nhost postgres \"{role}\" all scram-sha-256\n"
+            "{host} replication \"{role}\" all scram-sha-256\n{host} postgres \"{role}\" all scram-sha-256\n"
         );
     }
     if matches!(admits, Admits::All | Admits::Readers) {
-        let _ = writeln!(lines, "host all {SUPERUSER} all reject\nhost all all all scram-sha-256");
+        let _ = writeln!(lines, "host all {SUPERUSER} all reject\n{host} all all all scram-sha-256");
     }
     Ok(lines)
 }
@@ -149,11 +158,22 @@ fn is_owned(line: &str) -> bool {
     decided.contains(&name.as_str())
         || ["recovery_", "restore_", "archive_", "include_"].iter().any(|prefix| name.starts_with(prefix))
         || OWNED.iter().any(|(owned, _)| *owned == name)
-        || ["listen_addresses", "port", "hba_file", "config_file"].contains(&name.as_str())
+        || [
+            "listen_addresses",
+            "port",
+            "hba_file",
+            "config_file",
+            "ssl",
+            "ssl_cert_file",
+            "ssl_key_file",
+            "ssl_ca_file",
+        ]
+        .contains(&name.as_str())
 }
 
-/// Copies the user's own settings to where the server can read them, without what Kaa decides.
-fn copy_parameters(settings: &Settings) -> Result<(), Error> {
+/// Copies the user's own settings to where the server can read them, without what Kaa decides. Gives a sentence if they are
+/// of no use, and the last good ones stay.
+fn copy_parameters(settings: &Settings) -> Result<Option<String>, Error> {
     let text = match &settings.parameters {
         Some(path) => files::read(path)?.unwrap_or_default(),
         None => String::new(),
@@ -166,15 +186,18 @@ fn copy_parameters(settings: &Settings) -> Result<(), Error> {
     let text = text.iter().flat_map(|line| [*line, "\n"]).collect::<String>();
     let before = files::read(&path)?;
     if before.as_deref() == Some(&text) {
-        return Ok(());
+        return Ok(None);
     }
-    match check_parameters(settings, &text)? {
-        None => files::replace(&path, text.as_bytes(), settings.user),
-        Some(why) => {
-            tracing::error!(why, "the user's parameters are not used: the last good ones stay");
-            if before.is_none() { files::replace(&path, b"", settings.user) } else { Ok(()) }
-        }
+    let wrong = check_parameters(settings, &text)?;
+    if let Some(why) = &wrong {
+        tracing::error!(why, "the user's parameters are not used: the last good ones stay");
     }
+    match (&wrong, before) {
+        (None, _) => files::replace(&path, text.as_bytes(), settings.user)?,
+        (Some(_), None) => files::replace(&path, b"", settings.user)?,
+        (Some(_), Some(_)) => {}
+    }
+    Ok(wrong.map(|why| format!("the mounted parameters are not used: {why}")))
 }
 
 /// Why the server would not start with these settings, or would ignore all of its configuration at a reload.
@@ -226,7 +249,7 @@ const OWNED: &[(&str, &str)] = &[
     ("archive_mode", "off"),
     ("wal_sender_timeout", "5s"),
     ("wal_receiver_timeout", "5s"),
-    ("wal_retrieve_retry_interval", "100ms"),
+    ("wal_retrieve_retry_interval", "250ms"),
     ("wal_receiver_status_interval", "1s"),
     ("logging_collector", "off"),
     ("log_destination", "stderr"),
@@ -296,18 +319,30 @@ pub(super) fn rule(members: &[ArchiveId], generation: u32) -> String {
 /// How to connect to a primary under this name. The password is in the passfile.
 pub(super) fn conninfo(settings: &Settings, source: &Source, name: &str) -> Result<String, Error> {
     write_passfile(settings)?;
+    // A copy is made before any start. What is of no use is complained of at the next one.
+    certificates::copy(settings)?;
     let quoted = |value: &str| format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'"));
     let mut text = String::new();
     let port = source.port.to_string();
+    let host = match &settings.domain {
+        Some(domain) => format!("{}.{domain}", source.host),
+        None => source.host.clone(),
+    };
+    let (mode, authority) = match &settings.tls {
+        Some(_) if settings.needs_tls() => ("verify-full", settings.certificate("ca.crt").display().to_string()),
+        Some(_) => ("prefer", String::new()),
+        None => ("disable", String::new()),
+    };
     let (user, passfile) = (secret(&settings.replication, "username")?, settings.passfile().display().to_string());
     let words = [
-        ("host", source.host.as_str()),
+        ("host", host.as_str()),
         ("hostaddr", &source.address),
         ("port", &port),
         ("user", &user),
         ("passfile", &passfile),
         ("application_name", name),
-        ("sslmode", "prefer"),
+        ("sslmode", mode),
+        ("sslrootcert", &authority),
         ("connect_timeout", "3"),
         ("keepalives_idle", "3"),
         ("keepalives_interval", "1"),

@@ -105,6 +105,8 @@ impl Starter {
         command.current_dir(directory).process_group(0).stdin(std::process::Stdio::null());
         command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
         command.env("LC_ALL", "C");
+        // libpq looks for certificates of a client there; another user's home it could not enter.
+        command.env("HOME", directory);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PG")) {
             command.env_remove(name);
         }
@@ -183,7 +185,23 @@ impl Process {
 
     /// The end of what it has printed.
     pub fn said(&self) -> String {
-        let said = locked(&self.shared.said);
+        self.says().text()
+    }
+
+    /// What it prints from now on as well.
+    pub fn says(&self) -> Said {
+        Said(self.shared.clone())
+    }
+}
+
+/// What a process prints.
+#[derive(Clone, Debug)]
+pub(super) struct Said(Arc<Shared>);
+
+impl Said {
+    /// The end of what it has printed so far.
+    pub fn text(&self) -> String {
+        let said = locked(&self.0.said);
         said.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 }

@@ -3,6 +3,7 @@
 use super::configuration::{self, Changeable, PREFIX};
 use super::error::Error;
 use super::follow::timeline;
+use super::processes::Said;
 use super::session::{OWN, Session};
 use super::{Position, Reading, Role, Server, Settings, Standby};
 use nix::sys::statvfs::statvfs;
@@ -34,6 +35,18 @@ fn position(text: Option<String>) -> Position {
     text.and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
+/// The last line with which a receiver of the log ended, without what the server puts before it.
+fn failure_of_receiver(said: &str) -> Option<&str> {
+    let failures = [
+        "could not connect to the primary server: ",
+        "could not receive data from WAL stream: ",
+        "could not start WAL streaming: ",
+    ];
+    said.lines()
+        .rev()
+        .find_map(|line| failures.iter().find_map(|failure| line.split_once(failure)).map(|(_, why)| why.trim()))
+}
+
 fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
@@ -46,6 +59,7 @@ pub struct Reader {
     /// What the wrapper had written when this was made.
     written: Changeable,
     monitor: Monitor,
+    said: Said,
 }
 
 /// The session of the readings. It stays open.
@@ -60,7 +74,13 @@ impl Server {
     pub fn reader(&self) -> Result<Reader, Error> {
         let running = self.living()?;
         let (role, written) = (running.role, running.changeable.clone());
-        Ok(Reader { settings: self.settings.clone(), role, written, monitor: self.monitor.clone() })
+        Ok(Reader {
+            settings: self.settings.clone(),
+            role,
+            written,
+            monitor: self.monitor.clone(),
+            said: running.process.says(),
+        })
     }
 
     /// What the server says of itself now, as [`Reader::read`].
@@ -119,8 +139,16 @@ impl Reader {
             connections: u32::try_from(row.get::<_, i64>(5)).unwrap_or(u32::MAX),
             oldest_xid_age: unsigned(row.get(6)),
             retained_wal_bytes: unsigned(row.get(7)),
+            receiver_failure: self.receiver_failure(row.get(2)),
             overridden: self.overridden(monitor).await?,
         })
+    }
+
+    /// Why a standby does not stream.
+    fn receiver_failure(&self, streams_from: Option<i32>) -> Option<String> {
+        let silent = matches!(self.role, Role::Follows { .. }) && streams_from.is_none();
+        let said = silent.then(|| self.said.text())?;
+        failure_of_receiver(&said).map(str::to_owned)
     }
 
     /// The parameters that are not what this wrapper has written.
@@ -157,5 +185,20 @@ impl Reader {
         }
         standbys.sort_by_key(|standby| standby.archive);
         Ok(standbys)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_failure_of_a_receiver_is_found_among_other_lines() {
+        let said = "17 FATAL:  could not connect to the primary server: connection to server at \"10.0.0.1\" failed: refused\n\
+            12 LOG:  waiting for WAL to become available at 0/3000018\n\
+            18 FATAL:  could not connect to the primary server: SSL error: certificate verify failed\n\
+            19 FATAL:  no pg_hba.conf entry for host";
+        assert_eq!(failure_of_receiver(said), Some("SSL error: certificate verify failed"));
+        assert_eq!(failure_of_receiver("12 LOG:  started streaming WAL"), None);
     }
 }

@@ -106,7 +106,7 @@ impl Server {
         configuration::write_base(settings)?;
         let changeable = Changeable::fenced();
         self.reloads += 1;
-        changeable.write(settings, self.reloads)?;
+        self.complaints = changeable.write(settings, self.reloads)?;
         files::replace(&pgdata.join("standby.signal"), b"", settings.user)?;
         let arguments = configuration::arguments(settings, &control)?;
         let process = self.starter.start(SERVER, &arguments, &pgdata).await?;
@@ -234,13 +234,31 @@ impl Server {
         }
     }
 
+    /// Uses what is mounted now. At a primary it waits as long as commits do.
+    ///
+    /// # Errors
+    /// If the server does not run, or does not obey; if something is of no use, and nothing earlier takes its place.
+    pub async fn refresh(&mut self) -> Result<(), Error> {
+        self.reload(|_| {}).await?;
+        match self.living()?.role {
+            Role::Primary { .. } => self.prepare_roles().await,
+            Role::Follows { .. } => configuration::write_passfile(&self.settings),
+            Role::Fenced => Ok(()),
+        }
+    }
+
+    /// Which of what is mounted is not used, and why: sentences.
+    pub fn complaints(&self) -> &[String] {
+        &self.complaints
+    }
+
     /// Writes the configuration durably and signals the server; gives the number that a session shows.
     pub(super) fn begin_reload(&mut self, change: impl FnOnce(&mut Changeable)) -> Result<u64, Error> {
         let running = self.running.as_mut().ok_or_else(not_running)?;
         let mut wanted = running.changeable.clone();
         change(&mut wanted);
         self.reloads += 1;
-        wanted.write(&self.settings, self.reloads)?;
+        self.complaints = wanted.write(&self.settings, self.reloads)?;
         running.changeable = wanted;
         running.process.signal(Signal::SIGHUP);
         Ok(self.reloads)

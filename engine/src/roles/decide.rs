@@ -56,6 +56,8 @@ pub(super) struct State {
     pub needs_overwrite: Option<(Generation, String)>,
     /// Whether the pod is to end.
     pub stopping: bool,
+    /// Whether what is mounted has changed since the server uses it.
+    pub stale: bool,
 }
 
 /// What is to be done.
@@ -93,12 +95,14 @@ pub(super) enum Step {
     /// Note that a permission is used no more.
     Return(Permission),
     AdmitReaders,
+    /// Use what is mounted now.
+    Refresh,
 }
 
 impl Step {
     /// Whether it waits for others, so that it is dropped if another step is wanted instead.
     pub fn waits(&self) -> bool {
-        matches!(self, Self::Establish | Self::Require(_))
+        matches!(self, Self::Establish | Self::Require(_) | Self::Prepare | Self::Refresh)
     }
 
     /// Whether a server whose pod is to end still begins it: what a hand-over needs, and what is decided to come before that.
@@ -142,7 +146,9 @@ pub(super) fn ended(ended: Option<(Generation, Ended)>, declined: Option<Generat
 /// The next step; `None` if there is nothing to do, or the server may not do what is wanted: `Err` says why.
 pub(super) fn next(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
     let step = step(state, wanted)?;
-    Ok(step.filter(|step| !state.stopping || step.hands_over()))
+    // Nothing that a role needs waits for it.
+    let refresh = || (state.stale && state.run != Run::Down).then_some(Step::Refresh);
+    Ok(step.or_else(refresh).filter(|step| !state.stopping || step.hands_over()))
 }
 
 fn step(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
@@ -263,7 +269,15 @@ mod tests {
     const DATA: Data = Data::Initialized { system: 7, timeline: 2, highest: 2, major: 15 };
 
     fn state(run: Run) -> State {
-        State { data: DATA, run, memory: Memory::default(), may_start: true, needs_overwrite: None, stopping: false }
+        State {
+            data: DATA,
+            run,
+            memory: Memory::default(),
+            may_start: true,
+            needs_overwrite: None,
+            stopping: false,
+            stale: false,
+        }
     }
 
     fn rule(generation: u64, version: u64, members: &[u64]) -> Rule {
@@ -376,6 +390,19 @@ mod tests {
             "it still requires archive 2"
         );
         assert_eq!(said(&state(primary(4, &[2], true, true)), &blocks(6, &[3])), "Require");
+    }
+
+    #[test]
+    fn what_is_mounted_is_used_once_nothing_else_is_to_be_done() {
+        let stale = |run| State { stale: true, ..state(run) };
+        assert_eq!(said(&stale(primary(4, &[2], true, true)), &lead(rule(3, 4, &[2]))), "Refresh");
+        assert_eq!(said(&stale(primary(4, &[2], true, true)), &lead(rule(3, 5, &[]))), "Require", "its member is gone");
+        assert_eq!(said(&stale(follows(3)), &follow(3, None)), "Refresh");
+        assert_eq!(said(&stale(Run::Down), &assigned(Wanted::Hold(Generation(3)))), "StartFenced", "a start uses it");
+        let leaves = State { stopping: true, ..stale(primary(4, &[2], true, true)) };
+        assert_eq!(said(&leaves, &lead(rule(3, 4, &[2]))), "nothing");
+        // Its commits may wait for a member that is gone: it must not hold up the rule without that one.
+        assert!(Step::Refresh.waits() && Step::Prepare.waits());
     }
 
     #[test]

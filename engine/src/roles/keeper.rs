@@ -10,6 +10,7 @@ use super::decide::{self, Readers, Run, State, Step};
 use super::kept::{self, Kept};
 use super::perform::{self, Done};
 use super::standbys::Standbys;
+use super::using::Using;
 use super::words;
 use crate::Error;
 use crate::config::Config;
@@ -76,6 +77,7 @@ pub(crate) struct Keeper {
     told: mpsc::Receiver<Told>,
     signals: Signals,
     server: Arc<Mutex<Server>>,
+    using: Using,
     member: Option<Member>,
     state: State,
     /// The last start that the volume remembered when this wrapper came up.
@@ -111,7 +113,8 @@ impl Keeper {
         told: mpsc::Receiver<Told>,
         signals: Signals,
     ) -> Result<Self, Error> {
-        let server = Server::new(config.postgres()?);
+        let settings = config.postgres()?;
+        let server = Server::new(settings.clone());
         let data = server.inspect().map_err(|source| Error::Server(Box::new(source)))?;
         let kept = kept::read(&archive)?;
         Ok(Self {
@@ -121,6 +124,7 @@ impl Keeper {
             told,
             signals,
             server: Arc::new(Mutex::new(server)),
+            using: Using::new(settings),
             member: None,
             state: State {
                 data,
@@ -129,6 +133,7 @@ impl Keeper {
                 may_start: false,
                 needs_overwrite: None,
                 stopping: false,
+                stale: false,
             },
             start_before: kept.start,
             start: kept.start,
@@ -270,6 +275,7 @@ impl Keeper {
             Action::Read => {
                 let (_, pause) = self.read_next;
                 self.read_next = (Instant::now() + pause, (pause * 2).min(READ_PERIOD));
+                self.state.stale = self.using.is_stale();
                 self.read().await;
             }
             Action::Due => {}
@@ -387,7 +393,8 @@ impl Keeper {
     /// Takes note of what a step has done.
     fn done(&mut self, done: Done) -> Result<(), Error> {
         self.under = None;
-        let Done { step, result, run, data } = done;
+        self.using.note(&done);
+        let Done { step, result, run, data, .. } = done;
         if let Some(data) = data {
             self.state.data = data;
         }

@@ -2,7 +2,7 @@
 
 use super::decide::{Primary, Readers, Run, State, Step};
 use super::words;
-use crate::postgres::{Data, Error, Follows, Server, Stop};
+use crate::postgres::{Data, Error, Follows, Mounted, Server, Stop};
 use kaa_core::domain::ids::{ArchiveId, Generation};
 use kaa_core::domain::replicated::Begins;
 use kaa_core::replication::{Memory, Rule, Ruling, Source};
@@ -17,6 +17,10 @@ pub(super) struct Done {
     pub run: Run,
     /// What is on the volume now, if that was looked at.
     pub data: Option<Data>,
+    /// What was mounted when the step began.
+    pub mounted: Mounted,
+    /// Which of that is not used, and why.
+    pub complaints: Vec<String>,
 }
 
 /// What came of a step that succeeded.
@@ -44,6 +48,7 @@ impl Step {
             Self::Overwrite { .. } => "overwrite the data",
             Self::Return(_) => "return the permission to overwrite",
             Self::AdmitReaders => "let readers in",
+            Self::Refresh => "use what is mounted now",
         }
     }
 }
@@ -64,7 +69,8 @@ pub(super) fn remembers(step: &Step, mut memory: Memory) -> Option<Result<Memory
         | Step::KeepLog(_)
         | Step::Require(_)
         | Step::StandDown
-        | Step::AdmitReaders => return None,
+        | Step::AdmitReaders
+        | Step::Refresh => return None,
     };
     Some(changed.map(|()| memory).map_err(|why| why.to_string()))
 }
@@ -72,9 +78,12 @@ pub(super) fn remembers(step: &Step, mut memory: Memory) -> Option<Result<Memory
 /// Carries out a step.
 pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: ArchiveId, state: State) -> Done {
     let mut server = server.lock().await;
+    let mounted = server.mounted();
     let (mut run, mut data) = (state.run.clone(), None);
     let result = carry_out(&step, &mut server, own, state, &mut run, &mut data).await;
-    if result.as_ref().is_err_and(|error| is_unknown(error, &run)) {
+    // What is mounted is no reason to stop a server.
+    let may_be_lost = !matches!(step, Step::Refresh);
+    if may_be_lost && result.as_ref().is_err_and(|error| is_unknown(error, &run)) {
         // It starts fenced, and is stopped once more before that.
         run = Run::Down;
         if let Err(error) = server.stop(Stop::Immediate).await {
@@ -85,7 +94,8 @@ pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: Archive
     if result.is_err() && server.reader().is_err() {
         run = Run::Down;
     }
-    Done { step, result: result.map_err(|error| error.to_string()), run, data }
+    let complaints = server.complaints().to_vec();
+    Done { step, result: result.map_err(|error| error.to_string()), run, data, mounted, complaints }
 }
 
 /// Whether a failure leaves a server of which it is not known any more what it does.
@@ -135,6 +145,7 @@ async fn carry_out(
             }
         }
         Step::Return(_) => {}
+        Step::Refresh => server.refresh().await?,
         Step::AdmitReaders => {
             server.admit_readers().await?;
             if let Run::Follows { readers, .. } = run {
@@ -190,7 +201,8 @@ async fn at_primary(step: &Step, server: &mut Server, primary: &mut Primary) -> 
         | Step::Follow { .. }
         | Step::Overwrite { .. }
         | Step::Return(_)
-        | Step::AdmitReaders => {}
+        | Step::AdmitReaders
+        | Step::Refresh => {}
     }
     Ok(false)
 }

@@ -125,6 +125,7 @@ mod tests {
             connections: 0,
             oldest_xid_age: 0,
             retained_wal_bytes: 0,
+            receiver_failure: None,
             overridden: Vec::new(),
         }
     }

@@ -6,3 +6,4 @@ mod roles;
 mod rule;
 mod standby;
 mod start;
+mod tls;

@@ -35,7 +35,7 @@ impl Keeper {
             start: self.start.0,
             returned: self.state.memory.returned.0,
             end: self.reading.as_ref().map_or(0, |reading| reading.end.0),
-            trouble: self.trouble.clone(),
+            trouble: self.trouble(),
             ..wire::Replica::default()
         };
         let wanted = self.wanted.as_ref();
@@ -61,6 +61,16 @@ impl Keeper {
         };
         said.stand = stand.into();
         said
+    }
+
+    /// What keeps the server from doing what is wanted, or from using what is mounted.
+    fn trouble(&self) -> String {
+        let receiver = self.reading.as_ref().and_then(|reading| reading.receiver_failure.clone());
+        match receiver {
+            _ if !self.trouble.is_empty() => self.trouble.clone(),
+            Some(failure) => format!("it does not stream: {failure}"),
+            None => self.using.complaints(),
+        }
     }
 
     fn of_primary(&self, primary: &Primary, said: &mut wire::Replica) {

@@ -2,6 +2,7 @@
 
 use kaa_core::domain::ids::ArchiveId;
 use kaa_engine::postgres::{Begins, Data, Follows, Server, Settings, Source};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -18,6 +19,24 @@ pub const APPLICATION_PASSWORD: &str = "another";
 const PLACES: [&str; 2] = ["/dev/shm", "/tmp"];
 /// Bytes that have to be free there.
 const ROOM: u64 = 2 << 30;
+
+/// Signs certificates.
+pub struct Authority {
+    parameters: CertificateParams,
+    key: KeyPair,
+    pem: String,
+}
+
+impl Authority {
+    pub fn new(name: &str) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut parameters = CertificateParams::default();
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = parameters.self_signed(&key).unwrap().pem();
+        Self { parameters, key, pem }
+    }
+}
 
 pub struct Lab {
     root: TempDir,
@@ -80,6 +99,38 @@ impl Lab {
         std::fs::write(self.root.path().join("parameters.conf"), text).unwrap();
     }
 
+    /// The authority and a certificate for `*.shop.test`, mounted. Servers that are made from now on use them.
+    pub fn set_tls(&self, authority: &Authority) {
+        let key = KeyPair::generate().unwrap();
+        let mut named = CertificateParams::new(vec!["*.shop.test".to_owned()]).unwrap();
+        named.distinguished_name.push(DnType::CommonName, "server");
+        let signed = named.signed_by(&key, &Issuer::from_params(&authority.parameters, &authority.key)).unwrap();
+        let directory = self.root.path().join("tls");
+        std::fs::create_dir_all(&directory).unwrap();
+        let files = [("tls.crt", signed.pem()), ("tls.key", key.serialize_pem()), ("ca.crt", authority.pem.clone())];
+        for (name, text) in files {
+            std::fs::write(directory.join(name), text).unwrap();
+        }
+    }
+
+    /// Runs `psql` as the application at a server, and gives what it printed.
+    pub fn psql(&self, member: &Member, options: &str) -> Result<String, String> {
+        let conninfo = format!(
+            "hostaddr={} port={} user=app dbname=shop connect_timeout=5 {options}",
+            member.settings.listen, self.port
+        );
+        let mut command = std::process::Command::new(self.bin.join("psql"));
+        command.args(["-X", "-At", "-c", "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()", &conninfo]);
+        let output = command.env("PGPASSWORD", APPLICATION_PASSWORD).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    }
+
+    /// How a client verifies a server's certificate.
+    pub fn verifies(&self, host: &str) -> String {
+        format!("host={host} sslmode=verify-full sslrootcert={}", self.root.path().join("tls/ca.crt").display())
+    }
+
     fn settings(&self, number: u64) -> Settings {
         let directory = self.root.path().join(format!("m{number}"));
         std::fs::create_dir_all(&directory).unwrap();
@@ -92,12 +143,28 @@ impl Lab {
             parameters: Some(self.root.path().join("parameters.conf")),
             replication: self.root.path().join("replication"),
             application: Some(self.root.path().join("application")),
+            tls: Some(self.root.path().join("tls")).filter(|it| it.exists()),
+            tls_optional: false,
+            domain: Some("shop.test".to_owned()).filter(|_| self.root.path().join("tls").exists()),
             shim: self.shim.clone(),
         }
     }
 
+    pub fn mounted(&self, name: &str) -> String {
+        std::fs::read_to_string(self.root.path().join(name)).unwrap()
+    }
+
+    pub fn mount(&self, name: &str, text: &str) {
+        std::fs::write(self.root.path().join(name), text).unwrap();
+    }
+
     pub fn member(&self, number: u64) -> Member {
-        let settings = self.settings(number);
+        self.member_with(number, |_| {})
+    }
+
+    pub fn member_with(&self, number: u64, change: impl FnOnce(&mut Settings)) -> Member {
+        let mut settings = self.settings(number);
+        change(&mut settings);
         Member { archive: ArchiveId(number), server: Server::new(settings.clone()), settings, port: self.port }
     }
 
