@@ -34,7 +34,7 @@ pub mod waits;
 
 pub(crate) use assignment::is_stopping;
 pub use assignment::{Assignment, Source, Wanted};
-pub use failover::{NoFailover, failover};
+pub use failover::{Accepted, NoFailover, failover};
 pub use memory::{Declined, Memory};
 pub use places::{Place, PlaceState, Role};
 pub use record::{Refused, Replication};

@@ -47,6 +47,10 @@ pub(super) struct Failover {
     /// it can read stale data
     #[arg(long)]
     old_primary_may_run: bool,
+    /// Gives up acknowledged commits that are only on servers which are gone, and continues with the server of --to. NAME is the
+    /// database's, once more. Refused while a server that has all commits is up, or the old primary may still run
+    #[arg(long, value_name = "NAME", requires = "to", conflicts_with = "old_primary_may_run")]
+    accept_data_loss: Option<String>,
     #[command(flatten)]
     how: How,
     #[command(flatten)]
@@ -108,8 +112,14 @@ impl Switchover {
 
 impl Failover {
     pub(super) async fn run(self) -> Result<String, Error> {
-        let Self { database, to, old_primary_may_run, how, reason, asking } = self;
-        let body = json!({"to": to, "oldPrimaryMayRun": old_primary_may_run, "why": reason.why, "dryRun": how.dry_run});
+        let Self { database, to, old_primary_may_run, accept_data_loss, how, reason, asking } = self;
+        let body = json!({
+            "to": to,
+            "oldPrimaryMayRun": old_primary_may_run,
+            "acceptDataLoss": accept_data_loss,
+            "why": reason.why,
+            "dryRun": how.dry_run,
+        });
         moved(&asking, &database, "failover", body, &how).await
     }
 }

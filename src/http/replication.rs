@@ -13,16 +13,17 @@ use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Query, State};
 use kaa_core::domain::Domain;
-use kaa_core::domain::change::{AdoptData, Asked, Command, DiscardData, RequestSwitchover};
+use kaa_core::domain::change::{AdoptData, Asked, Command, DiscardData, GrantReason, RequestSwitchover};
 use kaa_core::domain::command::{Actor, Outcome, Refusal};
 use kaa_core::domain::database::{Database, DatabaseState};
 use kaa_core::domain::ids::{ArchiveId, DatabaseName, Generation};
 use kaa_core::domain::replicated::Replicated;
-use kaa_core::replication::failover;
+use kaa_core::replication::{Accepted, failover};
 use serde::{Deserialize, Serialize};
 pub use shown::{
     ChangeRow, Coded, PlaceRow, PrimaryRow, ReplicationAnswer, SurvivalRow, SwitchoverRow, SyncSetRow, WarningRow,
 };
+use std::collections::BTreeSet;
 
 /// `kaa switchover`.
 #[derive(Deserialize)]
@@ -44,6 +45,8 @@ pub(super) struct FailoverWish {
     to: Option<String>,
     #[serde(default)]
     old_primary_may_run: bool,
+    /// The database's name: commits that no server has which is up are given up.
+    accept_data_loss: Option<String>,
     why: String,
     #[serde(default)]
     dry_run: bool,
@@ -251,20 +254,33 @@ pub(super) async fn fail_over(
 ) -> Result<Answer<MoveAnswer>, Error> {
     let database = DatabaseName::from(name(named, "database name")?);
     let Json(wish) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
-    let (why, may_run) = (checked(wish.why)?, wish.old_primary_may_run);
+    let why = checked(wish.why)?;
+    let accepted = Accepted { may_run: wish.old_primary_may_run, loss: wish.accept_data_loss.is_some() };
+    if wish.accept_data_loss.is_some_and(|named| named != database.as_str()) {
+        return Err(Error::bad("acceptDataLoss", format!("has to be the name of the database, {database}")));
+    }
+    if accepted.may_run && accepted.loss {
+        return Err(Error::bad(
+            "acceptDataLoss",
+            "cannot be given together with oldPrimaryMayRun: it could acknowledge more",
+        ));
+    }
     moved(&face, actor, &database, wish.dry_run, |domain, replicated| {
         let (primary, generation) = current(&database, replicated)?;
         let to = wish.to.as_deref().map(|to| archive(domain, &database, to)).transpose()?;
-        let grant = failover(domain, &database, to, may_run, &why).map_err(|refusal| refusal.to_string())?;
+        let grant = failover(domain, &database, to, accepted, &why).map_err(|refusal| refusal.to_string())?;
         let (from, to) = (domain.pod_of(primary), domain.pod_of(grant.winner));
         let set: Vec<String> = grant.sync_set.iter().map(|archive| domain.pod_of(*archive)).collect();
         let mut text = format!(
-            "{to} becomes the primary, after {from}; generation {} follows {generation}, sync set {}; no acknowledged commit is \
-             lost",
+            "{to} becomes the primary, after {from}; generation {} follows {generation}, sync set {}; ",
             replicated.next_generation(generation),
             set.join(", ")
         );
-        if may_run && !domain.primary_has_ended(replicated) {
+        text += &match &grant.reason {
+            GrantReason::LossAccepted { lost, .. } => given_up(domain, &database, &to, lost),
+            _ => "no acknowledged commit is lost".to_owned(),
+        };
+        if accepted.may_run && !domain.primary_has_ended(replicated) {
             text += &format!("; clients that stay connected to {from} can read stale data until it ends");
         }
         let (database, to) = (database.to_string(), Some(to));
@@ -272,6 +288,16 @@ pub(super) async fn fail_over(
         Ok(Wished { command: Command::GrantPrimary(grant), answer })
     })
     .await
+}
+
+/// What is lost, and what is left of it.
+fn given_up(domain: &Domain, database: &DatabaseName, to: &str, lost: &BTreeSet<ArchiveId>) -> String {
+    let lost: Vec<String> = lost.iter().map(|id| format!("archive {id}, pod {}", domain.pod_of(*id))).collect();
+    format!(
+        "acknowledged commits that had not reached {to} are lost. They may be on {}: what is there is neither used nor overwritten until \
+         `kaa database discard {database} --archive ID`",
+        lost.join("; ")
+    )
 }
 
 /// Takes the data of an archive for that of the database.

@@ -3,7 +3,7 @@
 use super::Domain;
 use super::archive::{Claim, RemovalReason};
 use super::database::{Database, DatabaseState};
-use super::ids::ResyncEpoch;
+use super::ids::{ArchiveId, ResyncEpoch};
 use super::process::{DurableState, EngineKind, ExitReason};
 use super::protocol::serves;
 use super::task::TaskState;
@@ -187,7 +187,12 @@ fn strange_grants(before: &Domain, after: &Domain) -> Vec<String> {
         if new.generation < old.generation || new.version < old.version || new.permission < old.permission {
             wrong.push(format!("a number of {name} went back"));
         }
-        if granted && (grew.count() > 0 || new.version == old.version || !old.sync_set.contains(&new.primary)) {
+        // An operator gave up what only the old set holds: what is left of it is not overwritten.
+        let owns = |archive: &ArchiveId| after.replicated(name).is_some_and(|it| it.own.contains(archive));
+        let given_up =
+            new.sync_set.len() == 1 && !old.sync_set.contains(&new.primary) && !old.sync_set.iter().any(owns);
+        let outside = grew.count() > 0 || !old.sync_set.contains(&new.primary);
+        if granted && ((outside && !given_up) || new.version == old.version) {
             wrong.push(format!("generation {} of {name} was granted outside its sync set", new.generation));
         }
         if !granted && (new.primary != old.primary || !by_joining) {

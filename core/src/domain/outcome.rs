@@ -447,6 +447,9 @@ pub enum Refusal {
          a primary that runs)"
     )]
     PrimaryMayRun(DatabaseName),
+    /// A server of the sync set is up.
+    #[error("archive {0} holds every acknowledged commit, and its server is up: nothing has to be given up")]
+    NothingToLose(ArchiveId),
     /// The record may be wrong.
     #[error("what is recorded of database {database} may be wrong: {why}")]
     Uncertain {

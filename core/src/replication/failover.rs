@@ -26,13 +26,19 @@ pub enum NoFailover {
         /// The primary's.
         place: Place,
     },
+    /// A loss was to be accepted without the archive that is to continue.
+    NotNamed,
     /// No server that could continue is up.
     NoneUp {
+        /// The database.
+        database: DatabaseName,
         /// The archives of the sync set.
         members: Vec<Place>,
     },
     /// The archive that was named cannot be the primary's.
     NotThatOne {
+        /// The database.
+        database: DatabaseName,
         /// The archive.
         named: Place,
         /// Whether it is in the sync set.
@@ -42,15 +48,24 @@ pub enum NoFailover {
     },
 }
 
-/// The grant of a failover to an archive, or to the one that is preferred. `may_run` is the operator's word that the old primary may
-/// still run.
+/// What an operator takes upon themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accepted {
+    /// The old primary may still run.
+    pub may_run: bool,
+    /// Acknowledged commits are lost that only the sync set has.
+    pub loss: bool,
+}
+
+/// The grant of a failover to an archive, or to the one that is preferred.
 pub fn failover(
     domain: &Domain,
     name: &DatabaseName,
     to: Option<ArchiveId>,
-    may_run: bool,
+    accepted: Accepted,
     why: &str,
 ) -> Result<GrantPrimary, NoFailover> {
+    let Accepted { may_run, loss } = accepted;
     let replicated = domain.replicated(name).ok_or_else(|| refused(Refusal::NotReplicated(name.clone())))?;
     let record = replicated.record.as_ref().ok_or_else(|| refused(Refusal::NoPrimaryYet(name.clone())))?;
     let primary = domain.place(replicated, record.primary);
@@ -59,8 +74,12 @@ pub fn failover(
     if is_up && domain.is_open(replicated) && !may_run {
         return Err(NoFailover::Healthy { database: name.clone(), place: primary });
     }
-    let winner = winner(domain, replicated, record.primary, to)?;
-    let reason = GrantReason::Failover { why: why.to_owned(), may_run };
+    let why = why.to_owned();
+    let (winner, reason) = match to {
+        Some(to) if loss => (to, GrantReason::LossAccepted { why, lost: record.sync_set.clone() }),
+        None if loss => return Err(NoFailover::NotNamed),
+        _ => (winner(domain, name, replicated, to)?, GrantReason::Failover { why, may_run }),
+    };
     let asked = grants::propose(domain, name, replicated, winner, reason);
     let asked = asked.ok_or_else(|| refused(Refusal::NotServing(winner)))?;
     match domain.may_grant(&asked, Actor::Operator) {
@@ -69,7 +88,11 @@ pub fn failover(
         Err(other) => return Err(refused(other)),
     }
     // The record's own refusals, on a copy.
-    let granted = record.clone().grant(asked.current, replicated.highest, winner, &asked.sync_set);
+    let (mut copy, known) = (record.clone(), replicated.highest);
+    let granted = match &asked.reason {
+        GrantReason::LossAccepted { lost, .. } => copy.grant_with_loss(asked.current, known, winner, lost),
+        _ => copy.grant(asked.current, known, winner, &asked.sync_set),
+    };
     granted.map(|()| asked).map_err(|refusal: Refused| refused(refusal.into()))
 }
 
@@ -79,10 +102,11 @@ fn refused(refusal: Refusal) -> NoFailover {
 
 fn winner(
     domain: &Domain,
+    name: &DatabaseName,
     replicated: &Replicated,
-    primary: ArchiveId,
     to: Option<ArchiveId>,
 ) -> Result<ArchiveId, NoFailover> {
+    let primary = replicated.record.as_ref().map(|record| record.primary);
     let counts = |archive: ArchiveId| {
         let record = replicated.record.as_ref();
         record.is_some_and(|record| record.sync_set.contains(&archive))
@@ -96,15 +120,16 @@ fn winner(
             return Ok(to);
         }
         let named = domain.place(replicated, to);
-        return Err(NoFailover::NotThatOne { named, counts: counts(to), members: members() });
+        let database = name.clone();
+        return Err(NoFailover::NotThatOne { database, named, counts: counts(to), members: members() });
     }
     // A switchover to an archive that is away must not be in the way.
     let without_request = Replicated { switchover: None, ..replicated.clone() };
     let successors = domain.successors(&without_request).into_iter();
     // The primary's own archive continues only if its server has ended: one that runs is not promoted twice.
-    let own = domain.primary_is_over(replicated).map(|_| primary);
+    let own = primary.filter(|_| domain.primary_is_over(replicated).is_some());
     let own = own.filter(|archive| domain.has_data_of(replicated, *archive));
-    successors.chain(own).next().ok_or_else(|| NoFailover::NoneUp { members: members() })
+    successors.chain(own).next().ok_or_else(|| NoFailover::NoneUp { database: name.clone(), members: members() })
 }
 
 /// `archive 1, pod shop-0, session lost; archive 2, ...`
@@ -132,18 +157,22 @@ impl fmt::Display for NoFailover {
                  can read stale data there until it ends",
                 place.pod
             ),
-            Self::NoneUp { members } => write!(
+            Self::NotNamed => f.write_str(
+                "a failover that accepts the loss of commits needs the pod that is to continue: --to POD. `kaa show database` lists them",
+            ),
+            Self::NoneUp { database, members } => write!(
                 f,
                 "no server of the sync set is up: {}. Start one of these pods: each holds every acknowledged commit, so that \
-                 nothing is lost",
+                 nothing is lost. If all of them are gone for good: --to POD --accept-data-loss {database}",
                 listed(members)
             ),
-            Self::NotThatOne { named, counts: false, members } => write!(
+            Self::NotThatOne { database, named, counts: false, members } => write!(
                 f,
-                "{named}, is not in the sync set: it may lack acknowledged commits. In the sync set: {}",
+                "{named}, is not in the sync set: it may lack acknowledged commits. In the sync set: {}. If all of these are gone for \
+                 good: --accept-data-loss {database}",
                 listed(members)
             ),
-            Self::NotThatOne { named, counts: true, members } => {
+            Self::NotThatOne { named, counts: true, members, .. } => {
                 write!(f, "its server cannot take over: {named}. In the sync set: {}", listed(members))
             }
         }

@@ -98,7 +98,9 @@ pub fn propose(
         let old = **archive == record.primary && winner != record.primary;
         **archive == winner || (domain.has_data_of(replicated, **archive) && !old)
     };
-    let sync_set: BTreeSet<ArchiveId> = record.sync_set.iter().filter(stays).copied().collect();
+    let alone = matches!(reason, GrantReason::LossAccepted { .. });
+    let members = record.sync_set.iter().filter(|_| !alone).filter(stays).copied();
+    let sync_set: BTreeSet<ArchiveId> = members.chain(alone.then_some(winner)).collect();
     let (database, current) = (name.clone(), record.generation);
     Some(GrantPrimary { database, current, winner, process, sync_set, reason })
 }

@@ -61,6 +61,9 @@ pub enum Refused {
     /// The primary's archive stays in the set until another primary is granted.
     #[error("archive {0} is the primary's")]
     Primary(ArchiveId),
+    /// What was given up is what an operator was shown.
+    #[error("the sync set has changed: it is not the one whose commits were given up")]
+    OtherSet,
     /// Its server reports the end of an earlier permission, or of none.
     #[error("archive {archive} is not being overwritten by permission {permission}")]
     NotOverwriting {
@@ -118,12 +121,36 @@ impl Replication {
         }
         // A second line of defence: no archive of the set is being overwritten.
         self.is_whole(winner)?;
+        self.granted(known, winner, sync_set.clone());
+        Ok(())
+    }
+
+    /// Makes an archive that is not in the sync set the primary's, alone, as [`Replication::grant`]. What is acknowledged and only on
+    /// the archives of `lost` is lost: that is the sync set as the operator was shown it.
+    pub fn grant_with_loss(
+        &mut self,
+        current: Generation,
+        known: Generation,
+        winner: ArchiveId,
+        lost: &BTreeSet<ArchiveId>,
+    ) -> Result<(), Refused> {
+        self.is_current(current)?;
+        if self.sync_set != *lost {
+            return Err(Refused::OtherSet);
+        }
+        if lost.contains(&winner) {
+            return Err(Refused::InSyncSet(winner));
+        }
+        // Nothing begins from data that is incomplete.
+        self.is_whole(winner)?;
+        self.granted(known, winner, BTreeSet::from([winner]));
+        Ok(())
+    }
+
+    fn granted(&mut self, known: Generation, winner: ArchiveId, sync_set: BTreeSet<ArchiveId>) {
         self.generation = self.generation.max(known).next();
         self.version = self.version.next();
-        self.primary = winner;
-        self.sync_set.clone_from(sync_set);
-        self.joining = None;
-        Ok(())
+        (self.primary, self.sync_set, self.joining) = (winner, sync_set, None);
     }
 
     /// The primary has to wait for one more archive, which does not count yet.

@@ -299,6 +299,15 @@ impl Play {
         }
     }
 
+    /// Continues with an archive that may lack commits.
+    fn gives_up(&mut self, to: u64, lost: &[u64]) -> String {
+        let replicated = self.domain.replicated(&SHOP.into()).unwrap().clone();
+        let lost = lost.iter().copied().map(ArchiveId).collect();
+        let reason = GrantReason::LossAccepted { why: "all burnt".to_owned(), lost };
+        let grant = grants::propose(&self.domain, &SHOP.into(), &replicated, ArchiveId(to), reason).unwrap();
+        outcome(self.does(Role::Operator, Command::GrantPrimary(grant)))
+    }
+
     fn lose(&mut self, ordinal: u32) {
         let (process, session) = (self.servers[&ordinal].process, SessionNumber(1));
         let lose = LoseSession { process, session, why: "silent".to_owned() };
@@ -509,6 +518,46 @@ fn a_failover_is_an_operators_and_needs_the_end_of_the_old_primary_or_a_word_abo
     let mut play = running(WhenAlone::Degrade);
     play.exits(0, ExitReason::PodGone);
     assert_eq!(play.failover(2, false), "Changed", "its end is known");
+}
+
+#[test]
+fn commits_are_given_up_only_if_no_server_has_them_and_none_could_acknowledge_more() {
+    let mut play = running(WhenAlone::Degrade);
+    play.lose(0);
+    play.exits(1, ExitReason::PodGone);
+    assert!(play.gives_up(3, &[1, 2]).contains("may still run"), "lost is not dead");
+    play.exits(0, ExitReason::PodGone);
+    assert!(play.gives_up(3, &[1]).contains("not the one whose commits were given up"));
+    play.starts(1);
+    play.settle();
+    assert!(play.gives_up(3, &[1, 2]).starts_with("archive 2 holds every acknowledged commit"));
+    play.exits(1, ExitReason::PodGone);
+    play.news();
+    assert_eq!(play.gives_up(3, &[1, 2]), "Changed");
+    for ordinal in [0, 1] {
+        play.starts(ordinal);
+    }
+    play.settle();
+    let expected = "\
+generation 3 granted to archive 3, after archive 1, sync set 3: failover: all burnt; commits that only archives 1, 2 hold are given up
+archive 1 holds data of system 77, up to generation 2
+archive 2 holds data of system 77, up to generation 2
+archive 3 holds data of system 77, up to generation 3
+generation 3: the server of archive 3 was promoted; its log continues that of generation 2 at 0/3000000
+generation 3: the server of archive 3 is open
+";
+    assert_eq!(play.news(), expected, "what is on the others may be all that is left of what was lost");
+    assert_eq!(waits(&play), ["data_not_adopted", "data_not_adopted", "few_standbys"]);
+    let discard =
+        DiscardData { database: SHOP.into(), archive: ArchiveId(2), why: "nothing of it is missed".to_owned() };
+    assert_eq!(play.does(Role::Operator, Command::DiscardData(discard)), Outcome::Changed);
+    play.settle();
+    let news = play.news();
+    assert!(
+        news.contains("data of archive 2 is whole")
+            && news.ends_with("archive 2 is in the sync set: version 5 is in force\n"),
+        "{news}"
+    );
 }
 
 #[test]

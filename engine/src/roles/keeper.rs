@@ -394,6 +394,7 @@ impl Keeper {
     fn done(&mut self, done: Done) -> Result<(), Error> {
         self.under = None;
         self.using.note(&done);
+        self.state.stale = self.using.is_stale();
         let Done { step, result, run, data, .. } = done;
         if let Some(data) = data {
             self.state.data = data;

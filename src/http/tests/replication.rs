@@ -165,6 +165,34 @@ async fn a_failover_grants_the_next_generation_to_a_member_of_the_sync_set() {
 }
 
 #[tokio::test]
+async fn a_loss_is_accepted_by_the_name_of_the_database_and_what_is_left_stays() {
+    let refused = async |fake: fake::Shop, name: &str, more: Value| {
+        let mut body = json!({"why": "x", "acceptDataLoss": name});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        asked(&Domain::new(fake.source()), "failover", body).await.1
+    };
+    let to = json!({"to": "shop-2"});
+    let gone = || fake::shop().exit(0).exit(1);
+    let wrong = refused(gone(), "other", to.clone()).await;
+    assert!(wrong.contains("has to be the name of the database, shop"), "{wrong}");
+    assert!(refused(gone(), "shop", json!({})).await.contains("--to POD"));
+    let both = refused(gone(), "shop", json!({"to": "shop-2", "oldPrimaryMayRun": true})).await;
+    assert!(both.contains("it could acknowledge more"), "{both}");
+    assert!(refused(fake::shop().lose(0).exit(1), "shop", to.clone()).await.starts_with("the primary may still run"));
+    let nothing = refused(fake::shop().exit(0), "shop", to).await;
+    assert_eq!(nothing, "archive 5 holds every acknowledged commit, and its server is up: nothing has to be given up");
+    let domain = Domain::new(gone().source());
+    let body = json!({"why": "the site burnt", "to": "shop-2", "acceptDataLoss": "shop"});
+    let text = "shop-2 becomes the primary, after shop-0; generation 3 follows 2, sync set shop-2; acknowledged commits that had not \
+                reached shop-2 are lost. They may be on archive 4, pod shop-0; archive 5, pod shop-1: what is there is neither used nor \
+                overwritten until `kaa database discard shop --archive ID`";
+    assert_eq!(asked(&domain, "failover", body).await, (StatusCode::OK, text.to_owned()));
+    assert!(
+        domain.last("database/shop").ends_with("the site burnt; commits that only archives 4, 5 hold are given up")
+    );
+}
+
+#[tokio::test]
 async fn an_old_primary_that_may_run_needs_the_operators_word() {
     let domain = Domain::new(fake::shop().lose(0).source());
     let body = json!({"why": "cut off", "oldPrimaryMayRun": true});

@@ -28,7 +28,7 @@ pub struct GrantPrimary {
     pub winner: ArchiveId,
     /// The process on it.
     pub process: StartId,
-    /// The new sync set: a part of the current one, with the winner.
+    /// The new sync set: a part of the current one, with the winner. The winner alone if a loss was accepted.
     pub sync_set: BTreeSet<ArchiveId>,
     /// Why.
     pub reason: GrantReason,
@@ -53,6 +53,13 @@ pub enum GrantReason {
         /// Whether the operator said that the old primary may still run: clients that are connected to it may read stale data.
         may_run: bool,
     },
+    /// An operator gave up commits that no server has which is up.
+    LossAccepted {
+        /// Why, in the operator's words.
+        why: String,
+        /// The sync set that the operator was shown: what only its archives hold is lost.
+        lost: BTreeSet<ArchiveId>,
+    },
 }
 
 impl fmt::Display for GrantReason {
@@ -66,6 +73,10 @@ impl fmt::Display for GrantReason {
             Self::Failover { why, may_run: true } => {
                 write!(f, "failover: {why}; the old primary may still run")
             }
+            Self::LossAccepted { why, lost } => {
+                let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
+                write!(f, "failover: {why}; commits that only archives {} hold are given up", lost.join(", "))
+            }
         }
     }
 }
@@ -75,6 +86,10 @@ impl Change for GrantPrimary {
         let Self { database, current: _, winner: _, process: _, sync_set, reason } = self;
         match reason {
             GrantReason::Switchover(why) | GrantReason::Failover { why, may_run: _ } => cut(why, bounds.text),
+            GrantReason::LossAccepted { why, lost } => {
+                cut(why, bounds.text);
+                few("archives of a sync set", lost.len(), bounds.archives)?;
+            }
             GrantReason::First | GrantReason::Returned | GrantReason::HandedOver => {}
         }
         few("archives of a sync set", sync_set.len(), bounds.archives)?;
@@ -89,9 +104,16 @@ impl Change for GrantPrimary {
         let (known, returns) = (replicated.highest, replicated.returns(&reason, granted));
         let record = replicated.record_mut(&name)?;
         let before = record.primary;
-        record.grant(current, known, winner, &sync_set)?;
+        match &reason {
+            GrantReason::LossAccepted { lost, .. } => record.grant_with_loss(current, known, winner, lost)?,
+            _ => record.grant(current, known, winner, &sync_set)?,
+        }
         let generation = record.generation;
         let from = (before != winner).then_some(before);
+        if let GrantReason::LossAccepted { lost, .. } = &reason {
+            // What is on them may be all that is left of what was lost: only an operator lets it be overwritten.
+            replicated.own.retain(|archive| !lost.contains(archive));
+        }
         replicated.highest = generation;
         replicated.primary = Some(Primary { process, granted, begins: None, opened: None, ended: None, returns });
         (replicated.switchover, replicated.uncertain) = (None, None);
@@ -134,9 +156,24 @@ impl Domain {
                 }
                 Err(Refusal::PrimaryMayRun(name.clone()))
             }
-            (Role::RaftLeader, GrantReason::Failover { .. }) | (Role::Operator, _) => Err(Refusal::OnlyAnOperator),
+            (Role::Operator, GrantReason::LossAccepted { .. }) => self.may_lose(name, replicated),
+            (Role::RaftLeader, GrantReason::Failover { .. } | GrantReason::LossAccepted { .. })
+            | (Role::Operator, _) => Err(Refusal::OnlyAnOperator),
             (Role::RaftLeader, _) => self.may_move(name, replicated),
             (Role::Agent | Role::ResyncLeader, _) => Err(Refusal::OnlyAnOperator),
+        }
+    }
+
+    /// Whether an operator may give up what only the sync set holds: no server could acknowledge more, and none
+    /// that is up has it.
+    fn may_lose(&self, name: &DatabaseName, replicated: &Replicated) -> Result<(), Refusal> {
+        if !self.primary_has_ended(replicated) {
+            return Err(Refusal::PrimaryMayRun(name.clone()));
+        }
+        let mut members = replicated.record.iter().flat_map(|record| &record.sync_set);
+        match members.find(|archive| self.has_data_of(replicated, **archive)) {
+            Some(archive) => Err(Refusal::NothingToLose(*archive)),
+            None => Ok(()),
         }
     }
 

@@ -80,6 +80,7 @@ pub(super) fn commands() -> Vec<Command> {
         grant(GrantReason::HandedOver),
         grant(GrantReason::Failover { why: why(), may_run: false }),
         grant(GrantReason::Failover { why: why(), may_run: true }),
+        grant(GrantReason::LossAccepted { why: why(), lost: BTreeSet::from([ArchiveId(2), ARCHIVE]) }),
         Command::InitializeDatabase(change::InitializeDatabase { database: database(), archive: ARCHIVE }),
         note(WhenAlone::Degrade),
         note(WhenAlone::Block),
