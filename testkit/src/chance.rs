@@ -14,6 +14,12 @@ impl Chance {
         Self(seed)
     }
 
+    /// So many runs, each with a seed of its own that is printed when it begins. With `KAA_SEED` that run alone.
+    pub fn runs(test: &str, runs: usize) -> impl Iterator<Item = Self> {
+        let runs = if number("KAA_SEED").is_some() { 1 } else { runs };
+        (0..runs).map(move |_| Self::new(test))
+    }
+
     /// Uses this seed.
     pub fn of(seed: u64) -> Self {
         Self(seed)

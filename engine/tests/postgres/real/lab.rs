@@ -126,6 +126,16 @@ impl Lab {
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
+    /// Starts a program that receives the log, as the replication role under another name.
+    pub fn receives(&self, member: &Member, program: &str, name: &str, more: &[&str]) -> std::process::Child {
+        let directory = self.root.path().join(format!("{program}-{name}"));
+        std::fs::create_dir_all(&directory).unwrap();
+        let conninfo = format!("host={} port={} user=replicator", member.settings.listen, self.port);
+        let mut command = std::process::Command::new(self.bin.join(program));
+        command.arg("-D").arg(&directory).args(["-d", &conninfo]).args(more);
+        command.envs([("PGPASSWORD", REPLICATION_PASSWORD), ("PGAPPNAME", name)]).spawn().unwrap()
+    }
+
     /// How a client verifies a server's certificate.
     pub fn verifies(&self, host: &str) -> String {
         format!("host={host} sslmode=verify-full sslrootcert={}", self.root.path().join("tls/ca.crt").display())

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
-use testkit::Chance;
+use testkit::{Chance, tier};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -107,9 +107,16 @@ impl Trio {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_acknowledged_row_is_on_the_member_that_is_granted() {
-    let mut chance = Chance::new("every_acknowledged_row_is_on_the_member_that_is_granted");
-    let Some(lab) = Lab::new() else { return };
-    let mut trio = Trio::new(&lab).await;
+    let name = "every_acknowledged_row_is_on_the_member_that_is_granted";
+    // Each has four changes of the primary.
+    for mut chance in Chance::runs(name, tier().of(1, 1, 2, 125)) {
+        let Some(lab) = Lab::new() else { return };
+        play(&lab, &mut chance).await;
+    }
+}
+
+async fn play(lab: &Lab, chance: &mut Chance) {
+    let mut trio = Trio::new(lab).await;
     let ids = Arc::new(AtomicI64::new(1));
     let (mut acknowledged, mut changes) = (BTreeSet::new(), 0);
     for _ in 0..4 {
@@ -141,7 +148,7 @@ async fn every_acknowledged_row_is_on_the_member_that_is_granted() {
             changes += 1;
         }
         sleep(Duration::from_millis(chance.below(80) as u64)).await;
-        trio.fail_over(&mut chance).await;
+        trio.fail_over(chance).await;
         for writer in writers {
             acknowledged.extend(writer.await.unwrap());
         }
@@ -174,6 +181,41 @@ async fn a_sender_that_does_not_obey_keeps_the_rule_from_changing() {
     assert!(timeout(Duration::from_millis(200), write).await.is_err(), "nothing is released");
     // As the caller does then: no process is left, not even the one that was held.
     trio.members[0].server.fence().await.unwrap();
+}
+
+/// Who receives the log and is no member, or a member of another generation, or of another archive with a similar number; and a copy.
+#[tokio::test(flavor = "multi_thread")]
+async fn receivers_that_are_no_members_release_no_commit() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, begins) = lab.primary(1).await;
+    let mut b = lab.member(2);
+    a.server.provide_slots(&[b.archive]).await.unwrap();
+    b.join(&a, 2, &[begins]).await;
+    b.server.stop(Stop::Fast).await.unwrap();
+    let names = ["kaa_2", "kaa_2_g1", "kaa_2_g22", "kaa_22_g2", "kaa_none", "copy_to_standby", "b"];
+    let mut foreign: Vec<_> =
+        names.iter().map(|name| lab.receives(&a, "pg_receivewal", name, &["--synchronous"])).collect();
+    foreign.push(lab.receives(&a, "pg_basebackup", "copy_to_standby", &["-X", "stream", "-r", "100", "-c", "fast"]));
+    let superuser = a.superuser().await;
+    let streams = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND flush_lsn IS NOT NULL";
+    testkit::eventually_async("all of them stream", async || {
+        let count: i64 = superuser.query_one(streams, &[]).await.map_err(|error| error.to_string())?.get(0);
+        if count >= names.len() as i64 { Ok(()) } else { Err(format!("{count} do")) }
+    })
+    .await;
+    let change = timeout(Duration::from_millis(1500), a.server.require(&[b.archive], 2)).await;
+    assert!(change.is_err(), "the only member is away");
+    let client = a.client().await.unwrap();
+    let waits = client.batch_execute("INSERT INTO rows VALUES (2, 0)");
+    assert!(timeout(Duration::from_millis(500), waits).await.is_err(), "no member has confirmed it");
+    assert_eq!(a.server.read().await.unwrap().standbys, []);
+    for process in &mut foreign {
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+    b.server.start_fenced().await.unwrap();
+    b.follow(&a, 2, &[begins]).await;
+    a.server.require(&[b.archive], 2).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
