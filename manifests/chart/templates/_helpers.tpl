@@ -96,8 +96,11 @@ imagePullSecrets:
 
 {{/* Refuses what would fail later, and with a worse message. */}}
 {{- define "kaa.check" -}}
-{{- if not (or .Values.admin.enabled .Values.database.enabled) }}
-{{- fail "nothing to install: both admin.enabled and database.enabled are false" }}
+{{- if not (or .Values.admin.enabled .Values.database.enabled .Values.postgres.enabled) }}
+{{- fail "nothing to install: admin.enabled, database.enabled and postgres.enabled are false" }}
+{{- end }}
+{{- if and .Values.postgres.enabled .Values.database.enabled (eq .Values.postgres.name .Values.database.name) }}
+{{- fail (printf "postgres.name and database.name are both %s: databases of a domain have different names" .Values.postgres.name) }}
 {{- end }}
 {{- if and .Values.database.enabled (not .Values.database.primaryRelease) (not .Values.database.fullnameOverride) }}
 {{- fail "database.primaryRelease=false needs database.fullnameOverride: the names of the workloads would be those of the primary release" }}
@@ -133,6 +136,17 @@ imagePullSecrets:
 {{- fail (printf "StatefulSet %s exists: %s. For another database: --set database.name=NAME. For the admin servers alone: --set database.enabled=false" $name $owner) }}
 {{- end }}
 {{- end }}
+{{- if .Values.postgres.enabled }}
+{{- $owner := include "kaa.owner" (merge (dict "kind" "StatefulSet" "api" "apps/v1" "object" .Values.postgres.name) $release) }}
+{{- if $owner }}
+{{- fail (printf "StatefulSet %s exists: %s. For another database: --set postgres.name=NAME" .Values.postgres.name $owner) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "kaa.postgres.labels" -}}
+database: {{ .Values.postgres.name | quote }}
+{{ include "kaa.labels" . }}
 {{- end }}
 
 {{/* Whose an object is, if it exists and is not of this release. */}}
