@@ -34,6 +34,7 @@ pub fn fill(kind: Kind, object: &mut Value) {
         Kind::Node
         | Kind::Event
         | Kind::ConfigMap
+        | Kind::EndpointSlice
         | Kind::ServiceAccount
         | Kind::ControllerRevision
         | Kind::Role

@@ -33,6 +33,8 @@ pub enum Kind {
     StatefulSet,
     /// `coordination.k8s.io/v1`.
     Lease,
+    /// `discovery.k8s.io/v1`. Nothing makes or follows one but clients.
+    EndpointSlice,
     /// `rbac.authorization.k8s.io/v1`.
     Role,
     /// `rbac.authorization.k8s.io/v1`.
@@ -84,7 +86,7 @@ const fn core(kind: Kind, name: &'static str, plural: &'static str, short: &'sta
 use Subresource::{Exec, Log, Scale, Status, Token};
 
 /// Every kind.
-pub static RESOURCES: [Resource; 17] = [
+pub static RESOURCES: [Resource; 18] = [
     Resource {
         namespaced: false,
         subresources: &[Status],
@@ -106,6 +108,7 @@ pub static RESOURCES: [Resource; 17] = [
     workload(Kind::ReplicaSet, "ReplicaSet", "replicasets", &["rs"]),
     workload(Kind::StatefulSet, "StatefulSet", "statefulsets", &["sts"]),
     Resource { group: "coordination.k8s.io", ..core(Kind::Lease, "Lease", "leases", &[]) },
+    Resource { group: "discovery.k8s.io", ..core(Kind::EndpointSlice, "EndpointSlice", "endpointslices", &[]) },
     Resource { group: RBAC, ..core(Kind::Role, "Role", "roles", &[]) },
     Resource { group: RBAC, ..core(Kind::RoleBinding, "RoleBinding", "rolebindings", &[]) },
     Resource {

@@ -62,6 +62,7 @@ fn causes(kind: Kind, object: &Value) -> Causes {
         Kind::RoleBinding => rules::binding(object, &mut found),
         Kind::Namespace
         | Kind::Node
+        | Kind::EndpointSlice
         | Kind::ServiceAccount
         | Kind::ControllerRevision
         | Kind::SelfSubjectAccessReview => {}

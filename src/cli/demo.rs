@@ -101,6 +101,10 @@ impl Demo {
         let began = Instant::now();
         let stage = Stage::open(directory.path(), &executable).await?;
         let door = Door::open(&stage, NAMESPACE).await?;
+        let _services = match &shop {
+            Some(shop) => shop.open(&stage, directory.path()).await?,
+            None => Vec::new(),
+        };
         let _publishing = shop.as_ref().map(|shop| shop.publish(&stage, directory.path()));
         let playing = async {
             self.play(&stage, shop.as_ref(), directory.path(), &executable, &door.url(), began).await?;

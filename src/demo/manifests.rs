@@ -16,6 +16,8 @@ pub enum Part {
     Example,
     /// A database of PostgreSQL servers.
     Postgres,
+    /// The Services of these, which the agents lead.
+    Routing,
     /// Who reaches the admin servers.
     Network,
 }
@@ -41,6 +43,12 @@ const POSTGRES: Files = &[
     ("kustomization.yaml", include_str!("../../manifests/postgres/kustomization.yaml")),
     ("shop.yaml", include_str!("../../manifests/postgres/shop.yaml")),
     ("disruption.yaml", include_str!("../../manifests/postgres/disruption.yaml")),
+];
+
+const ROUTING: Files = &[
+    ("kustomization.yaml", include_str!("../../manifests/routing/kustomization.yaml")),
+    ("services.yaml", include_str!("../../manifests/routing/services.yaml")),
+    ("role.yaml", include_str!("../../manifests/routing/role.yaml")),
 ];
 
 const NETWORK: Files = &[
@@ -108,6 +116,7 @@ fn all(part: Part, namespace: &str) -> Result<Vec<Value>, Error> {
         Part::Base => BASE,
         Part::Example => EXAMPLE,
         Part::Postgres => POSTGRES,
+        Part::Routing => ROUTING,
         Part::Network => NETWORK,
     };
     let kustomization = kustomization(files)?;
@@ -185,7 +194,7 @@ mod tests {
 
     #[test]
     fn the_embedded_kubernetes_gets_what_it_knows() {
-        for part in [Part::Base, Part::Example, Part::Postgres, Part::Network] {
+        for part in [Part::Base, Part::Example, Part::Postgres, Part::Routing, Part::Network] {
             let (all, known) = (all(part, "here").unwrap(), objects(part, "here").unwrap());
             let others = all.iter().filter(|object| REAL_ONLY.iter().any(|kind| object["kind"] == *kind));
             assert_eq!(all.len() - known.len(), others.count());

@@ -154,6 +154,7 @@ impl Installed {
     pub fn objects(&self, namespace: &str, roles: &Roles) -> Result<Vec<Value>, Error> {
         let mut objects = roles.secrets(namespace);
         objects.extend(manifests::objects(Part::Postgres, namespace)?);
+        objects.extend(manifests::objects(Part::Routing, namespace)?);
         let image = manifests::image()?;
         change(&mut objects, "StatefulSet", DATABASE, |set| {
             let server = &mut set["spec"]["template"]["spec"]["containers"][0];
@@ -195,8 +196,13 @@ impl Roles {
     /// Where the application finds the primary among the servers at these addresses, or the one server: a URL of libpq.
     pub fn url(&self, addresses: &[&str]) -> String {
         let hosts: Vec<String> = addresses.iter().map(|address| format!("{address}:{PORT}")).collect();
-        let url = format!("postgresql://{DATABASE}:{}@{}/{DATABASE}", self.application, hosts.join(","));
+        let url = self.url_at(&hosts.join(","));
         if hosts.len() == 1 { url } else { format!("{url}?target_session_attrs=read-write") }
+    }
+
+    /// A URL of libpq for these hosts and ports.
+    pub fn url_at(&self, hosts: &str) -> String {
+        format!("postgresql://{DATABASE}:{}@{hosts}/{DATABASE}", self.application)
     }
 }
 
@@ -276,7 +282,7 @@ mod tests {
         let installed = Installed { bin: "/pg/bin".into(), user: Some((7, 8)) };
         let objects = installed.objects("here", &roles).unwrap();
         let kinds: Vec<&Value> = objects.iter().map(|object| &object["kind"]).collect();
-        assert_eq!(kinds, ["Secret", "Secret", "Service", "StatefulSet"]);
+        assert_eq!(kinds, ["Secret", "Secret", "Service", "StatefulSet", "Service", "Service", "Role", "RoleBinding"]);
         let container = &objects[3]["spec"]["template"]["spec"]["containers"][0];
         let env = container["env"].as_array().unwrap();
         let of = |name: &str| env.iter().filter(|one| one["name"] == name).cloned().collect::<Vec<_>>();

@@ -8,7 +8,7 @@ use super::options::Validation;
 use crate::failure::Failure;
 use crate::object::text;
 use crate::resource::Kind;
-use k8s_openapi::api::{apps, coordination, core, rbac};
+use k8s_openapi::api::{apps, coordination, core, discovery, rbac};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -99,6 +99,7 @@ pub fn read(kind: Kind, object: &mut Value) -> Result<Vec<String>, String> {
         Kind::ReplicaSet => again::<apps::v1::ReplicaSet>(object),
         Kind::StatefulSet => again::<apps::v1::StatefulSet>(object),
         Kind::Lease => again::<coordination::v1::Lease>(object),
+        Kind::EndpointSlice => again::<discovery::v1::EndpointSlice>(object),
         Kind::Role => again::<rbac::v1::Role>(object),
         Kind::RoleBinding => again::<rbac::v1::RoleBinding>(object),
         Kind::SelfSubjectAccessReview => Ok(object.clone()),

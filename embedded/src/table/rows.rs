@@ -179,6 +179,15 @@ pub fn lease(lease: &Value, now: Timestamp) -> Value {
     json!([name(lease), text(lease, "/spec/holderIdentity"), age::of(lease, now)])
 }
 
+pub fn endpoint_slice(slice: &Value, now: Timestamp) -> Value {
+    let ports: Vec<String> = list(slice, "/ports").iter().map(|port| port["port"].to_string()).collect();
+    let endpoints = list(slice, "/endpoints").iter().flat_map(|endpoint| list(endpoint, "/addresses"));
+    let addresses: Vec<&str> = endpoints.filter_map(Value::as_str).collect();
+    let joined = |words: String| if words.is_empty() { "<unset>".to_owned() } else { words };
+    let (ports, addresses) = (joined(ports.join(",")), joined(addresses.join(",")));
+    json!([name(slice), text(slice, "/addressType"), ports, addresses, age::of(slice, now)])
+}
+
 pub fn service_account(account: &Value, now: Timestamp) -> Value {
     json!([name(account), list(account, "/secrets").len(), age::of(account, now)])
 }

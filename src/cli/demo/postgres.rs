@@ -1,6 +1,7 @@
 //! `kaa demo --postgres`: a database of PostgreSQL servers instead of the stand-ins.
 
 use super::domain::Domain;
+use super::door::{Behind, Door};
 use super::{Demo, Error, NAMESPACE, say};
 use crate::demo::postgres::{self, DATABASE, Installed, Roles, SERVERS};
 use crate::demo::stage::Stage;
@@ -17,6 +18,9 @@ use tokio::task::JoinSet;
 
 /// The file with the URL that leads to the primary.
 const URL: &str = "postgres-url";
+/// The Services, the files with their URLs, and the ports at which this machine finds them: that of the demo's own address is the
+/// primary's.
+const SERVICES: [(&str, &str, u16); 2] = [("shop-rw", "postgres-rw-url", 5432), ("shop-ro", "postgres-ro-url", 5433)];
 /// The file with a pod and its URL for each server.
 const EACH: &str = "postgres-servers";
 
@@ -32,7 +36,8 @@ impl Shop {
         let installed = Installed::find(bin)?;
         installed.prepare(dir)?;
         // Those of an earlier demo lead nowhere.
-        for name in [URL, EACH] {
+        let services = SERVICES.map(|(_, file, _)| file);
+        for name in [URL, EACH].into_iter().chain(services) {
             let _ = fs::remove_file(dir.join(name));
         }
         Ok(Self { installed, roles: Arc::new(Roles::new()?) })
@@ -69,6 +74,17 @@ impl Shop {
         let placed = stage.instance().look(|store| postgres::servers(store, NAMESPACE));
         say(&format!("{}\n\n{invitation}", url(&self.roles, &placed)))?;
         Ok(())
+    }
+
+    /// Opens the Services to this machine, and writes their URLs.
+    pub(super) async fn open(&self, stage: &Stage, dir: &Path) -> Result<Vec<Door>, Error> {
+        let mut doors = Vec::new();
+        for (service, file, port) in SERVICES {
+            let door = Door::open_at(stage, port, Behind::Slice(NAMESPACE, service)).await?;
+            replace(&dir.join(file), &format!("{}\n", self.roles.url_at(&door.address().to_string())))?;
+            doors.push(door);
+        }
+        Ok(doors)
     }
 
     /// Writes where clients find the servers, from now on: a new pod has a new address.
@@ -124,9 +140,11 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 pub(super) fn invitation(dir: &Path, executable: &Path, address: &str) -> String {
     let bin = executable.parent().unwrap_or(executable).display();
     let dir = dir.display();
+    let [(_, rw, _), (_, ro, _)] = SERVICES;
     format!(
         "This URL leads to the primary, whichever server it is. {dir}/{URL} has it too, {dir}/{EACH} has one for\n\
-         each server. Both follow the addresses, which change with the pods.\n\n\
+         each server. Both follow the addresses, which change with the pods. {dir}/{rw} and {dir}/{ro} have the\n\
+         addresses of the Services shop-rw and shop-ro, which stay.\n\n\
          To try it, in another terminal (kubectl 1.31 to 1.33):\n\n  \
          export KUBECONFIG={dir}/kubeconfig KAA_API_SERVER={address} PATH={bin}:$PATH\n  \
          psql \"$(cat {dir}/{URL})\"\n  \

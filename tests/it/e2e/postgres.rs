@@ -1,6 +1,9 @@
 //! A database of PostgreSQL servers whose primary changes while a client writes.
 
 use crate::domain::cluster::Cluster;
+use embedded_kubernetes::object;
+use embedded_kubernetes::resource::Kind;
+use embedded_kubernetes::store::Key;
 use kaa::demo::postgres::{self, DATABASE, Installed, Roles, SERVERS};
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -44,6 +47,12 @@ pub fn primary_deleted() {
     writer.writes();
     eprintln!("{first} was deleted, {second} has {ENOUGH} more rows after {:.1} s", began.elapsed().as_secs_f64());
     cluster.wait("the deleted server to be back", |c| c.running() == SERVERS);
+    leads(&cluster, "shop-rw", &[&second]);
+    leads(
+        &cluster,
+        "shop-ro",
+        &["shop-0", "shop-1", "shop-2"].map(str::to_owned).iter().filter(|it| **it != second).collect::<Vec<_>>(),
+    );
 
     cluster.kill_wrapper(&second);
     writer.writes();
@@ -60,11 +69,25 @@ pub fn primary_deleted() {
     cluster.pod_gone("shop-2");
     writer.writes();
     assert_eq!(primary(&cluster, &roles), "shop-0");
+    leads(&cluster, "shop-rw", &[&"shop-0".to_owned()]);
+    leads(&cluster, "shop-ro", &[]);
     let acknowledged = writer.stop(&cluster);
     for server in servers(&cluster) {
         cluster.run(has_all(&roles, &server, &acknowledged));
     }
     cluster.passed();
+}
+
+/// Waits until a Service leads to these pods.
+fn leads(cluster: &Cluster, service: &str, pods: &[&String]) {
+    let key = Key::new(Kind::EndpointSlice, cluster.namespace(), service);
+    eventually(&format!("{service} leads to {pods:?}"), || {
+        let found: Vec<String> = cluster.stage().instance().look(|store| {
+            let endpoints = store.find(&key).map_or(&[][..], |slice| object::list(slice, "/endpoints"));
+            endpoints.iter().map(|endpoint| object::text(endpoint, "/targetRef/name").to_owned()).collect()
+        });
+        if found.iter().collect::<Vec<_>>() == pods { Ok(()) } else { Err(format!("{found:?}")) }
+    });
 }
 
 /// The servers' pods and addresses.
