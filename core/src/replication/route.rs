@@ -34,7 +34,7 @@ pub struct Route {
     pub database: DatabaseName,
     /// For what.
     pub purpose: Purpose,
-    /// The servers, in the order of their pods' names; none while no server may be used.
+    /// The servers, in the order of their pods' names; none while there is no server for it.
     pub endpoints: Vec<Endpoint>,
 }
 
@@ -105,15 +105,11 @@ fn servers<'a>(
     replicated: &'a Replicated,
     purpose: Purpose,
 ) -> Vec<&'a Process> {
-    let Some((record, primary)) = replicated.record.as_ref().zip(replicated.primary.as_ref()) else {
-        return Vec::new();
-    };
+    let Some(record) = &replicated.record else { return Vec::new() };
     match purpose {
-        // Also one that is about to stand down: it closes by itself before another one opens.
-        Purpose::ReadWrite if domain.is_open(replicated) => {
-            domain.processes.get(&primary.process).into_iter().collect()
-        }
-        Purpose::ReadWrite => Vec::new(),
+        // Also one that is not open: it turns clients away by itself, and they ask again at once. A Service without any server costs
+        // more: kube-proxy applies its first server in two steps, and who connects between them waits for an answer in vain.
+        Purpose::ReadWrite => domain.process_on(record.primary).into_iter().collect(),
         Purpose::ReadOnly => {
             let serves = |process: &&Process| {
                 let archive = process.archive.filter(|archive| *archive != record.primary);
