@@ -16,7 +16,6 @@ use kube::{Api, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -36,8 +35,8 @@ pub struct Permissions(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     missing: Mutex<BTreeSet<Permission>>,
-    /// Whether it was said that an optional one is missing.
-    optional_missing: AtomicBool,
+    /// The optional kinds of which it was said that a permission is missing.
+    optional_missing: Mutex<BTreeSet<String>>,
     refused: Notify,
     /// Announces each permission that turned out to be missing.
     withdrawn: watch::Sender<()>,
@@ -122,8 +121,7 @@ impl Permissions {
     /// Notes what an answer shows of the permission to it: that it is missing, that it is there, or nothing.
     pub(super) fn judge<T>(&self, asked: &Asked, answer: &Result<T, Error>) {
         if OPTIONAL.contains(&asked.resource.as_str()) {
-            let missing = matches!(answer, Err(Error::Forbidden { .. }));
-            if !self.0.optional_missing.swap(missing, Ordering::Relaxed) && missing {
+            if self.is_news(asked, matches!(answer, Err(Error::Forbidden { .. }))) {
                 tracing::info!("the optional permission to {asked} is missing: nothing is done there");
             }
             return;
@@ -136,6 +134,17 @@ impl Permissions {
             }
             Ok(_) | Err(Error::Exists { .. } | Error::Conflict { .. }) => drop(self.set(Permission::of(asked), false)),
             Err(_) => {}
+        }
+    }
+
+    /// Notes whether the permission to something optional is missing. Returns whether it was not known to be missing, and is.
+    fn is_news(&self, asked: &Asked, missing: bool) -> bool {
+        let mut known = self.0.optional_missing.lock().unwrap_or_else(PoisonError::into_inner);
+        if missing {
+            known.insert(asked.resource.clone())
+        } else {
+            known.remove(&asked.resource);
+            false
         }
     }
 
@@ -254,6 +263,7 @@ mod tests {
     use axum::extract::Json;
     use axum::routing::post;
     use serde_json::{Value, json};
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn asked(verb: &'static str, resource: &str, name: &str) -> Asked {
         Asked { verb, resource: resource.to_owned(), name: Some(name.to_owned()) }
@@ -281,6 +291,16 @@ mod tests {
         assert_eq!(names(&permissions), ["get leases.x/l"], "a permission to claims is one to any claim");
         permissions.judge(&asked("get", "leases.x", "m"), &Ok(()));
         assert_eq!(names(&permissions), ["get leases.x/l"], "another Lease is another permission");
+    }
+
+    #[test]
+    fn what_is_known_of_an_optional_kind_says_nothing_of_another() {
+        let permissions = Permissions::default();
+        let (event, slice) = (asked("create", "events", "e"), asked("get", "endpointslices.discovery.k8s.io", "s"));
+        assert!(permissions.is_news(&slice, true));
+        assert!(!permissions.is_news(&event, false));
+        assert!(!permissions.is_news(&slice, true), "it was said");
+        assert!(!permissions.is_news(&slice, false) && permissions.is_news(&slice, true), "withdrawn again");
     }
 
     fn rule(verbs: &str, group: &str, resources: &str, names: &str) -> ResourceRule {
