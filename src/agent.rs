@@ -62,6 +62,7 @@ pub struct Shared {
     host: Host,
     observed: watches::Shared,
     watching: Watching,
+    slices: routing::Slices,
     /// This agent's candidacy for the lead of the resync.
     pub candidacy: Candidacy,
     /// What is known of the other agents.
@@ -320,6 +321,7 @@ async fn begin(surroundings: &Surroundings, stay: Stay) -> anyhow::Result<Agent>
         host: host.clone(),
         observed,
         watching,
+        slices: routing::Slices::default(),
         candidacy,
         peers: Peers::default(),
         connected: Connected::default(),

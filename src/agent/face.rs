@@ -7,7 +7,7 @@ use super::{LINEARIZE, Shared, membership};
 use crate::config::{Config, ordinal_of};
 use crate::http::source::{
     Awaits, Check, Health, LastPass, Membership, MembershipReport, NoQuorum, NotWritten, Note, Peer, PlanReport,
-    ReadAnchor, ResyncReport, Source, Status, Written,
+    ReadAnchor, ResyncReport, Routing, Source, Status, Written,
 };
 use crate::http::{DrainAnswer, RecoverAnswer};
 use crate::kubernetes::anchor;
@@ -176,6 +176,10 @@ impl Source for Door {
 
     fn cluster(&self) -> ClusterName {
         self.cluster.clone()
+    }
+
+    fn routing(&self, database: &DatabaseName) -> Routing {
+        self.running().map(|shared| shared.slices.of(database)).unwrap_or_default()
     }
 
     fn annotation_prefix(&self) -> String {

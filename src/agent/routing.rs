@@ -6,11 +6,13 @@
 
 use super::Shared;
 use crate::config::BACKOFF;
+use crate::http::source::Routing;
 use crate::kubernetes::Error;
 use crate::kubernetes::slices::{self, Published};
-use kaa_core::replication::route::{AsOf, Route, routes};
+use kaa_core::domain::ids::DatabaseName;
+use kaa_core::replication::route::{AsOf, Purpose, Route, routes};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
@@ -31,6 +33,37 @@ struct Known {
     since: Instant,
     /// When the agent reads the slice next; `None` at once.
     again: Option<Instant>,
+}
+
+/// What came of the slices that this agent published or read last, by their names.
+#[derive(Debug, Default)]
+pub(super) struct Slices(Mutex<BTreeMap<String, Routing>>);
+
+impl Slices {
+    /// Whether the Services of a database are kept.
+    pub(super) fn of(&self, database: &DatabaseName) -> Routing {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let both = [Purpose::ReadWrite, Purpose::ReadOnly].map(|purpose| {
+            let route = Route { database: database.clone(), purpose, endpoints: Vec::new() };
+            known.get(&route.name()).cloned().unwrap_or_default()
+        });
+        match both {
+            [Routing::Forbidden(why), _] | [_, Routing::Forbidden(why)] => Routing::Forbidden(why),
+            [Routing::Kept, Routing::Kept] => Routing::Kept,
+            _ => Routing::Unknown,
+        }
+    }
+
+    fn note(&self, name: &str, published: &Result<Published, Error>) {
+        let routing = match published {
+            Ok(_) => Routing::Kept,
+            Err(Error::Forbidden { asked, .. }) => Routing::Forbidden(format!("no permission to {asked}")),
+            Err(Error::Unproven { .. }) => Routing::Unknown,
+            // That shows nothing.
+            Err(_) => return,
+        };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), routing);
+    }
 }
 
 impl Shared {
@@ -64,6 +97,7 @@ impl Shared {
                     continue;
                 }
                 let published = slices::publish(&shared.kubernetes, &route, AsOf { epoch, index }).await;
+                shared.slices.note(&name, &published);
                 let pause = report(&name, &route, &published, &mut forbidden);
                 entry.again = Some(Instant::now() + pause);
                 next = next.min(Instant::now() + pause);
@@ -109,5 +143,32 @@ fn report(name: &str, route: &Route, published: &Result<Published, Error>, forbi
             warn!("endpointslice {name} was not written: {}", error.to_line());
             FAILED
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kubernetes::Asked;
+
+    #[test]
+    fn services_are_kept_if_both_slices_are_and_a_refusal_names_its_permission() {
+        let slices = Slices::default();
+        let asked = Asked {
+            verb: "get",
+            resource: "endpointslices.discovery.k8s.io".to_owned(),
+            name: Some("shop-ro".to_owned()),
+        };
+        let forbidden = || Err(Error::Forbidden { asked: asked.clone(), message: "no".to_owned() });
+        let shop = || slices.of(&"shop".into());
+        slices.note("shop-rw", &Ok(Published::Written));
+        assert_eq!(shop(), Routing::Unknown, "the other one was not read yet");
+        slices.note("shop-ro", &forbidden());
+        let why = "no permission to get endpointslices.discovery.k8s.io shop-ro".to_owned();
+        assert_eq!(shop(), Routing::Forbidden(why.clone()));
+        slices.note("shop-ro", &Err(Error::Silent { asked: asked.clone(), after: FAILED }));
+        assert_eq!(shop(), Routing::Forbidden(why), "silence shows nothing");
+        slices.note("shop-ro", &Ok(Published::Same));
+        assert_eq!((shop(), slices.of(&"other".into())), (Routing::Kept, Routing::Unknown));
     }
 }

@@ -6,7 +6,7 @@ use super::drain::DrainAnswer;
 use super::recover::{RecoverAnswer, RecoverServer, Retired};
 use super::source::{
     Awaits, Check, Health, LastPass, Membership, MembershipReport, NoQuorum, NotWritten, Peer, PlanReport, ReadAnchor,
-    ResyncReport, Source, Status, Written,
+    ResyncReport, Routing, Source, Status, Written,
 };
 use crate::raft::recovering::Wish;
 use futures::FutureExt;
@@ -51,6 +51,7 @@ pub(crate) struct Fake {
     pub(crate) quorum: bool,
     pub(crate) plan: PlanReport,
     pub(crate) health: Health,
+    pub(crate) routing: Routing,
     pub(crate) membership: MembershipReport,
     pub(crate) anchor: Result<ReadAnchor, String>,
     pub(crate) recover: Result<RecoverAnswer, String>,
@@ -178,6 +179,10 @@ impl Source for Fake {
 
     fn health(&self) -> Health {
         self.health.clone()
+    }
+
+    fn routing(&self, _: &DatabaseName) -> Routing {
+        self.routing.clone()
     }
 
     fn now(&self) -> Millis {
@@ -542,6 +547,7 @@ pub(crate) fn source() -> Fake {
         membership: membership(),
         recover: Ok(recover()),
         asked: Arc::default(),
+        routing: Routing::default(),
         health: Health { live: vec![check("loop")], ready: vec![check("raft"), check("disk")], notes: vec![] },
     }
 }

@@ -99,11 +99,14 @@ pub(super) async fn shown(
     let database = DatabaseName::from(name(named, "database name")?);
     own::consistent(&face, &parameters(asked)?).await?;
     let (now, prefix) = (face.source.now(), face.source.annotation_prefix());
+    let routing = face.source.routing(&database);
     let (index, body) = face.source.read(|domain| {
         let body = known(domain, &database).map(|found| ReplicationAnswer::new(domain, found, now, &prefix));
         (domain.index, body)
     });
-    Ok(Answer { index, body: body.ok_or_else(|| unknown(&database))? })
+    let mut body = body.ok_or_else(|| unknown(&database))?;
+    body.routed(&routing);
+    Ok(Answer { index, body })
 }
 
 /// What is asked of the domain as it is now; what it is asked about may be refused there.

@@ -73,6 +73,8 @@ pub trait Source: Send + Sync + 'static {
     fn what_if(&self, changes: &[Change]) -> Result<WhatIf, whatif::Error>;
     /// Whether the agent lives and is ready.
     fn health(&self) -> Health;
+    /// Whether the Services of a database lead to its servers.
+    fn routing(&self, database: &DatabaseName) -> Routing;
     /// The wall clock.
     fn now(&self) -> Millis;
 }
@@ -84,6 +86,18 @@ impl dyn Source {
         self.domain(&mut |domain| found = look.take().map(|look| look(domain)));
         found.expect("a source calls `look` once")
     }
+}
+
+/// Whether the Services of a database lead to its servers, as far as the agent knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Routing {
+    /// It has not read their slices, or the API server has none.
+    #[default]
+    Unknown,
+    /// They do.
+    Kept,
+    /// The agents may not write where they lead: which permission is missing.
+    Forbidden(String),
 }
 
 /// Why a read cannot be linearizable.

@@ -1,5 +1,6 @@
 //! A database with one primary, as `kaa show database` and `GET kaa/replication/NAME` show it: each state as a code and as text.
 
+use crate::http::source::Routing;
 use kaa_core::domain::Domain;
 use kaa_core::domain::audit::{Record, Subject};
 use kaa_core::domain::database::Database;
@@ -219,6 +220,20 @@ impl ReplicationAnswer {
             warnings: warnings(domain, &database.name, replicated, prefix),
             last_change: ChangeRow::last(domain, &database.name),
         }
+    }
+}
+
+impl ReplicationAnswer {
+    /// Adds whether clients are led to its servers by Services.
+    pub(super) fn routed(&mut self, routing: &Routing) {
+        let name = &self.name;
+        let way = match routing {
+            _ if self.connect.is_empty() => return,
+            Routing::Unknown => return,
+            Routing::Kept => both("services", format!("host={name}-rw to write, host={name}-ro to read at a standby")),
+            Routing::Forbidden(why) => both("no_services", format!("no Services {name}-rw and {name}-ro: {why}")),
+        };
+        self.connect.push(way);
     }
 }
 

@@ -2,6 +2,8 @@
 
 use super::writes::{Domain, ELSEWHERE, POD};
 use super::*;
+use crate::http::fake::Fake;
+use crate::http::source::Routing;
 use serde_json::json;
 
 const SHOP: &str = "/api/1/kaa/replication/shop";
@@ -48,6 +50,21 @@ async fn a_database_is_shown_with_codes_and_texts() {
     let (_, without) = domain.send(POD, get("/api/1/kaa/replication/demo")).await;
     assert_eq!((&without["kind"]["code"], &without["generation"]), (&json!("no_roles"), &Value::Null));
     assert_eq!(domain.send(POD, get("/api/1/kaa/replication/none")).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn it_says_whether_services_lead_to_the_servers() {
+    let forbidden = Routing::Forbidden("no permission to get endpointslices.discovery.k8s.io shop-rw".to_owned());
+    for (routing, code, text) in [
+        (Routing::Unknown, "url", "target_session_attrs=read-write"),
+        (Routing::Kept, "services", "host=shop-rw to write, host=shop-ro to read"),
+        (forbidden, "no_services", "no permission to get endpointslices.discovery.k8s.io shop-rw"),
+    ] {
+        let source = Fake { routing, ..fake::shop().source() };
+        let (_, shown) = Domain::new(source).send(ELSEWHERE, get(SHOP)).await;
+        let last = shown["connect"].as_array().unwrap().last().unwrap();
+        assert!(last["code"] == code && last["text"].as_str().unwrap().contains(text), "{last}");
+    }
 }
 
 /// A primary that has moved leaves no series behind.
