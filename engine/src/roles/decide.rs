@@ -197,6 +197,10 @@ fn lead(
         return Ok(Some(Step::Stop));
     }
     let mut memory = state.memory;
+    if memory.taken_up == rule.generation {
+        // It has ended, and the domain does not know it yet.
+        return Ok(None);
+    }
     memory.take_up(rule.generation).map_err(|why| why.to_string())?;
     if state.run == Run::Down {
         return Ok(started(state));
@@ -368,7 +372,8 @@ mod tests {
     fn a_generation_is_taken_up_once() {
         let memory = Memory { taken_up: Generation(3), ..Memory::default() };
         let after_a_crash = State { memory, ..state(Run::Fenced) };
-        assert!(said(&after_a_crash, &lead(rule(3, 4, &[]))).contains("generation 3 before"));
+        assert_eq!(said(&after_a_crash, &lead(rule(3, 4, &[]))), "nothing", "the domain is told that it has ended");
+        assert!(said(&after_a_crash, &lead(rule(2, 4, &[]))).contains("generation 3 before"));
         assert_eq!(said(&after_a_crash, &lead(rule(4, 5, &[]))), "Promote");
         assert!(said(&after_a_crash, &follow(3, None)).contains("generation 3 before"));
     }

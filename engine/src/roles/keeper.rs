@@ -172,16 +172,18 @@ impl Keeper {
         }
         // Until the domain has said what it wants, it has not judged what the volume remembers.
         let Some(wanted) = &self.wanted else { return };
-        let step = decide::next(&self.state, wanted).unwrap_or_else(|why| {
-            self.trouble = why;
-            None
-        });
+        let step = decide::next(&self.state, wanted);
         if let Some((under, _)) = &self.under {
-            if !under.waits() || step.as_ref() == Some(under) {
+            // It may refuse to be begun again, as a promotion that is on the volume already: that is no trouble.
+            if !under.waits() || matches!(&step, Ok(Some(step)) if step == under) {
                 return;
             }
             self.under = None;
         }
+        let step = step.unwrap_or_else(|why| {
+            self.trouble = why;
+            None
+        });
         let Some(step) = step else { return };
         tracing::info!(step = step.name(), "next");
         if let Step::Require(rule) = &step
