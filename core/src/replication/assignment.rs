@@ -4,7 +4,7 @@
 use super::{Report, Rule, sync_set};
 use crate::domain::Domain;
 use crate::domain::ids::{ArchiveId, Generation, Permission, StartId};
-use crate::domain::process::{DurableState, EngineState, Process};
+use crate::domain::process::{DurableState, EngineState, Process, SessionState};
 use crate::domain::replicated::{Begins, Replicated};
 
 /// What the domain wants of one server.
@@ -170,10 +170,13 @@ impl Domain {
             let follows = !self.successors(replicated).is_empty() || joins || spare;
             return !leads || replicated.uncertain.is_some() || !follows;
         }
-        // It leaves the set before it ends. If the primary ends as well, it is a part of what has to come back.
-        let led =
-            self.serving(record.primary).is_some_and(|on_it| on_it.id == primary.process) && self.is_open(replicated);
-        !led || !replicated.counts(archive)
+        // It leaves the set before it ends. If the primary ends as well, it stays until that one has handed over: whoever joins for it
+        // does so by the word of all. With nobody to take over, it is a part of what has to come back.
+        let lives = |on_it: &&Process| on_it.id == primary.process && on_it.session.state == SessionState::Live;
+        let takes_over = |other: ArchiveId| other != record.primary && self.has_data_of(replicated, other);
+        let hands_over = || self.active_archives(&process.database).any(|other| takes_over(other.id));
+        let led = self.process_on(record.primary).filter(lives).is_some_and(|it| !is_stopping(it) || hands_over());
+        !led || !self.is_open(replicated) || !replicated.counts(archive)
     }
 }
 
