@@ -170,8 +170,8 @@ impl Domain {
             let follows = !self.successors(replicated).is_empty() || joins || spare;
             return !leads || replicated.uncertain.is_some() || !follows;
         }
-        // It leaves the set before it ends. If the primary ends as well, it stays until that one has handed over: whoever joins for it
-        // does so by the word of all. With nobody to take over, it is a part of what has to come back.
+        // It leaves the set before it ends. If the primary ends as well, it stays until that one has handed over: another server that
+        // joins before needs its word, too. If none can take over, it is a part of what has to come back.
         let lives = |on_it: &&Process| on_it.id == primary.process && on_it.session.state == SessionState::Live;
         let takes_over = |other: ArchiveId| other != record.primary && self.has_data_of(replicated, other);
         let hands_over = || self.active_archives(&process.database).any(|other| takes_over(other.id));
