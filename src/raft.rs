@@ -17,6 +17,7 @@ pub mod handle;
 pub mod recovering;
 pub mod refused;
 pub mod runtime;
+pub mod said;
 pub mod sealing;
 pub mod server;
 pub mod snapshot;

@@ -30,6 +30,7 @@ pub mod route;
 mod ruling;
 mod survival;
 mod sync_set;
+pub mod vitals;
 pub mod waits;
 
 pub(crate) use assignment::is_stopping;
@@ -41,3 +42,4 @@ pub use record::{Refused, Replication};
 pub use report::{Report, Stand, Standby};
 pub use ruling::{InForce, Rule, Ruling};
 pub use survival::{Loss, Survival, loss_of, survival};
+pub use vitals::Vitals;

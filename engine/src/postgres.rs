@@ -28,7 +28,7 @@ pub use error::Error;
 pub use kaa_core::domain::replicated::{Begins, Position};
 pub use kaa_core::replication::Source;
 pub use mounted::Mounted;
-pub use reading::Reader;
+pub use reading::{Reader, Space, space};
 pub use shim::shim;
 
 use configuration::Changeable;

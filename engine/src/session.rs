@@ -8,7 +8,7 @@ use super::config::Dial;
 use super::dial::{self, Target};
 use crate::proto::{
     Assignment, Directive, DirectiveResult, EngineState, Exit, FromEngine, Heartbeat, History, Marker, Refused,
-    Register, Registered, Replica, State, ToEngine, from_engine, to_engine,
+    Register, Registered, Replica, State, ToEngine, Vitals, from_engine, to_engine,
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -45,6 +45,8 @@ pub(super) struct Report {
     pub history: Option<History>,
     /// What its server does, if it has a role.
     pub replica: Option<Replica>,
+    /// How its server fares, if it has a role.
+    pub vitals: Option<Vitals>,
     /// Set once the engine has ended, or never will start.
     pub exit: Option<Exit>,
 }
@@ -347,6 +349,9 @@ fn news(said: Option<&Report>, now: &Report) -> Vec<from_engine::Message> {
     }
     if said.is_none_or(|said| said.replica != now.replica) {
         new.extend(now.replica.clone().map(from_engine::Message::Replica));
+    }
+    if said.is_none_or(|said| said.vitals != now.vitals) {
+        new.extend(now.vitals.clone().map(from_engine::Message::Vitals));
     }
     if said.is_none_or(|said| said.exit != now.exit) {
         new.extend(now.exit.clone().map(from_engine::Message::Exit));

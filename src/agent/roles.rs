@@ -4,9 +4,11 @@
 //! domain with what is said now, so whatever was lost on the way is said or proposed again. Which criteria apply is decided in
 //! `kaa_core::replication`.
 
+mod heard;
 mod words;
 
-pub use words::{assigned, reported};
+pub use heard::{hear_replica, hear_vitals};
+pub use words::assigned;
 
 use super::Shared;
 use super::connected::Said;

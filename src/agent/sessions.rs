@@ -4,6 +4,8 @@
 //! put right by one level-triggered sweep, so that a proposal that got lost, a stream that broke while the group had no
 //! leader, and this agent's own restart are all the same case: the domain has a live session here and there is no stream.
 
+mod answers;
+
 use super::connected::{Answers, state_pace};
 use super::{Door, Shared, roles};
 use crate::config::{BACKOFF, ENGINE_QUEUE, ENGINE_SILENCE, IDENTIFY_TIMEOUT, MAX_ENGINES, SESSION_SWEEP};
@@ -13,9 +15,10 @@ use crate::proto::engine as wire;
 use crate::proto::engine::engine_server::Engine;
 use crate::proto::engine::from_engine::Message as From;
 use crate::proto::engine::to_engine::Message as To;
+use answers::{refused, registered_message};
 use futures::{Stream, StreamExt};
 use kaa_core::domain::archive::Marker;
-use kaa_core::domain::bounds::{self, Bounds, Excess};
+use kaa_core::domain::bounds::{self, Bounds};
 use kaa_core::domain::change::{self, Command, Lesson};
 use kaa_core::domain::command::{Outcome, Refusal, Registered, Role};
 use kaa_core::domain::evidence::Fact;
@@ -42,6 +45,7 @@ struct Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         self.shared.connected.remove(self.connection);
+        self.shared.host.hear_no_more(self.connection);
     }
 }
 
@@ -187,12 +191,21 @@ impl Engine for Service {
     }
 }
 
-/// The next message, or `None` at the end; silence is an error.
+/// The next message, or `None` at the end; silence is an error. What a newer wrapper says and this agent does not know is passed
+/// over.
 async fn next(incoming: &mut Streaming<wire::FromEngine>) -> Result<Option<From>, Status> {
-    match tokio::time::timeout(ENGINE_SILENCE, incoming.next()).await {
-        Err(_) => Err(Status::deadline_exceeded(format!("no message from the engine for {ENGINE_SILENCE:?}"))),
-        Ok(None) => Ok(None),
-        Ok(Some(message)) => Ok(message?.message),
+    loop {
+        let message = match tokio::time::timeout(ENGINE_SILENCE, incoming.next()).await {
+            Err(_) => {
+                let words = format!("no message from the engine for {ENGINE_SILENCE:?}");
+                return Err(Status::deadline_exceeded(words));
+            }
+            Ok(None) => return Ok(None),
+            Ok(Some(message)) => message?.message,
+        };
+        if message.is_some() {
+            return Ok(message);
+        }
     }
 }
 
@@ -249,8 +262,9 @@ async fn serve(
                     report_history(shared, &registered, &entry, said.value).await?;
                 }
             }
+            From::Vitals(said) => roles::hear_vitals(&shared.host, entry.connection, &registered, said),
             From::Replica(said) => {
-                shared.connected.report(entry.connection, roles::reported(said));
+                roles::hear_replica(&shared.host, &shared.connected, entry.connection, &registered, said);
                 shared.raft.read(|domain| shared.connected.tell(domain));
             }
             From::Result(result) if result.ok => {}
@@ -460,38 +474,4 @@ async fn report(shared: &Shared, command: Command) -> Result<(), Status> {
         Ok(_) => Ok(()),
         Err(why) => Err(Status::unavailable(why)),
     }
-}
-
-fn registered_message(shared: &Shared, registered: &Registered) -> wire::Registered {
-    wire::Registered {
-        domain: registered.domain.to_string(),
-        start_id: registered.process.0,
-        node_id: registered.node.0,
-        archive: registered.archive.map_or(0, |archive| archive.0),
-        session: registered.session.0,
-        server: shared.config.server.to_string(),
-    }
-}
-
-fn refused(shared: &Shared, refusal: &Refusal) -> wire::Refused {
-    let exited = match refusal {
-        Refusal::Exited { process, at, reason } => {
-            Some(wire::Tombstone { start_id: process.0, at_ms: at.0, reason: reason.to_string() })
-        }
-        Refusal::Forgotten(process) => {
-            Some(wire::Tombstone { start_id: process.0, at_ms: 0, reason: refusal.to_string() })
-        }
-        _ => None,
-    };
-    let lasting = matches!(
-        refusal,
-        Refusal::ForeignVolume(_)
-            | Refusal::AnotherDatabase(_)
-            | Refusal::Copy { .. }
-            | Refusal::NoClaim(_)
-            | Refusal::EarlierStart { .. }
-            | Refusal::OutOfBounds(Excess::Long { .. } | Excess::NotALabel(_))
-    );
-    let domain = shared.raft.read(|domain| domain.id.clone()).map_or(String::new(), |id| id.to_string());
-    wire::Refused { domain, reason: refusal.to_string(), exited, lasting }
 }

@@ -430,6 +430,7 @@ fn peer(ordinal: u64, membership: Membership, connected: bool) -> Peer {
         version: "0.1.0".to_owned(),
         quorum: connected,
         resync_leader: Some("admin-0".to_owned()),
+        hears: BTreeMap::new(),
     };
     Peer {
         id: ServerId::new(format!("admin-{ordinal}")),

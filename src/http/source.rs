@@ -2,7 +2,8 @@
 
 use super::drain::DrainAnswer;
 use super::recover::RecoverAnswer;
-use crate::proto::raft::StatusReply;
+use crate::proto::engine as wire;
+use crate::proto::raft::{Hears, StatusReply};
 use crate::raft::recovering::Wish;
 use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
@@ -10,14 +11,19 @@ use kaa_core::domain::change::Command;
 use kaa_core::domain::command::{Actor, Outcome};
 use kaa_core::domain::evidence::{Evidence, Need};
 use kaa_core::domain::ids::{
-    ClusterName, DatabaseName, DomainId, MembershipEpoch, Millis, ResyncEpoch, ServerId, StartId, Uid,
+    ArchiveId, ClusterName, DatabaseName, DomainId, MembershipEpoch, Millis, ResyncEpoch, ServerId, SessionNumber,
+    StartId, Uid,
 };
+use kaa_core::domain::replicated::Position;
 use kaa_core::membership::warnings::Warning;
 use kaa_core::observed::Observed;
+use kaa_core::replication::Vitals;
+use kaa_core::replication::vitals::{Connection, Volume};
 use kaa_core::resync::plan::{Plan, Waiting};
 use kaa_core::resync::whatif;
 use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::outcome::WhatIf;
+use prost::Message;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -240,6 +246,19 @@ pub struct Status {
     pub quorum: bool,
     /// The holder of the resync Lease, as it last saw it.
     pub resync_leader: Option<String>,
+    /// The servers with roles whose streams it has, by process.
+    pub hears: BTreeMap<StartId, Heard>,
+}
+
+/// What an agent hears of a server with a role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// By which session.
+    pub session: SessionNumber,
+    /// Why the server does not do what it was assigned, if it does not.
+    pub trouble: Option<String>,
+    /// How it fares; `None` if its wrapper has not said.
+    pub vitals: Option<Vitals>,
 }
 
 impl From<StatusReply> for Status {
@@ -261,7 +280,36 @@ impl From<StatusReply> for Status {
             version: reply.version,
             quorum: reply.quorum,
             resync_leader: known(reply.resync_leader),
+            hears: reply.hears.into_iter().map(heard).collect(),
         }
+    }
+}
+
+fn heard(said: Hears) -> (StartId, Heard) {
+    let trouble = (!said.trouble.is_empty()).then_some(said.trouble);
+    // What cannot be read is of an agent that is newer, and unknown.
+    let vitals = (!said.vitals.is_empty()).then(|| wire::Vitals::decode(said.vitals.as_slice()).ok()).flatten();
+    (StartId(said.process), Heard { session: SessionNumber(said.session), trouble, vitals: vitals.map(vitals_of) })
+}
+
+fn vitals_of(said: wire::Vitals) -> Vitals {
+    let connection = |it: wire::Connection| Connection {
+        archive: ArchiveId(it.archive),
+        flushed: Position(it.flushed),
+        replayed: Position(it.replayed),
+        streams: it.streams,
+    };
+    Vitals {
+        answers: said.answers,
+        end: Position(said.end),
+        connections: said.connections.into_iter().map(connection).collect(),
+        replay_lag_ms: said.replay_lag_ms,
+        volume: (said.size_bytes != 0).then_some(Volume { free: said.free_bytes, size: said.size_bytes }),
+        restart_pending: said.restart_pending,
+        clients: said.clients,
+        oldest_xid_age: said.oldest_xid_age,
+        retained_log_bytes: said.retained_log_bytes,
+        overridden: said.overridden,
     }
 }
 

@@ -3,6 +3,7 @@
 use super::admission::{Admission, Speaker};
 use super::handle::{Handle, sentence};
 use super::recovering::{Accepting, Questions};
+use super::said::Said;
 use super::sealing::Sealing;
 use super::snapshot::{self, Incoming};
 use super::status::{Role, Status};
@@ -46,7 +47,7 @@ struct Shared {
     local: RwLock<Option<LocalLog>>,
     extent: RwLock<Option<Extent>>,
     handle: RwLock<Option<Handle>>,
-    resync_leader: RwLock<String>,
+    said: RwLock<Said>,
     sealing: watch::Sender<Sealing>,
     leaving: AtomicBool,
     questions: Mutex<Option<Questions>>,
@@ -65,7 +66,7 @@ impl Host {
             local: RwLock::default(),
             extent: RwLock::default(),
             handle: RwLock::default(),
-            resync_leader: RwLock::default(),
+            said: RwLock::default(),
             sealing: watch::Sender::default(),
             leaving: AtomicBool::default(),
             questions: Mutex::default(),
@@ -124,9 +125,8 @@ impl Host {
         self.0.leaving.load(Ordering::Relaxed)
     }
 
-    /// Tells who holds the resync Lease.
-    pub fn set_resync_leader(&self, holder: &str) {
-        holder.clone_into(&mut self.0.resync_leader.write().unwrap_or_else(PoisonError::into_inner));
+    pub(super) fn said(&self) -> &RwLock<Said> {
+        &self.0.said
     }
 
     /// The running Raft.
@@ -136,18 +136,18 @@ impl Host {
 
     /// What this agent tells of itself.
     pub fn status(&self) -> StatusReply {
-        let Shared { server, address, cluster, version, incarnation, resync_leader, .. } = &*self.0;
+        let Shared { server, address, cluster, version, incarnation, .. } = &*self.0;
         let mut reply = StatusReply {
             server: server.to_string(),
             address: address.clone(),
             cluster: cluster.to_string(),
             version: version.clone(),
             incarnation: incarnation.clone(),
-            resync_leader: resync_leader.read().unwrap_or_else(PoisonError::into_inner).clone(),
             leaving: self.is_leaving(),
             lifecycle: if self.is_sealed() { "SEALED" } else { "INITIALIZING" }.to_owned(),
             ..StatusReply::default()
         };
+        self.tell_said(&mut reply);
         match self.handle() {
             Some(handle) => tell(handle.status(), &mut reply),
             None => {

@@ -7,6 +7,7 @@ use super::processes::Said;
 use super::session::{OWN, Session};
 use super::{Position, Reading, Role, Server, Settings, Standby};
 use nix::sys::statvfs::statvfs;
+use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::Mutex;
 
@@ -49,6 +50,26 @@ fn failure_of_receiver(said: &str) -> Option<&str> {
 
 fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
+}
+
+/// The room on a volume, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// What a server may still use.
+    pub free: u64,
+    /// All of it.
+    pub size: u64,
+}
+
+/// The room on the volume of a directory.
+///
+/// # Errors
+/// If the directory is not there, or its volume does not answer.
+pub fn space(directory: &Path) -> Result<Space, Error> {
+    let failed = |error: nix::Error| Error::File { path: directory.to_owned(), source: error.into() };
+    let volume = statvfs(directory).map_err(failed)?;
+    let unit = volume.fragment_size();
+    Ok(Space { free: volume.blocks_available() * unit, size: volume.blocks() * unit })
 }
 
 /// Reads a server while something else is done with it. It is of one role: another one is made when that changes.
@@ -123,9 +144,7 @@ impl Reader {
             Role::Primary { generation } => generation,
             Role::Fenced | Role::Follows { .. } => timeline(monitor).await?,
         };
-        let directory = &self.settings.directory;
-        let failed = |error: nix::Error| Error::File { path: directory.clone(), source: error.into() };
-        let volume = statvfs(directory).map_err(failed)?;
+        let space = space(&self.settings.directory)?;
         Ok(Reading {
             in_recovery: row.get(0),
             timeline,
@@ -133,8 +152,8 @@ impl Reader {
             streams_from: row.get::<_, Option<i32>>(2).map(i32::cast_unsigned),
             standbys,
             replay_lag_ms: row.get::<_, Option<i64>>(3).map(unsigned),
-            free_bytes: volume.blocks_available() * volume.fragment_size(),
-            size_bytes: volume.blocks() * volume.fragment_size(),
+            free_bytes: space.free,
+            size_bytes: space.size,
             restart_pending: row.get(4),
             connections: u32::try_from(row.get::<_, i64>(5)).unwrap_or(u32::MAX),
             oldest_xid_age: unsigned(row.get(6)),

@@ -5,6 +5,7 @@
 //! refuse or contradict do not.
 
 mod said;
+mod vitals;
 
 use super::decide::{self, Readers, Run, State, Step};
 use super::kept::{self, Kept};
@@ -94,6 +95,7 @@ pub(crate) struct Keeper {
     ended: Option<(Generation, Ended)>,
     standbys: Standbys,
     reading: Option<Reading>,
+    vitals: vitals::Watch,
     /// When the server is read next, and the pause after that.
     read_next: (Instant, Duration),
     /// Set once the pod is to end: until when the wrapper waits for the domain.
@@ -114,6 +116,7 @@ impl Keeper {
         signals: Signals,
     ) -> Result<Self, Error> {
         let settings = config.postgres()?;
+        let vitals = vitals::Watch::new(settings.directory.clone());
         let server = Server::new(settings.clone());
         let data = server.inspect().map_err(|source| Error::Server(Box::new(source)))?;
         let kept = kept::read(&archive)?;
@@ -144,6 +147,7 @@ impl Keeper {
             ended: None,
             standbys: Standbys::default(),
             reading: None,
+            vitals,
             read_next: (Instant::now() + READ_PERIOD, READ_PERIOD),
             stopping: None,
             at_once: false,
@@ -248,7 +252,8 @@ impl Keeper {
                 Action::Done(Box::new(done))
             }
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Action::Due,
-            () = sleep_until(self.read_next.0), if reads => Action::Read,
+            // While it does not run, people are told of its volume.
+            () = sleep_until(self.read_next.0), if self.over.is_none() => Action::Read,
             how = ended, if idle && reads => Action::Ended(how),
         }
     }
@@ -426,6 +431,9 @@ impl Keeper {
             self.standbys.clear();
         }
         self.reading = None;
+        if self.state.run == Run::Down {
+            self.vitals.clear();
+        }
         self.read_next = (Instant::now() + READ_FIRST, READ_FIRST);
         Ok(())
     }
@@ -443,6 +451,7 @@ impl Keeper {
         }
         self.standbys.clear();
         (self.state.run, self.reading) = (Run::Down, None);
+        self.vitals.clear();
         self.failed(format!("the server has ended: {how}"));
     }
 
@@ -470,6 +479,7 @@ impl Keeper {
                     }
                 }
                 self.overridden(&reading.overridden);
+                self.vitals.note(&reading, Instant::now());
                 self.reading = Some(reading);
             }
             Ok(Err(error)) => tracing::debug!(%error, "the server was not read"),

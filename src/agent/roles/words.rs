@@ -7,7 +7,7 @@ use kaa_core::domain::replicated::{Begins, Data, Ended, HISTORY, Position};
 use kaa_core::replication::{Assignment, InForce, Report, Stand, Standby, Wanted};
 
 /// More standbys than a database has archives are not believed.
-const STANDBYS: usize = 64;
+pub(super) const STANDBYS: usize = 64;
 
 /// What a wrapper says of its server.
 pub fn reported(said: wire::Replica) -> Report {

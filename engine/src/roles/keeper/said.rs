@@ -5,10 +5,11 @@ use crate::proto::{self as wire, EngineState};
 use crate::roles::decide::{self, Primary, Run};
 use crate::roles::words;
 use kaa_core::domain::replicated::Ended;
+use tokio::time::Instant;
 
 impl Keeper {
     /// Says to agents what the server does.
-    pub(super) fn say(&self) {
+    pub(super) fn say(&mut self) {
         let engine = match &self.state.run {
             _ if self.state.stopping => EngineState::ShuttingDown,
             Run::Primary(primary) if primary.open => EngineState::Running,
@@ -18,11 +19,11 @@ impl Keeper {
         // Until it is registered it is no process of the domain: then it stays that one.
         let pid = self.member.as_ref().map_or(0, |_| std::process::id());
         let state = wire::State { engine: engine.into(), pid };
-        let replica = self.replica();
+        let (replica, vitals) = (Some(self.replica()), self.vitals.told(Instant::now()));
         self.report.send_if_modified(|report| {
-            let changed = report.state != state || report.replica.as_ref() != Some(&replica);
+            let changed = report.state != state || report.replica != replica || report.vitals != vitals;
             if changed {
-                (report.state, report.replica) = (state, Some(replica));
+                (report.state, report.replica, report.vitals) = (state, replica, vitals);
             }
             changed
         });

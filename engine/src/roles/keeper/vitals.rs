@@ -1,0 +1,167 @@
+//! What people are told of the server, from the last reading and the volume.
+
+use crate::postgres::{self, Reading};
+use crate::proto as wire;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often agents are told something new, at most.
+const PERIOD: Duration = Duration::from_secs(1);
+/// A server that was not read for so long does not answer.
+const SILENT: Duration = Duration::from_secs(5);
+/// The free space is told in units of this, so that a database that rests is quiet; in bytes.
+const UNIT: u64 = 1 << 20;
+
+/// Keeps what is told, and when it may change.
+pub(super) struct Watch {
+    directory: PathBuf,
+    /// The last reading of the server that runs, as it is told, and when it was made.
+    read: Option<(wire::Vitals, Instant)>,
+    /// When a standby was last seen to have replayed all that it had received.
+    caught_up: Option<Instant>,
+    said: Option<wire::Vitals>,
+    next: Instant,
+    /// Until then a server that was never read is given time to start.
+    starts_until: Instant,
+}
+
+impl Watch {
+    /// `directory` is on the volume.
+    pub fn new(directory: PathBuf) -> Self {
+        let now = Instant::now();
+        Self { directory, read: None, caught_up: None, said: None, next: now, starts_until: now + SILENT }
+    }
+
+    /// Takes note of a reading.
+    pub fn note(&mut self, reading: &Reading, now: Instant) {
+        // The time of the last commit that was replayed alone would tell that a server which rested for an hour lags by an hour.
+        let behind = reading.replay_lag_ms.filter(|_| reading.streams_from.is_some());
+        if behind == Some(0) {
+            self.caught_up = Some(now);
+        }
+        let since = self.caught_up.map_or(u64::MAX, |at| millis(now.saturating_duration_since(at)));
+        let connection = |standby: &postgres::Standby| wire::Connection {
+            archive: standby.archive.0,
+            flushed: standby.flushed.0,
+            replayed: standby.replayed.0,
+            streams: standby.streaming,
+        };
+        let vitals = wire::Vitals {
+            answers: true,
+            end: reading.end.0,
+            connections: reading.standbys.iter().map(connection).collect(),
+            replay_lag_ms: behind.map(|lag| lag.min(since)),
+            restart_pending: reading.restart_pending.clone(),
+            clients: reading.connections,
+            oldest_xid_age: reading.oldest_xid_age,
+            retained_log_bytes: reading.retained_wal_bytes,
+            overridden: reading.overridden.clone(),
+            ..wire::Vitals::default()
+        };
+        self.read = Some((vitals, now));
+    }
+
+    /// The server has ended, or is another one.
+    pub fn clear(&mut self) {
+        (self.read, self.caught_up) = (None, None);
+    }
+
+    /// What is to be told now; `None` until there is something. It stays the same for at least [`PERIOD`], unless the server begins
+    /// or ceases to answer.
+    pub fn told(&mut self, now: Instant) -> Option<wire::Vitals> {
+        let current = self.read.as_ref().filter(|(_, at)| now.saturating_duration_since(*at) < SILENT);
+        let turns = match &self.said {
+            None => current.is_some() || now >= self.starts_until,
+            Some(said) => said.answers != current.is_some(),
+        };
+        if turns || (self.said.is_some() && now >= self.next) {
+            let mut vitals = current.map_or_else(wire::Vitals::default, |(vitals, _)| vitals.clone());
+            match postgres::space(&self.directory) {
+                Ok(space) => (vitals.free_bytes, vitals.size_bytes) = (space.free / UNIT * UNIT, space.size),
+                Err(error) => tracing::debug!(%error, "the volume was not looked at"),
+            }
+            self.next = now + PERIOD;
+            self.said = Some(vitals);
+        }
+        self.said.clone()
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::postgres::Position;
+
+    fn reading(end: u64, lag_ms: u64) -> Reading {
+        Reading {
+            in_recovery: true,
+            timeline: 2,
+            end: Position(end),
+            streams_from: Some(2),
+            standbys: Vec::new(),
+            replay_lag_ms: Some(lag_ms),
+            free_bytes: 0,
+            size_bytes: 0,
+            restart_pending: Vec::new(),
+            connections: 3,
+            oldest_xid_age: 7,
+            retained_wal_bytes: 0,
+            overridden: Vec::new(),
+        }
+    }
+
+    /// `end lag` of what is told at a time in milliseconds, or that the server does not answer.
+    fn told(watch: &mut Watch, began: Instant, ms: u64) -> String {
+        let Some(vitals) = watch.told(began + Duration::from_millis(ms)) else { return "nothing".to_owned() };
+        assert!(vitals.size_bytes > 0, "the volume is told in any case");
+        match vitals.answers {
+            true => format!("{} {:?}", vitals.end, vitals.replay_lag_ms),
+            false => "silent".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_changes_with_every_reading_is_told_once_a_second() {
+        let (mut watch, began) = (Watch::new("/".into()), Instant::now());
+        let mut seen = Vec::new();
+        for half in 0..8 {
+            watch.note(&reading(half, 0), began + Duration::from_millis(half * 500));
+            seen.push(told(&mut watch, began, half * 500 + 1));
+        }
+        seen.dedup();
+        assert_eq!(seen, ["0 Some(0)", "2 Some(0)", "4 Some(0)", "6 Some(0)"]);
+    }
+
+    #[test]
+    fn a_server_that_is_not_read_any_more_does_not_answer() {
+        let (mut watch, began) = (Watch::new("/".into()), Instant::now());
+        assert_eq!(told(&mut watch, began, 0), "nothing", "it may start");
+        assert_eq!(told(&mut Watch::new("/".into()), began, 5100), "silent", "it has not started");
+        watch.note(&reading(5, 0), began);
+        assert_eq!(told(&mut watch, began, 4000), "5 Some(0)");
+        assert_eq!(told(&mut watch, began, 5000), "silent");
+        watch.note(&reading(6, 0), began + Duration::from_secs(6));
+        assert_eq!(told(&mut watch, began, 6000), "6 Some(0)");
+        watch.clear();
+        assert_eq!(told(&mut watch, began, 6001), "silent", "it has ended");
+    }
+
+    #[test]
+    fn a_standby_of_a_primary_that_rested_lags_no_longer_than_it_was_seen_to() {
+        let (mut watch, began) = (Watch::new("/".into()), Instant::now());
+        let mut lag = |ms: u64, read: Reading| {
+            watch.note(&read, began + Duration::from_millis(ms));
+            watch.read.as_ref().unwrap().0.replay_lag_ms
+        };
+        assert_eq!(lag(0, reading(1, 3_600_000)), Some(3_600_000), "nothing is known of the time before");
+        assert_eq!(lag(500, reading(2, 0)), Some(0));
+        assert_eq!(lag(1000, reading(3, 3_600_000)), Some(500), "one commit came in after an hour");
+        assert_eq!(lag(1500, reading(3, 200)), Some(200));
+        assert_eq!(lag(2000, Reading { streams_from: None, ..reading(3, 0) }), None, "it may lack anything");
+    }
+}
