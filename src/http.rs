@@ -46,8 +46,8 @@ pub use page::{MAX_LIMIT, Page};
 pub use pause::{AdoptAnswer, PauseAnswer};
 pub use recover::{RecoverAnswer, RecoverServer, Retired};
 pub use replication::{
-    ChangeRow, Coded, MoveAnswer, PlaceRow, PrimaryRow, ReplicationAnswer, SurvivalRow, SwitchoverRow, SyncSetRow,
-    WarningRow,
+    ChangeRow, Coded, MoveAnswer, PlaceRow, PrimaryRow, ReplicationAnswer, ServerRow, SurvivalRow, SwitchoverRow,
+    SyncSetRow, WarningRow,
 };
 pub use serve::{CONNECTIONS, serve};
 pub use snapshot::{BroughtArchive, Document, MAX_DOCUMENT_BYTES, RestoreAnswer, TakenFrom, Unreadable};

@@ -1,6 +1,7 @@
 //! What an operator asks of a database with one primary: how it is, to move the primary, to continue without it, to take data for
 //! the database's.
 
+mod servers;
 mod shown;
 
 use super::domain::{Named, linearize, name, parameters};
@@ -20,6 +21,7 @@ use kaa_core::domain::ids::{ArchiveId, DatabaseName, Generation};
 use kaa_core::domain::replicated::Replicated;
 use kaa_core::replication::{Accepted, failover};
 use serde::{Deserialize, Serialize};
+pub use servers::ServerRow;
 pub use shown::{
     ChangeRow, Coded, PlaceRow, PrimaryRow, ReplicationAnswer, SurvivalRow, SwitchoverRow, SyncSetRow, WarningRow,
 };
@@ -98,10 +100,10 @@ pub(super) async fn shown(
 ) -> Result<Answer<ReplicationAnswer>, Error> {
     let database = DatabaseName::from(name(named, "database name")?);
     own::consistent(&face, &parameters(asked)?).await?;
-    let (now, prefix) = (face.source.now(), face.source.annotation_prefix());
+    let (now, prefix, peers) = (face.source.now(), face.source.annotation_prefix(), face.source.peers());
     let routing = face.source.routing(&database);
     let (index, body) = face.source.read(|domain| {
-        let body = known(domain, &database).map(|found| ReplicationAnswer::new(domain, found, now, &prefix));
+        let body = known(domain, &database).map(|found| ReplicationAnswer::new(domain, found, now, &prefix, &peers));
         (domain.index, body)
     });
     let mut body = body.ok_or_else(|| unknown(&database))?;

@@ -41,8 +41,8 @@ pub enum PlaceState {
     Granted,
     /// It was the primary, and has stopped for another one, or failed.
     Ended(Ended),
-    /// It is to follow the primary.
-    Follows,
+    /// It is to follow the primary. Whether it does, the primary's server says ([`super::Vitals`]).
+    Assigned,
     /// It follows no server.
     Fenced,
     /// It makes the first data.
@@ -82,7 +82,7 @@ impl fmt::Display for PlaceState {
             Self::Granted => "being promoted",
             Self::Ended(Ended::StoodDown) => "stood down",
             Self::Ended(Ended::Failed) => "ended by itself",
-            Self::Follows => "follows",
+            Self::Assigned => "assigned",
             Self::Fenced => "fenced",
             Self::Initializes => "makes the first data",
             Self::Starting => "starting",
@@ -152,7 +152,7 @@ impl Domain {
             };
         }
         let state = match self.assignment(process.id, None).map(|assignment| assignment.what) {
-            Some(Wanted::Follow { .. }) => PlaceState::Follows,
+            Some(Wanted::Follow { .. }) => PlaceState::Assigned,
             Some(Wanted::Initialize) => PlaceState::Initializes,
             Some(Wanted::Hold(_) | Wanted::Primary { .. }) | None => PlaceState::Fenced,
         };

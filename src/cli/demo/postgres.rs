@@ -5,7 +5,7 @@ use super::door::{Behind, Door};
 use super::{Demo, Error, NAMESPACE, say};
 use crate::demo::postgres::{self, DATABASE, Installed, Roles, SERVERS};
 use crate::demo::stage::Stage;
-use crate::http::ReplicationAnswer;
+use crate::http::{PlaceRow, ReplicationAnswer};
 use embedded_kubernetes::instance::Instance;
 use serde_json::Value;
 use std::fs::{self, OpenOptions};
@@ -65,7 +65,9 @@ impl Shop {
         domain.running("SM", SERVERS).await?;
         let confirms = |shown: &ReplicationAnswer| {
             let set = shown.sync_set.as_ref()?;
-            (set.in_force && set.archives.len() > 1).then_some(())
+            let is_standby = |row: &&PlaceRow| row.role.code != "primary";
+            let stream = shown.archives.iter().filter(is_standby).all(|row| row.state.code == "streaming");
+            (set.in_force && set.archives.len() > 1 && stream).then_some(())
         };
         domain.shown(DATABASE, "a standby that confirms each commit", confirms).await?;
         step(&format!("{} standbys follow it, one of them confirms each commit", SERVERS - 1))?;

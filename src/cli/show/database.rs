@@ -7,6 +7,7 @@ use crate::http::rows::ProcessRow;
 use crate::http::{PlaceRow, ReplicationAnswer, SurvivalRow};
 use clap::Args;
 use kaa_core::domain::ids::Millis;
+use kaa_core::replication::vitals::Bytes;
 use std::collections::BTreeSet;
 
 /// `kaa show database`.
@@ -114,18 +115,73 @@ fn survival(found: &SurvivalRow) -> String {
 fn table(shown: &ReplicationAnswer) -> Vec<String> {
     let row = |row: &PlaceRow| {
         let since = row.since.map_or(String::new(), |since| ago(shown.at, since));
-        let address = row.address.clone().unwrap_or_default();
-        [row.pod.clone(), row.archive.to_string(), row.role.text.clone(), row.state.text.clone(), address, since]
+        let [flushed, lag, free] = fares(row);
+        let (pod, role, state) = (row.pod.clone(), row.role.text.clone(), row.state.text.clone());
+        [pod, row.archive.to_string(), role, state, flushed, lag, free, since]
     };
-    let head = ["pod", "archive", "role", "state", "address", "since"].map(str::to_owned);
-    let rows: Vec<[String; 6]> = std::iter::once(head).chain(shown.archives.iter().map(row)).collect();
+    let head = ["pod", "archive", "role", "state", "flushed", "replay lag", "free disk", "since"].map(str::to_owned);
+    let rows: Vec<[String; COLUMNS]> = std::iter::once(head).chain(shown.archives.iter().map(row)).collect();
     let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or_default();
-    let widths: Vec<usize> = (0..6).map(width).collect();
-    let line = |row: &[String; 6]| {
+    let widths: Vec<usize> = (0..COLUMNS).map(width).collect();
+    let line = |row: &[String; COLUMNS]| {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
-    rows.iter().map(line).collect()
+    rows.iter().map(line).chain(below(shown)).collect()
+}
+
+/// The columns of the table.
+const COLUMNS: usize = 8;
+
+/// How far the log is flushed, how far behind it is replayed, and what is free on the volume; `-`: there is nothing to be known,
+/// `?`: it is not known.
+fn fares(row: &PlaceRow) -> [String; 3] {
+    let server = &row.server;
+    if server.heard_by.is_none() {
+        return ["-", "-", "-"].map(str::to_owned);
+    }
+    let unknown = || "?".to_owned();
+    let flushed = match (&server.flushed, &server.replayed) {
+        (Some(flushed), _) => flushed.clone(),
+        // What is replayed was flushed before.
+        (None, Some(replayed)) => format!(">={replayed}"),
+        (None, None) => unknown(),
+    };
+    let bytes = server.replay_lag_bytes.map(|bytes| Bytes(bytes).to_string());
+    let lag = match (bytes, server.replay_lag_ms.map(milliseconds)) {
+        _ if row.role.code == "primary" => "-".to_owned(),
+        (Some(bytes), Some(ms)) => format!("{bytes}, {ms}"),
+        (Some(bytes), None) => bytes,
+        // One that the primary does not see may have replayed all that it ever received.
+        (None, _) => unknown(),
+    };
+    [flushed, lag, server.free_percent.map_or_else(unknown, |percent| format!("{percent}%"))]
+}
+
+fn milliseconds(ms: u64) -> String {
+    if ms < 10_000 { format!("{ms} ms") } else { ago(Millis(ms), Millis(0)) }
+}
+
+/// What does not fit into the table, and why some of it is not known.
+fn below(shown: &ReplicationAnswer) -> Vec<String> {
+    let each = |title: &str, what: fn(&PlaceRow) -> Option<String>| {
+        let said: Vec<String> =
+            shown.archives.iter().filter_map(|row| Some(format!("{} {}", row.pod, what(row)?))).collect();
+        (!said.is_empty()).then(|| format!("{title}: {}", said.join(", ")))
+    };
+    let clients = each("clients", |row| row.server.clients.map(|clients| clients.to_string()));
+    let retained = each("log retained for standbys", |row| {
+        row.server.retained_log_bytes.filter(|bytes| *bytes > 0).map(|bytes| Bytes(bytes).to_string())
+    });
+    let parts: Vec<String> = clients.into_iter().chain(retained).collect();
+    let mut lines = Vec::new();
+    if !parts.is_empty() {
+        lines.push(parts.join("   "));
+    }
+    let unknown =
+        shown.archives.iter().filter_map(|row| Some(format!("? {}: {}", row.pod, row.server.unknown.as_ref()?)));
+    lines.extend(unknown);
+    lines
 }
 
 /// How long ago that was: `3 d 4 h`, `2 h 5 min`, `12 s`.

@@ -3,13 +3,16 @@
 use super::*;
 use crate::http::fake::Shop;
 use kaa_core::domain::change::{GrantReason, Progress};
+use kaa_core::domain::ids::SessionNumber;
 use kaa_core::domain::replicated::Ended;
+use kaa_core::replication::vitals::Volume;
 use std::time::Duration;
 
 #[tokio::test]
 async fn show_database() {
     check("show-database", fake::shop().source(), "show database shop").await;
     check("show-database-primary-lost", fake::shop().lose(0).source(), "show database shop").await;
+    check("show-database-unwell", unwell(), "show database shop").await;
     check("show-database-not-adopted", fake::stranger(), "show database shop").await;
     check("show-database-without-roles", fake::shop().source(), "show database demo").await;
     let json = run_on(fake::shop().source(), "show database shop -o json").await.unwrap();
@@ -17,6 +20,47 @@ async fn show_database() {
     assert_eq!((&shown["primary"]["state"]["code"], &shown["kind"]["code"]), (&"open".into(), &"one_primary".into()));
     let none = run_on(fake::source(), "show database none").await.unwrap_err();
     assert_eq!(none.to_string(), "there is no database none");
+}
+
+/// A database whose servers need an operator, and an agent that does not answer.
+fn unwell() -> Fake {
+    let mut fake = fake::shop().source();
+    Shop::fares(&mut fake, "shop-0", |heard| {
+        let vitals = heard.vitals.as_mut().unwrap();
+        vitals.volume = Some(Volume { free: 7 << 30, size: 100 << 30 });
+        vitals.retained_log_bytes = 30 << 30;
+        vitals.oldest_xid_age = 1_600_000_000;
+        vitals.restart_pending = vec!["max_connections".to_owned(), "shared_buffers".to_owned()];
+        // shop-2 is not connected.
+        vitals.connections.truncate(1);
+        vitals.connections[0].replayed.0 -= 5 << 20;
+    });
+    Shop::fares(&mut fake, "shop-1", |heard| {
+        let vitals = heard.vitals.as_mut().unwrap();
+        vitals.replay_lag_ms = Some(12_500);
+        vitals.overridden = vec!["primary_conninfo".to_owned()];
+    });
+    Shop::fares(&mut fake, "shop-2", |heard| heard.trouble = Some("follow: connection refused".to_owned()));
+    fake
+}
+
+/// What another agent hears is not made up while that one is silent, or has not heard by this session.
+#[tokio::test]
+async fn what_is_not_heard_is_said_to_be_unknown() {
+    let mut silent = fake::shop().source();
+    silent.peers.iter_mut().for_each(|peer| peer.connected = false);
+    let mut earlier = fake::shop().source();
+    Shop::fares(&mut earlier, "shop-0", |heard| heard.session = SessionNumber(0));
+    for (fake, primary, why) in [
+        (silent, "open ? - ?", "? shop-0: admin-1 has its stream, and does not answer this agent"),
+        (earlier, "open ? - ?", "? shop-0: admin-1 has its stream, and has not heard how it fares yet"),
+    ] {
+        let text = run_on(fake, "show database shop").await.unwrap();
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(&format!("shop-0 4 primary {primary}")), "{text}");
+        assert!(words.contains("shop-1 5 standby assigned"), "whether it streams, the primary says: {text}");
+        assert!(text.contains(why), "{text}");
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! A database with one primary: three pods, made by the commands that the agents propose. The other databases of the fake stay.
 
 use super::{Fake, Log, START, source};
+use crate::http::source::Heard;
 use kaa_core::domain::change::{
     self, ChangeSyncSet, Command, GrantPrimary, GrantReason, Overwrite, OverwriteArchive, Progress, ReportData,
     ReportPrimary, SetChange,
@@ -10,6 +11,9 @@ use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{ArchiveId, Generation, Millis, ResyncEpoch, SessionNumber, StartId, SystemId};
 use kaa_core::domain::process::{EngineKind, ExitReason};
 use kaa_core::domain::replicated::{Begins, Data, Position, Replicated, Settings, WhenAlone};
+use kaa_core::replication::Vitals;
+use kaa_core::replication::vitals::{Connection, Volume};
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 const NAME: &str = "shop";
@@ -44,6 +48,16 @@ pub(crate) fn shop() -> Shop {
     shop
 }
 
+fn vitals_of_a_server() -> Vitals {
+    let volume = Some(Volume { free: 61 << 30, size: 100 << 30 });
+    Vitals { answers: true, end: Position(0x7_3A01_48B8), volume, ..Vitals::default() }
+}
+
+fn connection(archive: ArchiveId) -> Connection {
+    let end = Position(0x7_3A01_48B8);
+    Connection { archive, flushed: end, replayed: end, streams: true }
+}
+
 fn data(highest: u64) -> Data {
     Data::Initialized { system: SystemId(7_451_234_567_890_123_456), highest: Generation(highest) }
 }
@@ -61,7 +75,33 @@ pub(crate) fn stranger() -> Fake {
 impl Shop {
     /// A source with it.
     pub(crate) fn source(self) -> Fake {
-        Fake { domain: Mutex::new(self.log.domain), ..source() }
+        let mut source = source();
+        let peer = source.peers.iter_mut().find(|peer| peer.id.as_str() == "admin-1").unwrap();
+        peer.status.as_mut().unwrap().hears = self.hears();
+        Fake { domain: Mutex::new(self.log.domain), ..source }
+    }
+
+    /// What admin-1 hears: of shop-0 as a primary to which the two others are connected.
+    fn hears(&self) -> BTreeMap<StartId, Heard> {
+        let of_it = self.log.domain.processes.values().filter(|process| process.database == NAME.into());
+        let of_it: Vec<_> = of_it.filter_map(|process| Some((process.id, process.archive?))).collect();
+        let connections = of_it.iter().skip(1).map(|(_, archive)| connection(*archive)).collect();
+        let mut vitals = Vitals { connections, clients: 3, retained_log_bytes: 24 << 20, ..vitals_of_a_server() };
+        let mut hears = BTreeMap::new();
+        for (process, _) in of_it {
+            let heard = Heard { session: SessionNumber(1), trouble: None, vitals: Some(vitals) };
+            hears.insert(process, heard);
+            vitals = Vitals { replay_lag_ms: Some(0), ..vitals_of_a_server() };
+        }
+        hears
+    }
+
+    /// Changes what is heard of the server of a pod.
+    pub(crate) fn fares(source: &mut Fake, pod: &str, change: impl FnOnce(&mut Heard)) {
+        let process = source.domain.lock().unwrap().processes.values().find(|it| it.identity.pod == pod).unwrap().id;
+        let hears = source.peers.iter_mut().filter_map(|peer| peer.status.as_mut()?.hears.get_mut(&process));
+        let mut change = Some(change);
+        hears.for_each(|heard| change.take().into_iter().for_each(|change| change(heard)));
     }
 
     /// Changes the database of a source that is being asked.

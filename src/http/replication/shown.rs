@@ -1,6 +1,7 @@
 //! A database with one primary, as `kaa show database` and `GET kaa/replication/NAME` show it: each state as a code and as text.
 
-use crate::http::source::Routing;
+use super::servers::{Hearing, ServerRow};
+use crate::http::source::{Peer, Routing};
 use kaa_core::domain::Domain;
 use kaa_core::domain::audit::{Record, Subject};
 use kaa_core::domain::database::Database;
@@ -148,6 +149,8 @@ pub struct PlaceRow {
     pub since: Option<Millis>,
     /// The process on it.
     pub start_id: Option<u64>,
+    /// How its server fares.
+    pub server: ServerRow,
 }
 
 /// What a database waits for.
@@ -188,14 +191,17 @@ fn both(code: &str, text: impl Into<String>) -> Coded {
 }
 
 impl ReplicationAnswer {
-    /// What is known of a database. `prefix` is that of the annotations, as the agent was told.
-    pub(super) fn new(domain: &Domain, database: &Database, at: Millis, prefix: &str) -> Self {
+    /// What is known of a database. `prefix` is that of the annotations, as the agent was told; `peers` are all agents.
+    pub(super) fn new(domain: &Domain, database: &Database, at: Millis, prefix: &str, peers: &[Peer]) -> Self {
         let (name, state) = (database.name.to_string(), database.state.to_string());
         let Some(replicated) = database.replicated.as_deref() else {
             let kind = both("no_roles", "its engines have no roles: no primary, no standbys");
             return Self { name, state, kind, applied: domain.index, at, ..Self::default() };
         };
         let places = domain.places(&database.name, replicated);
+        let hearing = Hearing::new(domain, replicated, peers);
+        let mut warnings = warnings(domain, &database.name, replicated, prefix);
+        warnings.extend(hearing.warnings(&places));
         let record = replicated.record.as_ref();
         let settings = replicated.settings.as_ref();
         Self {
@@ -216,8 +222,8 @@ impl ReplicationAnswer {
             }),
             survival: domain.survival(&database.name, replicated).map(|found| SurvivalRow::new(domain, found)),
             connect: record.map_or_else(Vec::new, |record| connect(domain, &database.name, record, &places)),
-            archives: places.into_iter().map(|place| PlaceRow::new(domain, place)).collect(),
-            warnings: warnings(domain, &database.name, replicated, prefix),
+            archives: places.iter().map(|place| PlaceRow::new(domain, place).heard(place, &hearing)).collect(),
+            warnings,
             last_change: ChangeRow::last(domain, &database.name),
         }
     }
@@ -331,7 +337,7 @@ impl SurvivalRow {
 }
 
 impl PlaceRow {
-    fn new(domain: &Domain, place: Place) -> Self {
+    fn new(domain: &Domain, place: &Place) -> Self {
         let about = place.process.and_then(|process| Some(&domain.processes.get(&process)?.about));
         let address = about.filter(|about| !about.address.is_empty() && about.port != 0).map(|about| {
             let address = &about.address;
@@ -341,12 +347,13 @@ impl PlaceRow {
         let (role, state): (Role, PlaceState) = (place.role, place.state);
         Self {
             archive: place.archive.0,
-            pod: place.pod,
+            pod: place.pod.clone(),
             role: coded(role),
             state: coded(state),
             address,
             since: place.since,
             start_id: place.process.map(|process| process.0),
+            server: ServerRow::default(),
         }
     }
 }
