@@ -2,6 +2,7 @@
 //! the event happens.
 
 mod replication;
+mod servers;
 mod waiting;
 
 use kaa_core::domain::Domain;
@@ -22,6 +23,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
+pub use servers::Said;
 use std::time::Duration;
 pub use waiting::group_waits;
 
@@ -110,6 +112,7 @@ pub struct Metrics {
     membership_epoch: Gauge,
     retired: Retired,
     replicated: replication::Replicated,
+    servers: servers::Servers,
     raft_voters: Gauge,
     raft_learners: Gauge,
     membership_waiting: Family<Reason, Gauge>,
@@ -187,6 +190,7 @@ impl Metrics {
             ),
             retired: Retired::new(r),
             replicated: replication::Replicated::new(r),
+            servers: servers::Servers::new(r),
             raft_voters: register(r, "raft_voters", "Number of voters", Gauge::default()),
             raft_learners: register(r, "raft_learners", "Number of learners", Gauge::default()),
             membership_waiting: register(r, "membership_waiting", "Waits of the servers, by reason", Family::default()),
@@ -366,6 +370,11 @@ impl Metrics {
             (SessionState::Live, EngineState::ShuttingDown) => "shutting_down",
         });
         tally(&self.processes, &["unknown", "syncing", "running", "shutting_down", "unreachable"], processes);
+    }
+
+    /// Sets what mirrors the servers with roles whose streams this agent has.
+    pub fn mirror_servers<'a>(&self, domain: &Domain, said: impl Iterator<Item = Said<'a>>) {
+        self.servers.mirror(domain, said);
     }
 
     /// All of them as text.

@@ -68,5 +68,9 @@ fn mirror(face: &Face) {
     let waiting: Vec<_> = membership.waiting.iter().map(|awaits| awaits.code).collect();
     let (voters, learners) = (membership.voters.len(), membership.learners.len());
     face.metrics.mirror_membership(membership.epoch.0, voters, learners, &warnings, &waiting);
-    face.source.read(|domain| face.metrics.mirror_domain(domain, local.as_ref().map(|peer| &peer.id)));
+    let said = status.hears.iter().filter_map(|(process, it)| Some((*process, it.session, it.vitals.as_ref()?)));
+    face.source.read(|domain| {
+        face.metrics.mirror_domain(domain, local.as_ref().map(|peer| &peer.id));
+        face.metrics.mirror_servers(domain, said);
+    });
 }

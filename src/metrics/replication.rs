@@ -28,6 +28,7 @@ pub(super) struct Replicated {
     generation: Family<OfDatabase, Gauge>,
     sync_set_size: Family<OfDatabase, Gauge>,
     open: Family<OfDatabase, Gauge>,
+    synchronous: Family<OfDatabase, Gauge>,
 }
 
 impl Replicated {
@@ -38,7 +39,9 @@ impl Replicated {
         let help = "Archives that hold every acknowledged commit";
         let sync_set_size = register(r, "database_sync_set_size", help, Family::default());
         let open = register(r, "database_open", "1 if the primary lets clients in", Family::default());
-        Self { primary, generation, sync_set_size, open }
+        let help = "Standbys that are to confirm each commit";
+        let synchronous = register(r, "database_synchronous", help, Family::default());
+        Self { primary, generation, sync_set_size, open, synchronous }
     }
 
     /// Sets what mirrors the databases. A database before its first grant has no primary and generation 0.
@@ -46,7 +49,7 @@ impl Replicated {
         // A primary that moved, and a database that was deleted, leave no series behind: two primaries of one database would be
         // an alarm.
         self.primary.clear();
-        for family in [&self.generation, &self.sync_set_size, &self.open] {
+        for family in [&self.generation, &self.sync_set_size, &self.open, &self.synchronous] {
             family.clear();
         }
         for (name, database) in &domain.databases {
@@ -66,6 +69,9 @@ impl Replicated {
             let open =
                 domain.is_open(replicated) && record.is_some_and(|record| domain.serving(record.primary).is_some());
             self.open.get_or_create(&of).set(i64::from(open));
+            if let Some(settings) = &replicated.settings {
+                self.synchronous.get_or_create(&of).set(settings.synchronous.into());
+            }
         }
     }
 }

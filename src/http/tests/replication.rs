@@ -4,6 +4,7 @@ use super::writes::{Domain, ELSEWHERE, POD};
 use super::*;
 use crate::http::fake::Fake;
 use crate::http::source::Routing;
+use kaa_core::domain::ids::SessionNumber;
 use serde_json::json;
 
 const SHOP: &str = "/api/1/kaa/replication/shop";
@@ -78,7 +79,8 @@ async fn the_metrics_name_one_primary() {
     };
     let expected = |archive: u64, pod: &str, generation: u64, members: usize, open: u8| {
         let primary = format!(r#"kaa_database_primary{{database="shop",archive="{archive}",pod="{pod}"}} 1"#);
-        let others = [("generation", generation), ("sync_set_size", members as u64), ("open", open.into())];
+        let others =
+            [("generation", generation), ("sync_set_size", members as u64), ("open", open.into()), ("synchronous", 1)];
         let others = others.map(|(name, value)| format!(r#"kaa_database_{name}{{database="shop"}} {value}"#));
         [vec![primary], others.to_vec()].concat()
     };
@@ -86,6 +88,34 @@ async fn the_metrics_name_one_primary() {
     fake::Shop::change(&domain.source, |shop| shop.exits(0));
     assert_eq!(asked(&domain, "failover", json!({"why": "x"})).await.0, StatusCode::OK);
     assert_eq!(metrics().await, expected(5, "shop-1", 3, 1, 0));
+}
+
+/// The lines of the metrics of an agent that begin so.
+async fn metrics_of(fake: fake::Fake, prefix: &str) -> Vec<String> {
+    let text = text(answer_by(Domain::new(fake).face.clone(), get("/metrics")).await).await;
+    text.lines().filter(|line| line.starts_with(prefix)).map(str::to_owned).collect()
+}
+
+/// The same source, asked at the agent that has the streams.
+fn at_the_one_that_hears() -> fake::Fake {
+    let mut fake = fake::shop().source();
+    fake.peers.iter_mut().for_each(|peer| peer.is_local = peer.id.as_str() == "admin-1");
+    fake
+}
+
+#[tokio::test]
+async fn only_the_agent_that_hears_a_server_exports_its_metrics() {
+    let lag = "kaa_database_replay_lag";
+    assert_eq!(metrics_of(fake::shop().source(), lag).await, [""; 0]);
+    let expected = ["bytes{database=\"shop\",pod=\"shop-1\"} 0", "bytes{database=\"shop\",pod=\"shop-2\"} 0"];
+    let mut lags = metrics_of(at_the_one_that_hears(), "kaa_database_replay_lag_bytes").await;
+    lags.sort();
+    assert_eq!(lags, expected.map(|line| format!("kaa_database_replay_lag_{line}")));
+    let mut earlier = at_the_one_that_hears();
+    for pod in ["shop-0", "shop-1", "shop-2"] {
+        fake::Shop::fares(&mut earlier, pod, |heard| heard.session = SessionNumber(0));
+    }
+    assert_eq!(metrics_of(earlier, "kaa_database_volume").await, [""; 0], "by an earlier session");
 }
 
 #[tokio::test]

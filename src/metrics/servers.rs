@@ -1,0 +1,121 @@
+//! The metrics of the servers with roles whose streams this agent has. Those of other agents are theirs: so no agent shows what is out
+//! of date, and what was shown vanishes with the stream.
+
+use super::register;
+use kaa_core::domain::Domain;
+use kaa_core::domain::ids::{SessionNumber, StartId};
+use kaa_core::domain::process::{Process, SessionState};
+use kaa_core::replication::Vitals;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::sync::atomic::AtomicU64;
+
+/// A server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfServer {
+    database: String,
+    pod: String,
+}
+
+type Number = Family<OfServer, Gauge>;
+
+/// What was said of a server by a session of a process.
+pub type Said<'a> = (StartId, SessionNumber, &'a Vitals);
+
+/// Of the servers with roles.
+#[derive(Debug)]
+pub(super) struct Servers {
+    answers: Number,
+    streams: Number,
+    lag_bytes: Number,
+    lag_seconds: Family<OfServer, Gauge<f64, AtomicU64>>,
+    free: Number,
+    size: Number,
+    clients: Number,
+    xid_age: Number,
+    retained: Number,
+    restart_pending: Number,
+}
+
+impl Servers {
+    pub(super) fn new(r: &mut Registry) -> Self {
+        let mut number = |name: &str, help: &str| register(r, name, help, Number::default());
+        Self {
+            answers: number("database_server_answers", "1 if the server answers its wrapper"),
+            streams: number("database_streams", "1 if the standby streams from the primary, by the primary's word"),
+            lag_bytes: number("database_replay_lag_bytes", "How far behind the primary's log the standby replays"),
+            free: number("database_volume_free_bytes", "What is free on the server's volume"),
+            size: number("database_volume_size_bytes", "The size of the server's volume"),
+            clients: number("database_clients", "Clients that are connected to the server"),
+            xid_age: number("database_transaction_id_age", "The greatest age of an oldest transaction id"),
+            retained: number("database_retained_log_bytes", "How much of the log slots retain"),
+            restart_pending: number("database_restart_pending", "1 if parameters wait for a restart of the server"),
+            lag_seconds: register(
+                r,
+                "database_replay_lag_seconds",
+                "The age of the last commit that the standby has replayed; 0 if it has replayed all that it received",
+                Family::default(),
+            ),
+        }
+    }
+
+    /// Sets what mirrors the servers.
+    pub(super) fn mirror<'a>(&self, domain: &Domain, said: impl Iterator<Item = Said<'a>>) {
+        let Self { answers, streams, lag_bytes, free, size, clients, xid_age, retained, restart_pending, .. } = self;
+        for family in [answers, streams, lag_bytes, free, size, clients, xid_age, retained, restart_pending] {
+            family.clear();
+        }
+        self.lag_seconds.clear();
+        for (process, session, vitals) in said {
+            let process = domain.processes.get(&process);
+            let current = |it: &&Process| it.session.number == session && it.session.state == SessionState::Live;
+            if let Some(process) = process.filter(current) {
+                self.set(domain, process, vitals);
+            }
+        }
+    }
+
+    fn set(&self, domain: &Domain, process: &Process, vitals: &Vitals) {
+        let at = |pod: String| OfServer { database: process.database.to_string(), pod };
+        let of = at(process.identity.pod.clone());
+        let set = |family: &Number, value: u64| {
+            family.get_or_create(&of).set(value.cast_signed());
+        };
+        set(&self.answers, vitals.answers.into());
+        if let Some(volume) = vitals.volume {
+            set(&self.free, volume.free);
+            set(&self.size, volume.size);
+        }
+        // Of one that does not answer, nothing else is known.
+        if !vitals.answers {
+            return;
+        }
+        set(&self.clients, vitals.clients.into());
+        set(&self.xid_age, vitals.oldest_xid_age);
+        set(&self.retained, vitals.retained_log_bytes);
+        set(&self.restart_pending, (!vitals.restart_pending.is_empty()).into());
+        if let Some(ms) = vitals.replay_lag_ms {
+            self.lag_seconds.get_or_create(&of).set(ms as f64 / 1000.0);
+        }
+        let record = domain.replicated(&process.database).and_then(|replicated| replicated.record.as_ref());
+        if record.is_some_and(|record| Some(record.primary) == process.archive) {
+            self.set_standbys(domain, process, vitals, at);
+        }
+    }
+
+    /// What a primary says of each other archive of its database.
+    fn set_standbys(&self, domain: &Domain, primary: &Process, vitals: &Vitals, at: impl Fn(String) -> OfServer) {
+        let others = domain.active_archives(&primary.database).filter(|archive| Some(archive.id) != primary.archive);
+        for archive in others {
+            let of = at(domain.pod_of(archive.id));
+            let connection = vitals.connection(archive.id);
+            let streams = connection.is_some_and(|connection| connection.streams);
+            self.streams.get_or_create(&of).set(streams.into());
+            if let Some(connection) = connection {
+                self.lag_bytes.get_or_create(&of).set(vitals.behind(connection).cast_signed());
+            }
+        }
+    }
+}
