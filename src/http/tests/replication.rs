@@ -6,6 +6,7 @@ use crate::http::fake::Fake;
 use crate::http::source::Routing;
 use kaa_core::domain::ids::SessionNumber;
 use serde_json::json;
+use std::collections::BTreeSet;
 
 const SHOP: &str = "/api/1/kaa/replication/shop";
 
@@ -116,6 +117,37 @@ async fn only_the_agent_that_hears_a_server_exports_its_metrics() {
         fake::Shop::fares(&mut earlier, pod, |heard| heard.session = SessionNumber(0));
     }
     assert_eq!(metrics_of(earlier, "kaa_database_volume").await, [""; 0], "by an earlier session");
+}
+
+/// Of the lines of a YAML file, what follows this key.
+fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
+    text.lines().filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix(key)).collect()
+}
+
+#[tokio::test]
+async fn the_alert_rules_name_metrics_that_are_exported_and_a_command_each() {
+    let rules = include_str!("../../../manifests/alerts/postgres-rules.yaml");
+    let reference = include_str!("../../../docs/reference.md");
+    let exported = metrics_of(at_the_one_that_hears(), "kaa_").await;
+    let name = |line: &str| line.split(['{', ' ']).next().unwrap().to_owned();
+    let exported: BTreeSet<String> = exported.iter().map(|line| name(line)).collect();
+    let metric = regex::Regex::new("kaa_[a-z_]+").unwrap();
+    let named: BTreeSet<&str> = metric.find_iter(rules).map(|found| found.as_str()).collect();
+    assert!(named.len() > 8, "{named:?}");
+    for metric in named {
+        assert!(exported.contains(metric), "{metric} is not exported");
+    }
+    for metric in exported.iter().filter(|metric| metric.starts_with("kaa_database_")) {
+        assert!(reference.contains(&format!("`{metric}{{")), "docs/reference.md lacks {metric}");
+    }
+    for warning in kaa_core::replication::vitals::WARNINGS {
+        assert!(reference.contains(&format!("| `{}` |", warning.code)), "docs/reference.md lacks {}", warning.code);
+    }
+    let (alerts, runbooks) = (values(rules, "alert: "), values(rules, "runbook: "));
+    assert_eq!((alerts.len(), values(rules, "expr: ").len()), (runbooks.len(), alerts.len()));
+    for runbook in runbooks {
+        assert!(runbook.contains("`kubectl ") || runbook.contains("`kaa "), "no command: {runbook}");
+    }
 }
 
 #[tokio::test]
