@@ -111,6 +111,7 @@ mod tests {
             connections: 3,
             oldest_xid_age: 7,
             retained_wal_bytes: 0,
+            receiver_failure: None,
             overridden: Vec::new(),
         }
     }
