@@ -51,6 +51,10 @@ pub(super) struct Failover {
     /// database's, once more. Refused while a server that has all commits is up, or the old primary may still run
     #[arg(long, value_name = "NAME", requires = "to", conflicts_with = "old_primary_may_run")]
     accept_data_loss: Option<String>,
+    /// Your word that the old primary does not run, and will not: its node is off. Needed where neither its wrapper nor its node has
+    /// shown its end
+    #[arg(long, requires = "accept_data_loss")]
+    old_primary_is_off: bool,
     #[command(flatten)]
     how: How,
     #[command(flatten)]
@@ -112,11 +116,13 @@ impl Switchover {
 
 impl Failover {
     pub(super) async fn run(self) -> Result<String, Error> {
-        let Self { database, to, old_primary_may_run, accept_data_loss, how, reason, asking } = self;
+        let Self { database, to, old_primary_may_run, accept_data_loss, old_primary_is_off, how, reason, asking } =
+            self;
         let body = json!({
             "to": to,
             "oldPrimaryMayRun": old_primary_may_run,
             "acceptDataLoss": accept_data_loss,
+            "oldPrimaryIsOff": old_primary_is_off,
             "why": reason.why,
             "dryRun": how.dry_run,
         });

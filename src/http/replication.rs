@@ -25,7 +25,6 @@ pub use servers::ServerRow;
 pub use shown::{
     ChangeRow, Coded, PlaceRow, PrimaryRow, ReplicationAnswer, SurvivalRow, SwitchoverRow, SyncSetRow, WarningRow,
 };
-use std::collections::BTreeSet;
 
 /// `kaa switchover`.
 #[derive(Deserialize)]
@@ -49,6 +48,8 @@ pub(super) struct FailoverWish {
     old_primary_may_run: bool,
     /// The database's name: commits that no server has which is up are given up.
     accept_data_loss: Option<String>,
+    #[serde(default)]
+    old_primary_is_off: bool,
     why: String,
     #[serde(default)]
     dry_run: bool,
@@ -260,7 +261,8 @@ pub(super) async fn fail_over(
     let database = DatabaseName::from(name(named, "database name")?);
     let Json(wish) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
     let why = checked(wish.why)?;
-    let accepted = Accepted { may_run: wish.old_primary_may_run, loss: wish.accept_data_loss.is_some() };
+    let loss = wish.accept_data_loss.is_some();
+    let accepted = Accepted { may_run: wish.old_primary_may_run, loss, is_off: wish.old_primary_is_off };
     if wish.accept_data_loss.is_some_and(|named| named != database.as_str()) {
         return Err(Error::bad("acceptDataLoss", format!("has to be the name of the database, {database}")));
     }
@@ -282,7 +284,7 @@ pub(super) async fn fail_over(
             set.join(", ")
         );
         text += &match &grant.reason {
-            GrantReason::LossAccepted { lost, .. } => given_up(domain, &database, &to, lost),
+            GrantReason::LossAccepted { .. } => given_up(domain, &database, grant.winner),
             _ => "no acknowledged commit is lost".to_owned(),
         };
         if accepted.may_run && !domain.primary_has_ended(replicated) {
@@ -296,12 +298,14 @@ pub(super) async fn fail_over(
 }
 
 /// What is lost, and what is left of it.
-fn given_up(domain: &Domain, database: &DatabaseName, to: &str, lost: &BTreeSet<ArchiveId>) -> String {
-    let lost: Vec<String> = lost.iter().map(|id| format!("archive {id}, pod {}", domain.pod_of(*id))).collect();
+fn given_up(domain: &Domain, database: &DatabaseName, winner: ArchiveId) -> String {
+    let others = domain.active_archives(database).filter(|other| other.id != winner);
+    let others: Vec<String> = others.map(|it| format!("archive {}, pod {}", it.id, domain.pod_of(it.id))).collect();
     format!(
-        "acknowledged commits that had not reached {to} are lost. They may be on {}: what is there is neither used nor overwritten until \
-         `kaa database discard {database} --archive ID`",
-        lost.join("; ")
+        "acknowledged commits that had not reached {} are lost. They may be on {}: what is there is neither used nor overwritten until \
+         `kaa database discard {database} --archive ID --reason WHY`",
+        domain.pod_of(winner),
+        others.join("; ")
     )
 }
 

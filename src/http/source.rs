@@ -280,9 +280,20 @@ impl From<StatusReply> for Status {
             version: reply.version,
             quorum: reply.quorum,
             resync_leader: known(reply.resync_leader),
-            hears: reply.hears.into_iter().map(heard).collect(),
+            hears: later(reply.hears.into_iter().map(heard)),
         }
     }
+}
+
+/// By process. Of two sessions of one, the later counts: the stream of the earlier one has not ended yet.
+fn later(heard: impl Iterator<Item = (StartId, Heard)>) -> BTreeMap<StartId, Heard> {
+    let mut known: BTreeMap<StartId, Heard> = BTreeMap::new();
+    for (process, heard) in heard {
+        if known.get(&process).is_none_or(|known| known.session < heard.session) {
+            known.insert(process, heard);
+        }
+    }
+    known
 }
 
 fn heard(said: Hears) -> (StartId, Heard) {

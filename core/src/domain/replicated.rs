@@ -289,6 +289,16 @@ impl Domain {
         tombstone.is_some_and(|tombstone| tombstone.reason != ExitReason::Evicted)
     }
 
+    /// Whether the end of the process that has the current generation was seen, by its wrapper or the kubelet of its node. That its pod
+    /// was deleted does not show it: that is done by force where a node is cut off.
+    pub fn primary_was_seen_to_end(&self, replicated: &Replicated) -> bool {
+        let Some(primary) = &replicated.primary else { return true };
+        let tombstone =
+            self.tombstones.get(&primary.process).filter(|_| !self.processes.contains_key(&primary.process));
+        let seen = tombstone.is_some_and(|it| !matches!(it.reason, ExitReason::Evicted | ExitReason::PodGone));
+        primary.ended.is_some() || seen
+    }
+
     /// Whether the process that has the current generation is known to have ended.
     pub fn primary_has_ended(&self, replicated: &Replicated) -> bool {
         let primary = replicated.primary.as_ref();

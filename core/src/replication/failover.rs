@@ -26,6 +26,11 @@ pub enum NoFailover {
         /// The primary's.
         place: Place,
     },
+    /// The primary may still run, and could acknowledge what the next one never has.
+    MayAcknowledge {
+        /// The primary's.
+        place: Place,
+    },
     /// A loss was to be accepted without the archive that is to continue.
     NotNamed,
     /// No server that could continue is up.
@@ -55,6 +60,8 @@ pub struct Accepted {
     pub may_run: bool,
     /// Acknowledged commits are lost that only the sync set has.
     pub loss: bool,
+    /// The old primary is off: the operator's word, for a loss alone.
+    pub is_off: bool,
 }
 
 /// The grant of a failover to an archive, or to the one that is preferred.
@@ -65,7 +72,7 @@ pub fn failover(
     accepted: Accepted,
     why: &str,
 ) -> Result<GrantPrimary, NoFailover> {
-    let Accepted { may_run, loss } = accepted;
+    let Accepted { may_run, loss, is_off } = accepted;
     let replicated = domain.replicated(name).ok_or_else(|| refused(Refusal::NotReplicated(name.clone())))?;
     let record = replicated.record.as_ref().ok_or_else(|| refused(Refusal::NoPrimaryYet(name.clone())))?;
     let primary = domain.place(replicated, record.primary);
@@ -76,7 +83,7 @@ pub fn failover(
     }
     let why = why.to_owned();
     let (winner, reason) = match to {
-        Some(to) if loss => (to, GrantReason::LossAccepted { why, lost: record.sync_set.clone() }),
+        Some(to) if loss => (to, GrantReason::LossAccepted { why, lost: record.sync_set.clone(), is_off }),
         None if loss => return Err(NoFailover::NotNamed),
         _ => (winner(domain, name, replicated, to)?, GrantReason::Failover { why, may_run }),
     };
@@ -84,6 +91,7 @@ pub fn failover(
     let asked = asked.ok_or_else(|| refused(Refusal::NotServing(winner)))?;
     match domain.may_grant(&asked, Actor::Operator) {
         Ok(()) => {}
+        Err(Refusal::PrimaryMayRun(_)) if loss => return Err(NoFailover::MayAcknowledge { place: primary }),
         Err(Refusal::PrimaryMayRun(_)) => return Err(NoFailover::MayRun { place: primary }),
         Err(other) => return Err(refused(other)),
     }
@@ -156,6 +164,12 @@ impl fmt::Display for NoFailover {
                  --old-primary-may-run: no acknowledged commit is lost by that, but clients that stay connected to the old primary \
                  can read stale data there until it ends",
                 place.pod
+            ),
+            Self::MayAcknowledge { place } => write!(
+                f,
+                "the primary may still run: {place}. No server of its sync set would keep it from acknowledging commits that the next \
+                 primary never has, and that its pod was deleted does not prove its end. If you know that its node is off, and stays \
+                 so: --old-primary-is-off"
             ),
             Self::NotNamed => f.write_str(
                 "a failover that accepts the loss of commits needs the pod that is to continue: --to POD. `kaa show database` lists them",

@@ -113,7 +113,8 @@ fn servers<'a>(
         Purpose::ReadOnly => {
             let serves = |process: &&Process| {
                 let archive = process.archive.filter(|archive| *archive != record.primary);
-                let whole = archive.is_some_and(|archive| !record.overwriting.contains_key(&archive));
+                let whole = archive
+                    .is_some_and(|archive| !record.overwriting.contains_key(&archive) && replicated.owns(archive));
                 process.database == *name && whole && process.engine == EngineState::Running
             };
             domain.processes.values().filter(serves).collect()

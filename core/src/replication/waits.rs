@@ -149,7 +149,7 @@ pub const REPLICATION_WAITS: [Wait; 9] = [
     },
     Wait {
         code: "data_not_adopted",
-        means: "a volume holds data that the domain knows nothing of: of a server that ran without Kaa, of another database or domain, an old state of it from a snapshot, or commits that `kaa failover --accept-data-loss` gave up. It is neither used nor overwritten",
+        means: "a volume holds data that the domain knows nothing of: of a server that ran without Kaa, of another database or domain, an old state of it from a snapshot; or what a failover with `--accept-data-loss` left behind, perhaps all that is left of the lost commits. It is neither used nor overwritten",
         ends: "if it is the database's data: `kaa database adopt NAME --archive ID --reason WHY`; if it is not needed: `kaa database discard NAME --archive ID --reason WHY`",
     },
     Wait {

@@ -300,10 +300,10 @@ impl Play {
     }
 
     /// Continues with an archive that may lack commits.
-    fn gives_up(&mut self, to: u64, lost: &[u64]) -> String {
+    fn gives_up(&mut self, to: u64, lost: &[u64], is_off: bool) -> String {
         let replicated = self.domain.replicated(&SHOP.into()).unwrap().clone();
         let lost = lost.iter().copied().map(ArchiveId).collect();
-        let reason = GrantReason::LossAccepted { why: "all burnt".to_owned(), lost };
+        let reason = GrantReason::LossAccepted { why: "all burnt".to_owned(), lost, is_off };
         let grant = grants::propose(&self.domain, &SHOP.into(), &replicated, ArchiveId(to), reason).unwrap();
         outcome(self.does(Role::Operator, Command::GrantPrimary(grant)))
     }
@@ -527,21 +527,22 @@ fn commits_are_given_up_only_if_no_server_has_them_and_none_could_acknowledge_mo
     let mut play = running(WhenAlone::Degrade);
     play.lose(0);
     play.exits(1, ExitReason::PodGone);
-    assert!(play.gives_up(3, &[1, 2]).contains("may still run"), "lost is not dead");
+    assert!(play.gives_up(3, &[1, 2], false).contains("may still run"), "lost is not dead");
     play.exits(0, ExitReason::PodGone);
-    assert!(play.gives_up(3, &[1]).contains("not the one whose commits were given up"));
+    assert!(play.gives_up(3, &[1, 2], false).contains("may still run"), "a pod may be deleted whose node is cut off");
+    assert!(play.gives_up(3, &[1], true).contains("not the one whose commits were given up"));
     play.starts(1);
     play.settle();
-    assert!(play.gives_up(3, &[1, 2]).starts_with("archive 2 holds every acknowledged commit"));
+    assert!(play.gives_up(3, &[1, 2], true).starts_with("archive 2 holds every acknowledged commit"));
     play.exits(1, ExitReason::PodGone);
     play.news();
-    assert_eq!(play.gives_up(3, &[1, 2]), "Changed");
+    assert_eq!(play.gives_up(3, &[1, 2], true), "Changed");
     for ordinal in [0, 1] {
         play.starts(ordinal);
     }
     play.settle();
     let expected = "\
-generation 3 granted to archive 3, after archive 1, sync set 3: failover: all burnt; commits that only archives 1, 2 hold are given up
+generation 3 granted to archive 3, after archive 1, sync set 3: failover: all burnt; the old primary is off; commits that only archives 1, 2 hold are given up
 archive 1 holds data of system 77, up to generation 2
 archive 2 holds data of system 77, up to generation 2
 archive 3 holds data of system 77, up to generation 3
@@ -560,6 +561,24 @@ generation 3: the server of archive 3 is open
             && news.ends_with("archive 2 is in the sync set: version 5 is in force\n"),
         "{news}"
     );
+}
+
+#[test]
+fn after_a_loss_no_server_is_overwritten_or_shown_to_readers_that_may_have_what_was_lost() {
+    let mut play = running(WhenAlone::Degrade);
+    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
+    database.replicated.as_mut().unwrap().settings.as_mut().unwrap().synchronous = 0;
+    play.settle();
+    play.exits(0, ExitReason::Exited("killed".to_owned()));
+    play.news();
+    // Neither was in the set. The server of archive 3 runs on, and has more than that of archive 2.
+    play.servers.get_mut(&2).unwrap().diverged = true;
+    assert_eq!(play.gives_up(2, &[1], false), "Changed", "its wrapper saw the primary's server end");
+    play.settle();
+    assert_eq!(sent(&play), "shop-rw shop-1; shop-ro", "it may have another history");
+    let news = play.news();
+    assert!(news.contains("of archive 2 is open") && !news.contains("may be overwritten"), "{news}");
+    assert_eq!(waits(&play), ["data_not_adopted"]);
 }
 
 #[test]

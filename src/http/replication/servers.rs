@@ -128,8 +128,9 @@ impl<'a> Hearing<'a> {
     fn warnings_of(&self, place: &Place) -> Vec<WarningRow> {
         let Some((_, Ok(heard))) = place.process.and_then(|process| self.heard(process)) else { return Vec::new() };
         let mut found = heard.vitals.as_ref().map_or_else(Vec::new, Vitals::warnings);
-        // One that is to end is silent soon.
-        found.retain(|warning| *warning != Warning::ServerSilent || place.state != PlaceState::Stopping);
+        // One that is to end is silent soon, and one that is to do nothing has a wait that says why.
+        let is_to_run = !matches!(place.state, PlaceState::Stopping | PlaceState::Fenced | PlaceState::Starting);
+        found.retain(|warning| *warning != Warning::ServerSilent || is_to_run);
         found.extend(heard.trouble.clone().map(Warning::ServerInTrouble));
         let set = self.replicated.settings.as_ref().map_or("NAME", |settings| settings.stateful_set.as_str());
         let row = |warning: Warning| {

@@ -250,24 +250,27 @@ async fn a_loss_is_accepted_by_the_name_of_the_database_and_what_is_left_stays()
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         asked(&Domain::new(fake.source()), "failover", body).await.1
     };
-    let to = json!({"to": "shop-2"});
+    let to = json!({"to": "shop-2", "oldPrimaryIsOff": true});
     let gone = || fake::shop().exit(0).exit(1);
     let wrong = refused(gone(), "other", to.clone()).await;
     assert!(wrong.contains("has to be the name of the database, shop"), "{wrong}");
     assert!(refused(gone(), "shop", json!({})).await.contains("--to POD"));
     let both = refused(gone(), "shop", json!({"to": "shop-2", "oldPrimaryMayRun": true})).await;
     assert!(both.contains("it could acknowledge more"), "{both}");
-    assert!(refused(fake::shop().lose(0).exit(1), "shop", to.clone()).await.starts_with("the primary may still run"));
+    let may_run = refused(fake::shop().lose(0).exit(1), "shop", json!({"to": "shop-2"})).await;
+    assert!(may_run.starts_with("the primary may still run") && may_run.contains("--old-primary-is-off"), "{may_run}");
     let nothing = refused(fake::shop().exit(0), "shop", to).await;
     assert_eq!(nothing, "archive 5 holds every acknowledged commit, and its server is up: nothing has to be given up");
     let domain = Domain::new(gone().source());
-    let body = json!({"why": "the site burnt", "to": "shop-2", "acceptDataLoss": "shop"});
+    let body = json!({"why": "the site burnt", "to": "shop-2", "acceptDataLoss": "shop", "oldPrimaryIsOff": true});
     let text = "shop-2 becomes the primary, after shop-0; generation 3 follows 2, sync set shop-2; acknowledged commits that had not \
                 reached shop-2 are lost. They may be on archive 4, pod shop-0; archive 5, pod shop-1: what is there is neither used nor \
-                overwritten until `kaa database discard shop --archive ID`";
+                overwritten until `kaa database discard shop --archive ID --reason WHY`";
     assert_eq!(asked(&domain, "failover", body).await, (StatusCode::OK, text.to_owned()));
     assert!(
-        domain.last("database/shop").ends_with("the site burnt; commits that only archives 4, 5 hold are given up")
+        domain
+            .last("database/shop")
+            .ends_with("the site burnt; the old primary is off; commits that only archives 4, 5 hold are given up")
     );
 }
 

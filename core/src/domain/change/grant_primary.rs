@@ -59,6 +59,8 @@ pub enum GrantReason {
         why: String,
         /// The sync set that the operator was shown: what only its archives hold is lost.
         lost: BTreeSet<ArchiveId>,
+        /// Whether the operator said that the old primary is off: nothing else keeps it from acknowledging more.
+        is_off: bool,
     },
 }
 
@@ -73,9 +75,10 @@ impl fmt::Display for GrantReason {
             Self::Failover { why, may_run: true } => {
                 write!(f, "failover: {why}; the old primary may still run")
             }
-            Self::LossAccepted { why, lost } => {
+            Self::LossAccepted { why, lost, is_off } => {
                 let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
-                write!(f, "failover: {why}; commits that only archives {} hold are given up", lost.join(", "))
+                let off = if *is_off { "; the old primary is off" } else { "" };
+                write!(f, "failover: {why}{off}; commits that only archives {} hold are given up", lost.join(", "))
             }
         }
     }
@@ -86,7 +89,7 @@ impl Change for GrantPrimary {
         let Self { database, current: _, winner: _, process: _, sync_set, reason } = self;
         match reason {
             GrantReason::Switchover(why) | GrantReason::Failover { why, may_run: _ } => cut(why, bounds.text),
-            GrantReason::LossAccepted { why, lost } => {
+            GrantReason::LossAccepted { why, lost, is_off: _ } => {
                 cut(why, bounds.text);
                 few("archives of a sync set", lost.len(), bounds.archives)?;
             }
@@ -110,9 +113,10 @@ impl Change for GrantPrimary {
         }
         let generation = record.generation;
         let from = (before != winner).then_some(before);
-        if let GrantReason::LossAccepted { lost, .. } = &reason {
-            // What is on them may be all that is left of what was lost: only an operator lets it be overwritten.
-            replicated.own.retain(|archive| !lost.contains(archive));
+        if let GrantReason::LossAccepted { .. } = &reason {
+            // What is on any other may be all that is left of what was lost, also on one that was never in the set: only an operator
+            // lets it be overwritten.
+            replicated.own.retain(|archive| *archive == winner);
         }
         replicated.highest = generation;
         replicated.primary = Some(Primary { process, granted, begins: None, opened: None, ended: None, returns });
@@ -156,7 +160,7 @@ impl Domain {
                 }
                 Err(Refusal::PrimaryMayRun(name.clone()))
             }
-            (Role::Operator, GrantReason::LossAccepted { .. }) => self.may_lose(name, replicated),
+            (Role::Operator, GrantReason::LossAccepted { is_off, .. }) => self.may_lose(name, replicated, *is_off),
             (Role::RaftLeader, GrantReason::Failover { .. } | GrantReason::LossAccepted { .. })
             | (Role::Operator, _) => Err(Refusal::OnlyAnOperator),
             (Role::RaftLeader, _) => self.may_move(name, replicated),
@@ -166,8 +170,8 @@ impl Domain {
 
     /// Whether an operator may give up what only the sync set holds: no server could acknowledge more, and none
     /// that is up has it.
-    fn may_lose(&self, name: &DatabaseName, replicated: &Replicated) -> Result<(), Refusal> {
-        if !self.primary_has_ended(replicated) {
+    fn may_lose(&self, name: &DatabaseName, replicated: &Replicated, is_off: bool) -> Result<(), Refusal> {
+        if !is_off && !self.primary_was_seen_to_end(replicated) {
             return Err(Refusal::PrimaryMayRun(name.clone()));
         }
         let mut members = replicated.record.iter().flat_map(|record| &record.sync_set);

@@ -144,7 +144,7 @@ impl ReplicationEvent {
             Self::Granted { sync_set, reason, .. } => {
                 let why = match reason {
                     GrantReason::Switchover(why) | GrantReason::Failover { why, may_run: _ } => why.len(),
-                    GrantReason::LossAccepted { why, lost } => why.len() + 8 * lost.len(),
+                    GrantReason::LossAccepted { why, lost, is_off: _ } => why.len() + 8 * lost.len(),
                     GrantReason::First | GrantReason::Returned | GrantReason::HandedOver => 0,
                 };
                 8 * sync_set.len() + why
