@@ -59,7 +59,7 @@ fn literal(value: &str) -> String {
 
 impl Server {
     /// Makes the replication role, the application's role and its database at a primary, and sets their passwords. Does
-    /// nothing if the Secrets are as they were the last time. Waits as long as commits do.
+    /// nothing if the Secrets are as they were the last time. Waits for no standby.
     ///
     /// # Errors
     /// If the server is no primary, a Secret cannot be read or is of no use, or the server refuses.
@@ -71,7 +71,11 @@ impl Server {
             return Ok(());
         }
         let Some((_, roles)) = &wanted else { return Ok(()) };
+        // If this is dropped half-way, it is not known which password counts.
+        self.prepared = None;
         let session = Session::connect(&self.settings).await?;
+        // It is no client's commit. If it waited for a standby that is away, that one could never log in with a new password.
+        session.run("not wait for standbys", "SET synchronous_commit = local").await?;
         let (name, password) = &roles.replication;
         make_role(&session, name, "NOSUPERUSER NOCREATEDB NOCREATEROLE REPLICATION LOGIN", password).await?;
         let granted: String =

@@ -234,16 +234,21 @@ impl Server {
         }
     }
 
-    /// Uses what is mounted now. At a primary it waits as long as commits do.
+    /// Uses what is mounted now.
     ///
     /// # Errors
     /// If the server does not run, or does not obey; if something is of no use, and nothing earlier takes its place.
     pub async fn refresh(&mut self) -> Result<(), Error> {
-        self.reload(|_| {}).await?;
-        match self.living()?.role {
-            Role::Primary { .. } => self.prepare_roles().await,
-            Role::Follows { .. } => configuration::write_passfile(&self.settings),
-            Role::Fenced => Ok(()),
+        let role = self.living()?.role;
+        if let Role::Follows { .. } = role {
+            configuration::write_passfile(&self.settings)?;
+        }
+        match (self.reload(|_| {}).await, role) {
+            // One that was rewound or copied accepts no session before it has received more, perhaps with the new password.
+            (Err(Error::NoSql(_)), Role::Follows { .. }) => Ok(()),
+            (Err(error), _) => Err(error),
+            (Ok(_), Role::Primary { .. }) => self.prepare_roles().await,
+            (Ok(_), Role::Follows { .. } | Role::Fenced) => Ok(()),
         }
     }
 

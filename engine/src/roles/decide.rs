@@ -158,6 +158,8 @@ fn step(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
         Wanted::Hold(current) => match &state.run {
             // Another one was granted: it could acknowledge nothing more, and would show what is old.
             Run::Primary(primary) if primary.begins.generation < *current => Ok(Some(Step::Stop)),
+            // Its data counts no more: it would confirm commits to the old primary, and show an old history to readers.
+            Run::Follows { generation, .. } if generation < current && !state.may_start => Ok(Some(Step::Stop)),
             _ => Ok(started(state)),
         },
         Wanted::Primary { rule, blocks, stand_down, standbys } => lead(state, rule, *blocks, *stand_down, standbys),
@@ -395,6 +397,15 @@ mod tests {
             "it still requires archive 2"
         );
         assert_eq!(said(&state(primary(4, &[2], true, true)), &blocks(6, &[3])), "Require");
+    }
+
+    #[test]
+    fn a_standby_stops_to_confirm_for_an_old_primary_if_its_data_counts_no_more() {
+        let hold = assigned(Wanted::Hold(Generation(3)));
+        let given_up = State { may_start: false, ..state(follows(2)) };
+        assert_eq!(said(&given_up, &hold), "Stop");
+        assert_eq!(said(&State { run: Run::Down, ..given_up }, &hold), "nothing");
+        assert_eq!(said(&state(follows(2)), &hold), "nothing", "the next primary is not promoted yet");
     }
 
     #[test]

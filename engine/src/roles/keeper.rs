@@ -209,6 +209,7 @@ impl Keeper {
                 return self.failed(why);
             }
         }
+        self.using.begins(&step);
         self.under = Some((step, Box::pin(work)));
     }
 
@@ -417,7 +418,10 @@ impl Keeper {
             }
             Err(why) => {
                 tracing::warn!(step = step.name(), why, "failed");
-                self.failed(format!("{}: {why}", step.name()));
+                // No other step waits for what is mounted.
+                if !matches!(step, Step::Refresh) {
+                    self.failed(format!("{}: {why}", step.name()));
+                }
             }
         }
         // A server that was the primary and is it no more.

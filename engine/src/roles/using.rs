@@ -3,31 +3,48 @@
 use super::decide::Step;
 use super::perform::Done;
 use crate::postgres::{Mounted, Settings};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The pause after something mounted could not be used. Other steps do not wait for it.
+const PAUSE: Duration = Duration::from_secs(5);
 
 /// Which of what is mounted the server uses.
 pub(super) struct Using {
     settings: Settings,
-    /// What was mounted when all of it was used last; `None` before the first start.
+    /// What was mounted when all of it was used last; `None` if that is not known.
     used: Option<Mounted>,
+    /// When it is tried again.
+    again: Option<Instant>,
     complaints: Vec<String>,
 }
 
 impl Using {
     pub fn new(settings: Settings) -> Self {
-        Self { settings, used: None, complaints: Vec::new() }
+        Self { settings, used: None, again: None, complaints: Vec::new() }
     }
 
-    /// Whether something has changed since.
+    /// Whether something else is mounted now, and it is time to use it.
     pub fn is_stale(&self) -> bool {
-        self.used.as_ref().is_some_and(|used| *used != self.settings.mounted())
+        self.again.is_none_or(|again| again <= Instant::now()) && self.used.as_ref() != Some(&self.settings.mounted())
+    }
+
+    /// Notes that a step begins: one that is dropped may have done a part.
+    pub fn begins(&mut self, step: &Step) {
+        if let Step::Refresh = step {
+            self.used = None;
+        }
     }
 
     /// Notes what a step has used.
     pub fn note(&mut self, done: &Done) {
         self.complaints.clone_from(&done.complaints);
-        let uses_all = matches!(done.step, Step::StartFenced | Step::Overwrite { .. } | Step::Refresh);
-        if uses_all && done.result.is_ok() {
-            self.used = Some(done.mounted.clone());
+        if matches!(done.step, Step::StartFenced | Step::Overwrite { .. } | Step::Refresh) {
+            self.used = done.result.is_ok().then(|| done.mounted.clone());
+        }
+        if let Step::Refresh = done.step {
+            self.again = done.result.is_err().then(|| Instant::now() + PAUSE);
+            self.complaints.extend(done.result.as_ref().err().cloned());
         }
     }
 
