@@ -14,6 +14,7 @@ mod files;
 mod follow;
 mod grant;
 mod histories;
+mod limits;
 mod mounted;
 mod overwrite;
 mod processes;
@@ -181,6 +182,8 @@ struct Running {
     role: Role,
     /// What it was last told to read.
     changeable: Changeable,
+    /// The limits that it was started with.
+    limits: limits::Limits,
 }
 
 /// The server of one directory. It owns at most one running postmaster, which ends when this is dropped.

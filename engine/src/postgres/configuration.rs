@@ -5,7 +5,7 @@
 //! the role is in `kaa.conf` and takes effect by a reload.
 
 use super::certificates;
-use super::control_file::{self, ControlFile, LIMITS};
+use super::control_file;
 use super::error::Error;
 use super::files::{self, secret};
 use super::processes::SERVER;
@@ -257,21 +257,10 @@ const OWNED: &[(&str, &str)] = &[
     ("allow_in_place_tablespaces", "off"),
 ];
 
-/// The value that PostgreSQL, or [`OWNED`], gives each of [`LIMITS`].
-const LIMIT_DEFAULTS: [u64; 5] = [100, 8, 20, 0, 64];
-
-/// The value of a parameter in the user's own settings, the last one.
-fn value_of(text: &str, name: &str) -> Option<u64> {
-    text.lines().rev().find_map(|line| {
-        let (word, value) = line.trim().split_once(|it: char| it == '=' || it.is_whitespace())?;
-        let value = value.trim_start_matches(|it: char| it == '=' || it.is_whitespace()).split(['#', ' ']).next()?;
-        word.eq_ignore_ascii_case(name).then(|| value.trim_matches('\'').parse().ok())?
-    })
-}
-
 /// The arguments of the server.
-pub(super) fn arguments(settings: &Settings, control: &ControlFile) -> Result<Vec<String>, Error> {
-    let own = files::read(&settings.conf().join("user.conf"))?.unwrap_or_default();
+/// `limits` are those by which it has more than the configuration says. One that serves no readers may have less than the log
+/// says that it replays.
+pub(super) fn arguments(settings: &Settings, limits: &[(&str, u64)], readers: bool) -> Vec<String> {
     let conf = |name: &str| settings.conf().join(name).display().to_string();
     let mut arguments = vec!["-D".to_owned(), settings.pgdata().display().to_string()];
     let mut set = |name: &str, value: &str| arguments.extend(["-c".to_owned(), format!("{name}={value}")]);
@@ -284,12 +273,13 @@ pub(super) fn arguments(settings: &Settings, control: &ControlFile) -> Result<Ve
     for (name, value) in OWNED {
         set(name, value);
     }
-    for (((_, name), needed), default) in LIMITS.iter().zip(control.limits).zip(LIMIT_DEFAULTS) {
-        if value_of(&own, name).unwrap_or(default) < needed {
-            set(name, &needed.to_string());
-        }
+    for (name, limit) in limits {
+        set(name, &limit.to_string());
     }
-    Ok(arguments)
+    if !readers {
+        set("hot_standby", "off");
+    }
+    arguments
 }
 
 /// How a member is named in a generation. The name is given only after its log was compared with that generation's
@@ -394,14 +384,6 @@ mod tests {
         for line in ["# fsync = off", "", "work_mem = 4MB", "max_connections = 50"] {
             assert!(!is_owned(line), "{line}");
         }
-    }
-
-    #[test]
-    fn the_last_value_of_a_limit_counts() {
-        let text = "max_connections = 20\nMAX_CONNECTIONS='50' # few\n#max_connections = 7\nmax_connections_x 9\n";
-        assert_eq!(Some(50), value_of(text, "max_connections"));
-        assert_eq!(Some(9), value_of(text, "max_connections_x"));
-        assert_eq!(None, value_of(text, "max_wal_senders"));
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(super) struct ControlFile {
     pub minimum: Position,
     /// The timeline of that position; 0 for a primary.
     pub minimum_timeline: u32,
+    /// Where a start begins to replay the log.
+    pub redo: Position,
     /// Bytes of a file of the log.
     pub segment: u64,
     /// What a standby needs of each of [`LIMITS`] at least.
@@ -66,6 +68,7 @@ impl ControlFile {
             system: number("Database system identifier")?,
             state: field("Database cluster state")?.to_owned(),
             checkpoint: position("Latest checkpoint location")?,
+            redo: position("Latest checkpoint's REDO location")?,
             timeline: timeline("Latest checkpoint's TimeLineID")?,
             minimum: position("Minimum recovery ending location")?,
             minimum_timeline: timeline("Min recovery ending loc's timeline")?,
@@ -230,6 +233,7 @@ mod tests {
 Database system identifier:           7412345678901234567
 Database cluster state:               in archive recovery
 Latest checkpoint location:           0/3000060
+Latest checkpoint's REDO location:    0/3000028
 Latest checkpoint's TimeLineID:       2
 Time of latest checkpoint:            Wed Nov 25 01:00:00 2026
 Minimum recovery ending location:     0/3000110
@@ -246,7 +250,7 @@ Bytes per WAL segment:                16777216";
         let control = ControlFile::parse(PRINTED).unwrap();
         assert_eq!((7_412_345_678_901_234_567, 2), (control.system, control.timeline));
         assert_eq!(("0/3000060".parse(), "0/3000110".parse()), (Ok(control.checkpoint), Ok(control.minimum)));
-        assert_eq!("in archive recovery", control.state);
+        assert_eq!(("0/3000028".parse(), "in archive recovery"), (Ok(control.redo), &*control.state));
         assert_eq!([100, 8, 10, 0, 64], control.limits);
     }
 

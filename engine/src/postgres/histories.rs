@@ -147,6 +147,7 @@ mod tests {
             system: 1,
             state,
             checkpoint,
+            redo: checkpoint,
             timeline,
             minimum,
             minimum_timeline,

@@ -5,7 +5,7 @@ use super::error::Error;
 use super::follow::timeline;
 use super::processes::Said;
 use super::session::{OWN, Session};
-use super::{Position, Reading, Role, Server, Settings, Standby};
+use super::{Position, Reading, Role, Server, Settings, Standby, limits};
 use nix::sys::statvfs::statvfs;
 use std::path::Path;
 use std::sync::Arc;
@@ -79,6 +79,8 @@ pub struct Reader {
     role: Role,
     /// What the wrapper had written when this was made.
     written: Changeable,
+    /// The limits that the server was started with.
+    limits: limits::Limits,
     monitor: Monitor,
     said: Said,
 }
@@ -99,6 +101,7 @@ impl Server {
             settings: self.settings.clone(),
             role,
             written,
+            limits: running.limits,
             monitor: self.monitor.clone(),
             said: running.process.says(),
         })
@@ -154,7 +157,7 @@ impl Reader {
             replay_lag_ms: row.get::<_, Option<i64>>(3).map(unsigned),
             free_bytes: space.free,
             size_bytes: space.size,
-            restart_pending: row.get(4),
+            restart_pending: limits::pending(row.get(4), &self.limits, &limits::wanted(&self.settings)?),
             connections: u32::try_from(row.get::<_, i64>(5)).unwrap_or(u32::MAX),
             oldest_xid_age: unsigned(row.get(6)),
             retained_wal_bytes: unsigned(row.get(7)),

@@ -6,7 +6,7 @@ use super::error::Error;
 use super::processes::{self, SERVER, children};
 use super::reading::Monitor;
 use super::session::Session;
-use super::{Data, Position, Role, Running, Server, Stop, files, histories};
+use super::{Data, Position, Role, Running, Server, Stop, files, histories, limits};
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -84,6 +84,15 @@ impl Server {
     /// # Errors
     /// If it runs, or does not start. Dropped, it leaves a server that [`Server::stop`] stops.
     pub async fn start_fenced(&mut self) -> Result<(), Error> {
+        self.start(true).await
+    }
+
+    /// The same without readers, and with the limits that are wanted. It accepts no session until it is promoted.
+    pub(super) async fn start_unread(&mut self) -> Result<(), Error> {
+        self.start(false).await
+    }
+
+    async fn start(&mut self, readers: bool) -> Result<(), Error> {
         if self.running.is_some() {
             return Err(Error::State("the server runs".to_owned()));
         }
@@ -108,9 +117,11 @@ impl Server {
         self.reloads += 1;
         self.complaints = changeable.write(settings, self.reloads)?;
         files::replace(&pgdata.join("standby.signal"), b"", settings.user)?;
-        let arguments = configuration::arguments(settings, &control)?;
+        let wanted = limits::wanted(settings)?;
+        let limits = if readers { limits::of_a_standby(wanted, &control) } else { wanted };
+        let arguments = configuration::arguments(settings, &limits::arguments(&limits, &wanted), readers);
         let process = self.starter.start(SERVER, &arguments, &pgdata).await?;
-        self.running = Some(Running { process, role: Role::Fenced, changeable });
+        self.running = Some(Running { process, role: Role::Fenced, changeable, limits });
         self.await_recovery().await
     }
 
@@ -128,6 +139,7 @@ impl Server {
             }
             match Session::connect(&settings).await {
                 Ok(_) => return Ok(()),
+                Err(Error::NoSql(said)) if said.contains(UNREAD) => return Ok(()),
                 Err(error) if recovers(&error) => {
                     if recovers_since.get_or_insert_with(Instant::now).elapsed() > SESSION_LIMIT {
                         tracing::warn!(%error, "the server recovers, and accepts no session yet");
@@ -317,6 +329,9 @@ pub(super) fn not_running() -> Error {
 fn recovers(error: &Error) -> bool {
     matches!(error, Error::NoSql(said) if said.contains("not yet accepting connections"))
 }
+
+/// The server's words if it serves no readers, and has consistent data.
+const UNREAD: &str = "is not accepting connections";
 
 /// What is added to the server's words if it has consistent data and refuses sessions: a transaction that ran has too
 /// many subtransactions.

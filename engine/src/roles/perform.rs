@@ -223,6 +223,7 @@ async fn promote(
         Err(Error::NoSql(why)) if state.run == Run::Fenced => tracing::warn!(why, "it is promoted without an answer"),
         Err(error) => return Err(error),
     }
+    server.lower_limits().await?;
     let begins = server.promote(words::timeline(rule.generation), &members).await?;
     let ancestors = server.ancestors(words::timeline(rule.generation))?;
     *data = Some(server.inspect()?);

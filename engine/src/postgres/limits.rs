@@ -1,0 +1,152 @@
+//! Parameters that a standby must not have lower than the primary whose log it replays, such as `max_connections`.
+//!
+//! A server starts as a standby, so that it starts with the greater of what is wanted and of what `pg_control` records. A
+//! lower value can take effect only at a server that is about to be promoted: started again as one that serves no readers,
+//! it may have any value, and its first record as the primary tells the others.
+
+use super::control_file::{ControlFile, LIMITS};
+use super::error::Error;
+use super::{Position, Role, Server, Settings, Stop, files};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// One value of each of [`LIMITS`].
+pub(super) type Limits = [u64; LIMITS.len()];
+
+/// The value that PostgreSQL, or the wrapper, gives each of them.
+const DEFAULTS: Limits = [100, 8, 20, 0, 64];
+/// How long a checkpoint before the other start may take.
+const CHECKPOINT_LIMIT: Duration = Duration::from_secs(5);
+/// How much log may be replayed at the other start: more would make the change of the primary long.
+const REPLAYED: u64 = 64 << 20;
+
+/// The last value of a parameter in a text of settings.
+fn value_of(text: &str, name: &str) -> Option<u64> {
+    text.lines().rev().find_map(|line| {
+        let (word, value) = line.trim().split_once(|it: char| it == '=' || it.is_whitespace())?;
+        let value = value.trim_start_matches(|it: char| it == '=' || it.is_whitespace()).split(['#', ' ']).next()?;
+        word.eq_ignore_ascii_case(name).then(|| value.trim_matches('\'').parse().ok())?
+    })
+}
+
+/// What the settings of the user say; those of `ALTER SYSTEM` have precedence.
+pub(super) fn wanted(settings: &Settings) -> Result<Limits, Error> {
+    let read = |path: std::path::PathBuf| files::read(&path).map(Option::unwrap_or_default);
+    let own = read(settings.conf().join("user.conf"))?;
+    let automatic = read(settings.pgdata().join("postgresql.auto.conf"))?;
+    let mut limits = DEFAULTS;
+    for (limit, (_, name)) in limits.iter_mut().zip(LIMITS) {
+        let value = value_of(&automatic, name).or_else(|| value_of(&own, name));
+        *limit = value.unwrap_or(*limit);
+    }
+    Ok(limits)
+}
+
+/// What a standby starts with.
+pub(super) fn of_a_standby(wanted: Limits, control: &ControlFile) -> Limits {
+    let mut limits = wanted;
+    for (limit, needed) in limits.iter_mut().zip(control.limits) {
+        *limit = needed.max(*limit);
+    }
+    limits
+}
+
+/// The names of the parameters for which the two are different.
+pub(super) fn different(one: &Limits, other: &Limits) -> Vec<&'static str> {
+    let pairs = LIMITS.iter().zip(one.iter().zip(other));
+    pairs.filter(|(_, (one, other))| one != other).map(|((_, name), _)| *name).collect()
+}
+
+/// The names of the parameters that wait for a restart: those that the server names, and those for which it needed more
+/// than is wanted when it started.
+pub(super) fn pending(named: Vec<String>, runs_with: &Limits, wanted: &Limits) -> Vec<String> {
+    let mut names = named;
+    names.extend(different(runs_with, wanted).into_iter().map(str::to_owned));
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+impl Server {
+    /// Starts a server that is about to be promoted once more if it runs with more than is wanted of [`LIMITS`]. It does
+    /// not if much log would have to be replayed: then it keeps its values until the next time.
+    ///
+    /// # Errors
+    /// If the server is not fenced, or does not run in the end.
+    pub async fn lower_limits(&mut self) -> Result<(), Error> {
+        let running = self.living()?;
+        if running.role != Role::Fenced {
+            return Err(Error::State("only a fenced server is started once more".to_owned()));
+        }
+        let wanted = wanted(&self.settings)?;
+        if running.limits.iter().zip(&wanted).all(|(has, wanted)| has <= wanted) {
+            return Ok(());
+        }
+        let names = different(&running.limits, &wanted).join(", ");
+        // After a planned change this brings the beginning of the replay to the end of the log.
+        let checkpoint = timeout(CHECKPOINT_LIMIT, self.checkpoint()).await;
+        let Ok(Ok(())) = checkpoint else {
+            tracing::warn!(names, ?checkpoint, "lower values wait for another start: there was no checkpoint");
+            return Ok(());
+        };
+        let Position(end) = self.fence().await?;
+        let Position(redo) = ControlFile::read(&self.settings)?.redo;
+        let replayed = end.saturating_sub(redo);
+        if replayed > REPLAYED {
+            tracing::warn!(names, replayed, "lower values wait for another start: it would have to replay much log");
+            return Ok(());
+        }
+        tracing::info!(names, "starts once more before it is promoted: lower values take effect");
+        self.stop(Stop::Fast).await?;
+        if let Err(error) = self.start_unread().await {
+            tracing::warn!(%error, names, "the server does not start with lower values: it keeps the ones that it had");
+            self.stop(Stop::Immediate).await?;
+            self.start_fenced().await?;
+        }
+        Ok(())
+    }
+}
+
+/// The arguments by which a standby has these limits.
+pub(super) fn arguments(limits: &Limits, wanted: &Limits) -> Vec<(&'static str, u64)> {
+    let values = LIMITS.iter().zip(limits.iter().zip(wanted));
+    values.filter(|(_, (limit, wanted))| limit > wanted).map(|((_, name), (limit, _))| (*name, *limit)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_value_of_a_limit_counts() {
+        let text = "max_connections = 20\nMAX_CONNECTIONS='50' # few\n#max_connections = 7\nmax_connections_x 9\n";
+        assert_eq!(Some(50), value_of(text, "max_connections"));
+        assert_eq!(Some(9), value_of(text, "max_connections_x"));
+        assert_eq!(None, value_of(text, "max_wal_senders"));
+    }
+
+    #[test]
+    fn alter_system_has_precedence_over_the_users_file() {
+        let volume = tempfile::tempdir().unwrap();
+        let settings = Settings::of_test(volume.path());
+        for directory in [settings.conf(), settings.pgdata()] {
+            std::fs::create_dir(directory).unwrap();
+        }
+        assert_eq!(wanted(&settings).unwrap(), DEFAULTS);
+        let text = "max_connections = 50\nmax_prepared_transactions = 7\n";
+        std::fs::write(settings.conf().join("user.conf"), text).unwrap();
+        assert_eq!(wanted(&settings).unwrap(), [50, 8, 20, 7, 64]);
+        std::fs::write(settings.pgdata().join("postgresql.auto.conf"), "max_connections = '70'\n").unwrap();
+        assert_eq!(wanted(&settings).unwrap(), [70, 8, 20, 7, 64]);
+    }
+
+    #[test]
+    fn a_difference_in_either_direction_waits_for_a_restart() {
+        let runs_with = [100, 8, 20, 0, 64];
+        assert_eq!(pending(Vec::new(), &runs_with, &runs_with), [""; 0]);
+        let named = vec!["shared_buffers".to_owned(), "max_connections".to_owned()];
+        let names = pending(named, &runs_with, &[50, 8, 20, 5, 64]);
+        assert_eq!(names, ["max_connections", "max_prepared_transactions", "shared_buffers"]);
+        assert_eq!(arguments(&runs_with, &[50, 9, 20, 0, 64]), [("max_connections", 100)]);
+    }
+}
