@@ -131,10 +131,6 @@ pub struct Reading {
     /// At a standby, the age of the last commit that was replayed, in milliseconds; 0 if all that was received is
     /// replayed.
     pub replay_lag_ms: Option<u64>,
-    /// Bytes that are free on the volume.
-    pub free_bytes: u64,
-    /// Bytes of the volume.
-    pub size_bytes: u64,
     /// The parameters whose new values wait for a restart.
     pub restart_pending: Vec<String>,
     /// Connections of clients, without those of this wrapper.

@@ -147,7 +147,6 @@ impl Reader {
             Role::Primary { generation } => generation,
             Role::Fenced | Role::Follows { .. } => timeline(monitor).await?,
         };
-        let space = space(&self.settings.directory)?;
         Ok(Reading {
             in_recovery: row.get(0),
             timeline,
@@ -155,8 +154,6 @@ impl Reader {
             streams_from: row.get::<_, Option<i32>>(2).map(i32::cast_unsigned),
             standbys,
             replay_lag_ms: row.get::<_, Option<i64>>(3).map(unsigned),
-            free_bytes: space.free,
-            size_bytes: space.size,
             restart_pending: limits::pending(row.get(4), &self.limits, &limits::wanted(&self.settings)?),
             connections: u32::try_from(row.get::<_, i64>(5)).unwrap_or(u32::MAX),
             oldest_xid_age: unsigned(row.get(6)),

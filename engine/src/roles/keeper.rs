@@ -7,6 +7,7 @@
 mod reading;
 mod said;
 mod vitals;
+mod volume;
 
 use super::decide::{self, Run, State, Step};
 use super::kept::{self, Kept};

@@ -119,8 +119,6 @@ mod tests {
             streams_from: None,
             standbys: standbys.iter().map(standby).collect(),
             replay_lag_ms: None,
-            free_bytes: 0,
-            size_bytes: 0,
             restart_pending: Vec::new(),
             connections: 0,
             oldest_xid_age: 0,

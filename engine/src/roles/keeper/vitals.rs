@@ -1,5 +1,6 @@
 //! What people are told of the server, from the last reading and the volume.
 
+use super::volume::Volume;
 use crate::postgres::{self, Reading};
 use crate::proto as wire;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ const UNIT: u64 = 1 << 20;
 
 /// Keeps what is told, and when it may change.
 pub(super) struct Watch {
-    directory: PathBuf,
+    volume: Volume,
     /// The last reading of the server that runs, as it is told, and when it was made.
     read: Option<(wire::Vitals, Instant)>,
     /// When a standby was last seen to have replayed all that it had received.
@@ -30,7 +31,14 @@ impl Watch {
     /// `directory` is on the volume.
     pub fn new(directory: PathBuf) -> Self {
         let now = Instant::now();
-        Self { directory, read: None, caught_up: None, said: None, next: now, starts_until: now + SILENT }
+        Self {
+            volume: Volume::of(directory),
+            read: None,
+            caught_up: None,
+            said: None,
+            next: now,
+            starts_until: now + SILENT,
+        }
     }
 
     /// Takes note of a reading.
@@ -77,9 +85,8 @@ impl Watch {
         };
         if turns || (self.said.is_some() && now >= self.next) {
             let mut vitals = current.map_or_else(wire::Vitals::default, |(vitals, _)| vitals.clone());
-            match postgres::space(&self.directory) {
-                Ok(space) => (vitals.free_bytes, vitals.size_bytes) = (space.free / UNIT * UNIT, space.size),
-                Err(error) => tracing::debug!(%error, "the volume was not looked at"),
+            if let Some(space) = self.volume.space() {
+                (vitals.free_bytes, vitals.size_bytes) = (space.free / UNIT * UNIT, space.size);
             }
             self.next = now + PERIOD;
             self.said = Some(vitals);
@@ -105,8 +112,6 @@ mod tests {
             streams_from: Some(2),
             standbys: Vec::new(),
             replay_lag_ms: Some(lag_ms),
-            free_bytes: 0,
-            size_bytes: 0,
             restart_pending: Vec::new(),
             connections: 3,
             oldest_xid_age: 7,
