@@ -80,8 +80,9 @@ pub fn violations(domain: &Domain) -> Vec<String> {
 /// What is left of deleted databases.
 fn left_of_deleted(domain: &Domain) -> impl Iterator<Item = String> {
     let deleted = domain.databases.iter().filter(|(_, database)| database.state == DatabaseState::Tombstone);
-    let left = deleted.filter(|(name, _)| {
-        domain.archives.values().any(|archive| archive.database == **name)
+    let left = deleted.filter(|(name, database)| {
+        database.replicated.is_some()
+            || domain.archives.values().any(|archive| archive.database == **name)
             || domain.processes.values().any(|process| process.database == **name)
     });
     left.map(|(name, database)| format!("database {name} is {} and something of it is left", database.state))

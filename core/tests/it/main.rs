@@ -76,6 +76,7 @@ cases! {
     out_of_reach
     people
     pod_gone
+    primary_begins_anew
     restored
     restored_marked
     restored_unmarked

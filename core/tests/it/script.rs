@@ -15,9 +15,12 @@ use kaa_core::domain::change::{self, Command, Lesson};
 use kaa_core::domain::command::{Actor, Entry, Expected, Fence, Outcome, Request, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::gate::Start;
-use kaa_core::domain::ids::{ArchiveId, MembershipEpoch, Millis, RaftId, ResyncEpoch, SessionNumber, StartId, Uid};
+use kaa_core::domain::ids::{
+    ArchiveId, Generation, MembershipEpoch, Millis, RaftId, ResyncEpoch, SessionNumber, StartId, SystemId, Uid,
+};
 use kaa_core::domain::invariants::{step_violations, violations};
 use kaa_core::domain::process::{EngineKind, EngineState, ExitReason, Identity, Registration, SessionState, Stop};
+use kaa_core::domain::replicated::Data;
 use kaa_core::domain::server::Server;
 use kaa_core::domain::snapshot::{FORMAT, Restore, Snapshot};
 use kaa_core::domain::voters::Voters;
@@ -227,6 +230,20 @@ impl World {
                 let (process, session) = self.process(&line);
                 let history = line.words[2].parse().unwrap();
                 self.propose(Role::Agent, Command::ReportHistory(change::ReportHistory { process, session, history }))
+            }
+            // What is on its volume: `data PROCESS empty`, or `data PROCESS system=1 generation=7`.
+            "data" => {
+                let (process, session) = self.process(&line);
+                let system = Some(line.number("system", 0)).filter(|system| *system > 0).map(SystemId);
+                let highest = Generation(line.number("generation", 1));
+                let data = system.map_or(Data::Empty, |system| Data::Initialized { system, highest });
+                let report = change::ReportData { process, session, data, start: StartId(0) };
+                self.propose(Role::Agent, Command::ReportData(report))
+            }
+            "initialize" => {
+                let (database, archive) = (line.words[1].into(), ArchiveId(line.words[2].parse().unwrap()));
+                let initialize = change::InitializeDatabase { database, archive };
+                self.propose(Role::Agent, Command::InitializeDatabase(initialize))
             }
             // Which engines may start, after all running engines have confirmed that they run.
             "gate" => {

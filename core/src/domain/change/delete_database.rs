@@ -41,6 +41,8 @@ impl Change for DeleteDatabase {
         let Self { fence: _, database: name, evidence } = self;
         if let Some(database) = domain.databases.get_mut(&name) {
             database.state = DatabaseState::Tombstone;
+            // No archive is left that holds its data: one of this name may begin anew.
+            database.replicated = None;
         }
         domain.balancing.drop_database(&name, domain.index);
         domain.end_task_of(actor, &name);
