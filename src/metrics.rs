@@ -346,9 +346,9 @@ impl Metrics {
         }
     }
 
-    /// Sets what mirrors the domain, as the server `local` sees it.
-    pub fn mirror_domain(&self, domain: &Domain, local: Option<&ServerId>) {
-        self.replicated.mirror(domain);
+    /// Sets what mirrors the domain, as the server `local` sees it. `behind`: it has no leader, so that others may know more.
+    pub fn mirror_domain(&self, domain: &Domain, local: Option<&ServerId>, behind: bool) {
+        self.replicated.mirror(domain, behind);
         self.domain_bytes.set(domain.bytes() as i64);
         self.domain_limit.set(domain.bounds.bytes as i64);
         let held = domain.processes.values().filter(|process| Some(&process.session.server) == local);

@@ -3,6 +3,7 @@
 use super::Face;
 use super::page::{Parameters, parameter};
 use super::source::{Check, Health, Note, ResyncReport};
+use crate::metrics::group_waits;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
@@ -69,8 +70,9 @@ fn mirror(face: &Face) {
     let (voters, learners) = (membership.voters.len(), membership.learners.len());
     face.metrics.mirror_membership(membership.epoch.0, voters, learners, &warnings, &waiting);
     let said = status.hears.iter().filter_map(|(process, it)| Some((*process, it.session, it.vitals.as_ref()?)));
+    let behind = waiting.contains(&group_waits::NO_LEADER);
     face.source.read(|domain| {
-        face.metrics.mirror_domain(domain, local.as_ref().map(|peer| &peer.id));
+        face.metrics.mirror_domain(domain, local.as_ref().map(|peer| &peer.id), behind);
         face.metrics.mirror_servers(domain, said);
     });
 }

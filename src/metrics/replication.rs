@@ -44,15 +44,16 @@ impl Replicated {
         Self { primary, generation, sync_set_size, open, synchronous }
     }
 
-    /// Sets what mirrors the databases. A database before its first grant has no primary and generation 0.
-    pub(super) fn mirror(&self, domain: &Domain) {
+    /// Sets what mirrors the databases. A database before its first grant has no primary and generation 0. An agent that is `behind`, as
+    /// without a quorum, does not know what they are now: it says nothing of them.
+    pub(super) fn mirror(&self, domain: &Domain, behind: bool) {
         // A primary that moved, and a database that was deleted, leave no series behind: two primaries of one database would be
         // an alarm.
         self.primary.clear();
         for family in [&self.generation, &self.sync_set_size, &self.open, &self.synchronous] {
             family.clear();
         }
-        for (name, database) in &domain.databases {
+        for (name, database) in domain.databases.iter().filter(|_| !behind) {
             let Some(replicated) = database.replicated.as_deref() else { continue };
             let of = OfDatabase { database: name.to_string() };
             let record = replicated.record.as_ref();
@@ -73,5 +74,38 @@ impl Replicated {
                 self.synchronous.get_or_create(&of).set(settings.synchronous.into());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kaa_core::domain::change::{Command, CreateDatabase, FoundDomain};
+    use kaa_core::domain::command::{Actor, Entry, Request, Role};
+    use kaa_core::domain::ids::Millis;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn an_agent_that_is_behind_says_nothing_of_a_primary() {
+        let mut registry = Registry::default();
+        let metrics = Replicated::new(&mut registry);
+        let exported = || {
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+            text.lines().filter(|line| line.contains("{database=\"shop\"")).count()
+        };
+        let mut domain = Domain::default();
+        let found = FoundDomain { domain: "D1".into(), name: "kaa".to_owned(), anchor: "A1".into() };
+        let create = CreateDatabase { database: "shop".into(), options: BTreeMap::new(), may_exist: false };
+        let commands = [(Role::Agent, Command::FoundDomain(found)), (Role::Operator, Command::CreateDatabase(create))];
+        for (index, (role, command)) in (1..).zip(commands) {
+            let request = Request { actor: Actor { role, name: "ann".to_owned() }, command };
+            domain.apply(Entry { index, time: Millis(1), request });
+        }
+        domain.databases.get_mut(&"shop".into()).unwrap().replicated = Some(Box::default());
+        metrics.mirror(&domain, false);
+        assert_eq!(exported(), 3);
+        metrics.mirror(&domain, true);
+        assert_eq!(exported(), 0);
     }
 }
