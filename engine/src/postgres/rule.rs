@@ -77,6 +77,16 @@ impl Server {
         flushed(&session).await
     }
 
+    /// Has all commits wait at a primary whose rule requires no other member, until [`Server::require`].
+    ///
+    /// # Errors
+    /// If the server is no primary, or commits do not wait in time.
+    pub async fn release_nothing(&mut self) -> Result<(), Error> {
+        self.primary()?;
+        let session = self.reload(|changeable| NONE.clone_into(&mut changeable.rule)).await?;
+        self.commit_until_waiting(&session).await.map(drop)
+    }
+
     /// Waits until every sender of a member's name obeys the rule that releases nothing. It sets its priority itself
     /// when it has looked, and one that starts shows 0 as well but has no position yet.
     async fn await_senders(&self, session: &Session) -> Result<(), Error> {

@@ -78,6 +78,8 @@ pub(super) enum Step {
     KeepLog(Vec<ArchiveId>),
     /// Change the rule.
     Require(Rule),
+    /// Have commits wait until a rule with members is in force.
+    HoldCommits,
     StandDown,
     Follow {
         generation: Generation,
@@ -218,6 +220,11 @@ fn of_primary(primary: &Primary, rule: &Rule, waits: bool) -> Option<Step> {
         return Some(Step::Require(rule.clone()));
     }
     if waits {
+        // It was alone before it was told to block.
+        let alone = primary.ruling.coming.is_none() && primary.ruling.in_force.members.is_empty();
+        if primary.open && alone {
+            return Some(Step::HoldCommits);
+        }
         // Standbys connect as a role that has to be there; nothing that is written for it counts.
         return (!primary.prepared).then_some(Step::Prepare);
     }
@@ -397,6 +404,22 @@ mod tests {
             "it still requires archive 2"
         );
         assert_eq!(said(&state(primary(4, &[2], true, true)), &blocks(6, &[3])), "Require");
+    }
+
+    #[test]
+    fn a_primary_that_is_alone_when_it_is_told_to_block_holds_its_commits_until_it_is_told_otherwise() {
+        let told = |version, members: &[u64], blocks| {
+            let rule = rule(3, version, members);
+            assigned(Wanted::Primary { rule, blocks, stand_down: false, standbys: Vec::new() })
+        };
+        let mut alone = state(primary(4, &[], true, true));
+        assert_eq!(said(&alone, &told(4, &[], false)), "nothing");
+        assert_eq!(said(&alone, &told(4, &[], true)), "HoldCommits");
+        let Run::Primary(primary) = &mut alone.run else { panic!("a primary") };
+        primary.ruling.doubt();
+        assert_eq!(said(&alone, &told(4, &[], true)), "nothing");
+        assert_eq!(said(&alone, &told(4, &[], false)), "Require", "of the rule that it has: it releases again");
+        assert_eq!(said(&alone, &told(5, &[2], true)), "Require");
     }
 
     #[test]

@@ -42,6 +42,7 @@ impl Step {
             Self::Open => "let clients in",
             Self::Prepare => "prepare the roles of the Secrets",
             Self::KeepLog(_) => "keep the log for standbys",
+            Self::HoldCommits => "hold commits",
             Self::Require(_) => "change the rule",
             Self::StandDown => "stand down",
             Self::Follow { .. } => "follow",
@@ -67,6 +68,7 @@ pub(super) fn remembers(step: &Step, mut memory: Memory) -> Option<Result<Memory
         | Step::Open
         | Step::Prepare
         | Step::KeepLog(_)
+        | Step::HoldCommits
         | Step::Require(_)
         | Step::StandDown
         | Step::AdmitReaders
@@ -124,7 +126,13 @@ async fn carry_out(
             *run = Run::Down;
         }
         Step::Promote(rule) => promote(server, rule, state, run, data).await?,
-        Step::Establish | Step::Open | Step::Prepare | Step::KeepLog(_) | Step::Require(_) | Step::StandDown => {
+        Step::Establish
+        | Step::Open
+        | Step::Prepare
+        | Step::KeepLog(_)
+        | Step::Require(_)
+        | Step::HoldCommits
+        | Step::StandDown => {
             if let Run::Primary(primary) = run
                 && at_primary(step, server, primary).await?
             {
@@ -183,6 +191,11 @@ async fn at_primary(step: &Step, server: &mut Server, primary: &mut Primary) -> 
             let end = server.require(&members, words::timeline(rule.generation)).await?;
             primary.ruling.settle(rule.version, end.0);
             primary.established = true;
+        }
+        Step::HoldCommits => {
+            server.release_nothing().await?;
+            // It applies something else than its rule, until a rule is made again.
+            primary.ruling.doubt();
         }
         Step::StandDown => {
             server.checkpoint().await?;

@@ -293,3 +293,19 @@ async fn a_primary_that_runs_on_completes_nothing_that_the_next_one_lacks() {
     }
     eprintln!("the third one: {follows:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_alone_holds_its_commits_until_its_rule_is_made_again() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut member, _) = lab.primary(1).await;
+    let (client, reader) = (member.client().await.unwrap(), member.client().await.unwrap());
+    client.batch_execute("INSERT INTO rows VALUES (1, 2)").await.unwrap();
+    member.server.release_nothing().await.unwrap();
+    let waits = tokio::spawn(async move { client.batch_execute("INSERT INTO rows VALUES (2, 2)").await });
+    sleep(Duration::from_millis(300)).await;
+    assert!(!waits.is_finished(), "nothing is acknowledged");
+    assert_eq!(reader.query("SELECT id FROM rows", &[]).await.unwrap().len(), 1, "nothing is shown");
+    member.server.require(&[], 2).await.unwrap();
+    waits.await.unwrap().unwrap();
+    assert_eq!(member.rows().await, [1, 2]);
+}
