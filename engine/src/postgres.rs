@@ -180,6 +180,8 @@ struct Running {
     changeable: Changeable,
     /// The limits that it was started with.
     limits: limits::Limits,
+    /// As whom it was last told to follow, and which server.
+    follows: Option<(ArchiveId, Source)>,
 }
 
 /// The server of one directory. It owns at most one running postmaster, which ends when this is dropped.

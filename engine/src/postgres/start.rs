@@ -121,7 +121,7 @@ impl Server {
         let limits = if readers { limits::of_a_standby(wanted, &control) } else { wanted };
         let arguments = configuration::arguments(settings, &limits::arguments(&limits, &wanted), readers);
         let process = self.starter.start(SERVER, &arguments, &pgdata).await?;
-        self.running = Some(Running { process, role: Role::Fenced, changeable, limits });
+        self.running = Some(Running { process, role: Role::Fenced, changeable, limits, follows: None });
         self.await_recovery().await
     }
 
@@ -251,11 +251,16 @@ impl Server {
     /// # Errors
     /// If the server does not run, or does not obey; if something is of no use, and nothing earlier takes its place.
     pub async fn refresh(&mut self) -> Result<(), Error> {
-        let role = self.living()?.role;
-        if let Role::Follows { .. } = role {
-            configuration::write_passfile(&self.settings)?;
+        let running = self.living()?;
+        let role = running.role;
+        let mut connects = None;
+        if let (Role::Follows { generation }, Some((own, source))) = (role, &running.follows) {
+            // The same server under the same name. The role and its password may be others.
+            let name = configuration::member(*own, generation);
+            connects = Some((configuration::conninfo(&self.settings, source, &name)?, configuration::slot(*own)));
         }
-        match (self.reload(|_| {}).await, role) {
+        let change = |changeable: &mut Changeable| changeable.follows = connects.or(changeable.follows.take());
+        match (self.reload(change).await, role) {
             // One that was rewound or copied accepts no session before it has received more, perhaps with the new password.
             (Err(Error::NoSql(_)), Role::Follows { .. }) => Ok(()),
             (Err(error), _) => Err(error),

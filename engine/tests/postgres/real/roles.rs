@@ -37,6 +37,19 @@ async fn roles_are_made_once_and_follow_their_secrets() {
         if standbys.iter().any(|it| it.streaming) { Ok(()) } else { Err(format!("{standbys:?}")) }
     })
     .await;
+    // So is one whose role has another name now.
+    lab.mount("replication/username", "another role");
+    a.server.refresh().await.unwrap();
+    b.server.refresh().await.unwrap();
+    a.superuser().await.batch_execute("ALTER ROLE replicator NOLOGIN").await.unwrap();
+    a.superuser().await.batch_execute("SELECT pg_terminate_backend(pid) FROM pg_stat_replication").await.unwrap();
+    testkit::eventually_async("the standby streams as the other role", async || {
+        let role = "SELECT usename::text FROM pg_stat_replication WHERE state = 'streaming'";
+        let rows = a.superuser().await.query(role, &[]).await.map_err(|error| error.to_string())?;
+        let roles: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        if roles == ["another role"] { Ok(()) } else { Err(format!("{roles:?}")) }
+    })
+    .await;
     lab.set_password("application", "two\nlines");
     assert!(matches!(a.server.prepare_roles().await, Err(Error::Unusable(_))));
     assert!(matches!(b.server.prepare_roles().await, Err(Error::State(_))), "a standby makes no roles");
