@@ -6,7 +6,7 @@ use super::error::Error;
 use super::processes::{self, SERVER, children};
 use super::reading::Monitor;
 use super::session::Session;
-use super::{Data, Position, Role, Running, Server, Stop, files, histories, limits};
+use super::{Data, Position, Role, Running, Server, Settings, Stop, files, histories, limits};
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -110,6 +110,7 @@ impl Server {
         let control = ControlFile::read(settings)?;
         histories::tidy(settings, &control)?;
         drop_slots(&pgdata)?;
+        drop_empty_locks(settings)?;
         files::remove(&pgdata.join("promote"))?;
         files::remove(&pgdata.join("recovery.signal"))?;
         configuration::write_base(settings)?;
@@ -358,6 +359,18 @@ fn drop_slots(pgdata: &Path) -> Result<(), Error> {
     let entries = std::fs::read_dir(&path).map_err(|source| Error::File { path, source })?;
     for entry in entries.flatten().filter(|it| it.file_name().to_string_lossy().starts_with(configuration::PREFIX)) {
         files::remove(&entry.path())?;
+    }
+    Ok(())
+}
+
+/// Removes lock files without a word in them: a loss of power leaves such, or a full disk, and PostgreSQL does not start
+/// beside them. All processes of the directory have ended, so they are nobody's. It judges the others itself.
+fn drop_empty_locks(settings: &Settings) -> Result<(), Error> {
+    let socket = settings.run().join(format!(".s.PGSQL.{}.lock", settings.port));
+    for path in [settings.pgdata().join("postmaster.pid"), socket] {
+        if files::read(&path)?.is_some_and(|text| text.is_empty()) {
+            files::remove(&path)?;
+        }
     }
     Ok(())
 }

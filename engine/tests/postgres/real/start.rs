@@ -80,6 +80,25 @@ async fn data_that_kaa_cannot_use_is_refused_with_a_sentence() {
     assert!(said(&member).contains("PostgreSQL 9's"), "{}", said(&member));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn lock_files_that_a_loss_of_power_left_empty_do_not_stop_a_start() {
+    let Some(lab) = Lab::new() else { return };
+    let mut member = lab.member(1);
+    member.server.initialize().await.unwrap();
+    member.server.start_fenced().await.unwrap();
+    kill(member.postmaster());
+    member.server.ended().await;
+    let socket = format!("run/.s.PGSQL.{}.lock", member.settings.port);
+    for name in ["pgdata/postmaster.pid", &socket] {
+        let path = member.settings.directory.join(name);
+        assert!(path.exists(), "{name}");
+        member.server.stop(Stop::Immediate).await.unwrap();
+        std::fs::write(&path, "").unwrap();
+        member.server.start_fenced().await.unwrap();
+        assert_ne!(std::fs::read_to_string(&path).unwrap(), "", "{name}");
+    }
+}
+
 #[test]
 fn a_program_is_not_executed_for_a_wrapper_that_has_ended() {
     let wrapper = env!("CARGO_BIN_EXE_kaa-engine");
