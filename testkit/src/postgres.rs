@@ -17,10 +17,19 @@ pub fn postgres() -> Option<PathBuf> {
     if let Some(newest) = majors.max_by_key(major) {
         return Some(newest.join("bin"));
     }
-    let missing = "no PostgreSQL in /usr/lib/postgresql: install the package postgresql-15, or name a directory in KAA_POSTGRES_BIN";
-    assert!(std::env::var_os("KAA_REQUIRE_POSTGRES").is_none(), "{missing}");
+    not_run(
+        "no PostgreSQL in /usr/lib/postgresql: install the package postgresql-15, or name a directory in KAA_POSTGRES_BIN",
+    );
+    None
+}
+
+/// Says on the terminal that the calling test does not run, and why.
+///
+/// # Panics
+/// Where `KAA_REQUIRE_POSTGRES` is set.
+pub fn not_run(why: &str) {
+    assert!(std::env::var_os("KAA_REQUIRE_POSTGRES").is_none(), "{why}");
     // Not by a macro: the harness hides what these print of tests that pass.
     let name = std::thread::current().name().unwrap_or_default().to_owned();
-    writeln!(std::io::stderr(), "NOT RUN: {name}: {missing}").expect("a terminal");
-    None
+    writeln!(std::io::stderr(), "NOT RUN: {name}: {why}").expect("a terminal");
 }

@@ -1,7 +1,9 @@
 //! PostgreSQL servers, driven by the library that the wrapper uses. As root the servers run as uid 65534.
 
+mod device;
 mod lab;
 mod limits;
+mod power;
 mod primary;
 mod roles;
 mod rule;

@@ -46,7 +46,7 @@ pub struct Lab {
     port: u16,
 }
 
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
@@ -80,7 +80,9 @@ impl Lab {
         secret(&root.path().join("replication"), &[("username", "replicator"), ("password", REPLICATION_PASSWORD)]);
         let application = [("username", "app"), ("password", APPLICATION_PASSWORD), ("dbname", "shop")];
         secret(&root.path().join("application"), &application);
-        let parameters = "shared_buffers = 16MB\nmax_connections = 60\nautovacuum_naptime = 5s\n";
+        // Shared memory below the directory: what a killed server leaves of it goes with that.
+        let parameters =
+            "shared_buffers = 16MB\nmax_connections = 60\nautovacuum_naptime = 5s\ndynamic_shared_memory_type = mmap\n";
         std::fs::write(root.path().join("parameters.conf"), parameters).unwrap();
         // The user of the servers need not be able to enter the directory of the build.
         let shim = programs.path().join("kaa-engine");
@@ -141,11 +143,26 @@ impl Lab {
         format!("host={host} sslmode=verify-full sslrootcert={}", self.root.path().join("tls/ca.crt").display())
     }
 
-    fn settings(&self, number: u64) -> Settings {
+    /// The directory of the programs.
+    pub fn bin(&self) -> &Path {
+        &self.bin
+    }
+
+    /// A file below the directory of all servers.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    /// The volume of a member.
+    pub fn volume(&self, number: u64) -> PathBuf {
         let directory = self.root.path().join(format!("m{number}"));
         std::fs::create_dir_all(&directory).unwrap();
+        directory
+    }
+
+    fn settings(&self, number: u64) -> Settings {
         Settings {
-            directory,
+            directory: self.volume(number),
             bin: self.bin.clone(),
             user: is_root().then_some((UNPRIVILEGED, UNPRIVILEGED)),
             listen: format!("127.0.0.{number}"),
