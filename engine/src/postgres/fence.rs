@@ -5,7 +5,7 @@ use super::error::Error;
 use super::processes::children;
 use super::session::{OWN, Session};
 use super::start::until_promoted;
-use super::{Position, Role, Server, Stop};
+use super::{Position, Role, Server, Stop, histories};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
@@ -62,6 +62,21 @@ impl Server {
     /// # Errors
     /// [`Error::NoSql`] if the server is fenced and accepts no session: it can be promoted, but its end is not known.
     pub async fn fence(&mut self) -> Result<Position, Error> {
+        let end = self.taken().await?;
+        let unreached = histories::unreached(&self.settings, end)?;
+        if unreached.is_empty() {
+            return Ok(end);
+        }
+        // Recovery goes along one of them. A promotion would continue it, from before the point where it begins.
+        tracing::info!(?unreached, %end, "timelines whose histories were received, and no log: forgotten");
+        self.stop(Stop::Immediate).await?;
+        histories::forget(&self.settings, &unreached)?;
+        self.start_fenced().await?;
+        self.exact_end().await
+    }
+
+    /// Stops to take log, and gives the end of it.
+    async fn taken(&mut self) -> Result<Position, Error> {
         self.establishing = None;
         match self.living().map(|running| running.role) {
             Ok(Role::Fenced) => return self.exact_end().await,

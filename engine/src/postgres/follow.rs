@@ -24,16 +24,15 @@ struct Place {
 /// that came into being, in any order.
 fn differs(place: Place, generation: Generation, history: &[Begins]) -> Option<String> {
     let Place { timeline, end } = place;
-    let mut at = generation;
+    let (mut at, mut left) = (generation, Position(u64::MAX));
     while at != timeline {
         let Some(begins) = history.iter().find(|it| it.generation == at && it.parent < at) else {
             return Some(format!("timeline {timeline} is no known ancestor of generation {generation}"));
         };
-        if begins.parent == timeline && end > begins.at {
-            return Some(format!(
-                "timeline {timeline} ends at {end} here, and timeline {at} continued it from {}",
-                begins.at
-            ));
+        // Should a later one have begun before its parent, all between the two is on a branch that was left.
+        left = left.min(begins.at);
+        if begins.parent == timeline && end > left {
+            return Some(format!("timeline {timeline} ends at {end} here, and timeline {at} continued it from {left}"));
         }
         at = begins.parent;
     }
@@ -171,6 +170,13 @@ mod tests {
         assert!(!is_prefix(2, 0x51, 7), "it may be below 0x70, and is on a branch that was left at 0x50");
         assert!(is_prefix(1, 0x10, 7));
         assert!(!is_prefix(1, 0x11, 7));
+    }
+
+    #[test]
+    fn a_log_past_the_beginning_of_a_descendant_is_no_prefix() {
+        let history = [begins(2, 1, 0x10), begins(4, 2, 0x50), begins(6, 4, 0x30)];
+        let differs = |end| differs(place(2, end), Generation(6), &history).is_some();
+        assert_eq!([false, true, true], [0x30, 0x31, 0x50].map(differs));
     }
 
     #[test]

@@ -102,6 +102,18 @@ pub(super) fn timeline_before(settings: &Settings, control: &ControlFile, end: P
     Ok(directory(settings).join(name).exists().then_some(timeline))
 }
 
+/// The timelines that begin past this end of a server's log. A receiver fetches their histories before their log, and may
+/// end between the two.
+pub(super) fn unreached(settings: &Settings, end: Position) -> Result<Vec<u32>, Error> {
+    let found = all(settings)?.into_iter();
+    Ok(found.filter(|(_, history)| history.last().is_some_and(|(_, at)| *at > end)).map(|(it, _)| it).collect())
+}
+
+/// Removes the histories of these timelines. The server does not run.
+pub(super) fn forget(settings: &Settings, timelines: &[u32]) -> Result<(), Error> {
+    timelines.iter().try_for_each(|timeline| files::remove(&path(settings, *timeline)))
+}
+
 /// Has the next promotion take this number. `from` is a timeline that the server's is not before.
 pub(super) fn plant(settings: &Settings, from: u32, generation: u32) -> Result<(), Error> {
     let found = all(settings)?;
@@ -121,6 +133,21 @@ fn begins(timeline: u32, parent: u32, at: Position) -> Begins {
     Begins { generation: Generation(timeline.into()), parent: Generation(parent.into()), at }
 }
 
+/// The first file of the log that a server needs to recover from there until it is consistent, and does not have.
+///
+/// It looks for each one on the latest timeline that has a part of it, and takes an older timeline's if there is none,
+/// although that goes on along another branch.
+pub(super) fn missing(settings: &Settings, control: &ControlFile, from: Position) -> Result<Option<String>, Error> {
+    let latest = control.minimum_timeline;
+    let history = parse(&files::read(&path(settings, latest))?.unwrap_or_default());
+    let segments = from.0 / control.segment..=control.minimum.0.saturating_sub(1) / control.segment;
+    let mut names = segments.map(|number| {
+        let last = Position((number + 1) * control.segment - 1);
+        segment_name(holds(latest, &history, last), last, control.segment)
+    });
+    Ok(names.find(|name| !directory(settings).join(name).exists()))
+}
+
 /// How the ancestors of a timeline began, the last one last. The first of them has no beginning.
 pub(super) fn ancestors(settings: &Settings, generation: u32) -> Result<Vec<Begins>, Error> {
     let text = files::read(&path(settings, generation))?.unwrap_or_default();
@@ -129,11 +156,11 @@ pub(super) fn ancestors(settings: &Settings, generation: u32) -> Result<Vec<Begi
     Ok(pairs.map(|((parent, at), (timeline, _))| begins(*timeline, *parent, *at)).collect())
 }
 
-/// How a timeline began; `None` while there is no history of it.
+/// How a timeline began; `None` while there is no history of it, or if it begins before its parent did.
 pub(super) fn beginning(settings: &Settings, generation: u32) -> Result<Option<Begins>, Error> {
-    let text = files::read(&path(settings, generation))?;
-    let last = text.and_then(|text| parse(&text).last().copied());
-    Ok(last.map(|(parent, at)| begins(generation, parent, at)))
+    let history = parse(&files::read(&path(settings, generation))?.unwrap_or_default());
+    let last = history.last().filter(|_| history.is_sorted_by_key(|(_, at)| *at));
+    Ok(last.map(|(parent, at)| begins(generation, *parent, *at)))
 }
 
 #[cfg(test)]
@@ -204,6 +231,45 @@ mod tests {
         assert_eq!(None, before(0x1_0101), "it is not of timeline 5, of which there is no file");
         std::fs::write(directory(&settings).join("000000050000000000000000"), "").unwrap();
         assert_eq!(Some(5), before(0x1_0101));
+    }
+
+    #[test]
+    fn timelines_that_begin_past_the_end_are_no_part_of_the_log() {
+        let root = tempfile::tempdir().unwrap();
+        let settings = Settings::of_test(root.path());
+        std::fs::create_dir_all(directory(&settings)).unwrap();
+        for (timeline, text) in [(3, ""), (4, "1\t0/100\tx\n"), (6, "1\t0/100\tx\n4\t0/200\tx\n")] {
+            std::fs::write(path(&settings, timeline), text).unwrap();
+        }
+        let unreached = |end| unreached(&settings, Position(end)).unwrap();
+        assert_eq!([vec![4, 6], vec![6], vec![6], vec![]], [0xFF, 0x100, 0x1FF, 0x200].map(unreached));
+        forget(&settings, &[6]).unwrap();
+        assert_eq!(vec![3, 4], all(&settings).unwrap().into_keys().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_timeline_that_begins_before_its_parent_is_none() {
+        let root = tempfile::tempdir().unwrap();
+        let settings = Settings::of_test(root.path());
+        std::fs::create_dir_all(directory(&settings)).unwrap();
+        std::fs::write(path(&settings, 6), "1\t0/100\tx\n4\t0/FF\tx\n").unwrap();
+        assert_eq!(None, beginning(&settings, 6).unwrap());
+    }
+
+    #[test]
+    fn each_file_of_the_log_is_needed_of_the_latest_timeline_in_it() {
+        const SEGMENT: u64 = 16 << 20;
+        let root = tempfile::tempdir().unwrap();
+        let settings = Settings::of_test(root.path());
+        std::fs::create_dir_all(directory(&settings)).unwrap();
+        std::fs::write(path(&settings, 4), "2\t0/4058C38\tx\n").unwrap();
+        let missing = || missing(&settings, &control(2, 0, 4, 5 * SEGMENT + 1), Position(3 * SEGMENT + 0x28)).unwrap();
+        std::fs::write(directory(&settings).join("000000020000000000000004"), "").unwrap();
+        for name in ["000000020000000000000003", "000000040000000000000004", "000000040000000000000005"] {
+            assert_eq!(Some(name), missing().as_deref());
+            std::fs::write(directory(&settings).join(name), "").unwrap();
+        }
+        assert_eq!(None, missing());
     }
 
     #[test]

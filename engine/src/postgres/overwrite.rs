@@ -1,8 +1,9 @@
 //! Replaces a server's data by that of a primary: by a rewind, or by a copy.
 
 use super::configuration;
+use super::control_file::ControlFile;
 use super::error::Error;
-use super::{Data, Role, Running, Server, Settings, Source, Stop, files};
+use super::{Data, Role, Running, Server, Settings, Source, Stop, files, histories};
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::sys::statvfs::statvfs;
 use std::path::Path;
@@ -46,7 +47,8 @@ impl Server {
         // Its own recovery of the target would write a checkpoint there.
         let words = ["--target-pgdata", &pgdata, "--source-server", &server, "--no-ensure-shutdown"];
         let arguments = words.map(str::to_owned);
-        self.starter.run("pg_rewind", &arguments, &settings.run()).await.map(drop)
+        self.starter.run("pg_rewind", &arguments, &settings.run()).await?;
+        check_log(settings)
     }
 
     /// Copies the source into another directory, and replaces the data by the copy.
@@ -68,6 +70,21 @@ impl Server {
         }
         files::sync(&settings.directory).map_err(failed)?;
         keep_or_remove(settings, &draft)
+    }
+}
+
+/// That data which was rewound has all the log that its recovery needs. The program does not look whether the source has
+/// it: one that was copied has nothing from before its copy.
+fn check_log(settings: &Settings) -> Result<(), Error> {
+    let label = files::read(&settings.pgdata().join("backup_label"))?.unwrap_or_default();
+    let from =
+        label.lines().find_map(|line| line.strip_prefix("START WAL LOCATION: ")?.split(' ').next()?.parse().ok());
+    let from = from.ok_or_else(|| Error::Stuck("data that was rewound has no label".to_owned()))?;
+    match histories::missing(settings, &ControlFile::read(settings)?, from)? {
+        Some(name) => {
+            Err(Error::Stuck(format!("the source has not the whole log since the divergence: {name} is missing")))
+        }
+        None => Ok(()),
     }
 }
 
