@@ -23,6 +23,7 @@ mod roles;
 mod rule;
 mod session;
 pub mod shim;
+mod sizes;
 mod start;
 
 pub use error::Error;

@@ -9,7 +9,8 @@ use super::control_file;
 use super::error::Error;
 use super::files::{self, secret};
 use super::processes::SERVER;
-use super::{Settings, Source};
+use super::reading::space;
+use super::{Settings, Source, sizes};
 use kaa_core::domain::ids::ArchiveId;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -27,8 +28,6 @@ shared_buffers = 128MB
 dynamic_shared_memory_type = posix
 password_encryption = scram-sha-256
 max_standby_streaming_delay = 5s
-wal_keep_size = 1GB
-max_slot_wal_keep_size = 4GB
 synchronous_commit = on
 log_line_prefix = '%p '
 ";
@@ -218,7 +217,8 @@ fn check_parameters(settings: &Settings, text: &str) -> Result<Option<String>, E
 pub(super) fn write_base(settings: &Settings) -> Result<(), Error> {
     files::make_directory(&settings.conf(), settings.user)?;
     files::make_directory(&settings.run(), settings.user)?;
-    let text = format!("{DEFAULTS}include_if_exists = 'user.conf'\ninclude = 'kaa.conf'\n");
+    let sizes = sizes::lines(space(&settings.directory)?.size);
+    let text = format!("{DEFAULTS}{sizes}include_if_exists = 'user.conf'\ninclude = 'kaa.conf'\n");
     files::replace(&settings.conf().join("postgresql.conf"), text.as_bytes(), settings.user)?;
     files::replace(&settings.conf().join("pg_ident.conf"), b"", settings.user)
 }

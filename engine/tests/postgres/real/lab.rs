@@ -266,8 +266,12 @@ impl Member {
 
     /// A superuser over the socket.
     pub async fn superuser(&self) -> Client {
+        self.superuser_of("shop").await
+    }
+
+    pub async fn superuser_of(&self, database: &str) -> Client {
         let mut config = tokio_postgres::Config::new();
-        config.host_path(self.settings.directory.join("run")).port(self.port).user("kaa").dbname("shop");
+        config.host_path(self.settings.directory.join("run")).port(self.port).user("kaa").dbname(database);
         let (client, connection) = config.connect(NoTls).await.unwrap();
         tokio::spawn(connection);
         client

@@ -1,7 +1,7 @@
 //! How a server is made, started, stopped, and what is refused.
 
 use super::lab::{Lab, kill, system};
-use kaa_engine::postgres::{Data, Error, Stop};
+use kaa_engine::postgres::{Data, Error, Stop, space};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_is_made_once_and_starts_fenced() {
@@ -97,6 +97,30 @@ async fn lock_files_that_a_loss_of_power_left_empty_do_not_stop_a_start() {
         member.server.start_fenced().await.unwrap();
         assert_ne!(std::fs::read_to_string(&path).unwrap(), "", "{name}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_kept_of_the_log_follows_the_volume_unless_the_user_says_otherwise() {
+    let Some(lab) = Lab::new() else { return };
+    let mut member = lab.member(1);
+    member.server.initialize().await.unwrap();
+    let volume = space(&member.settings.directory).unwrap().size >> 20;
+    let kept = format!("{}", (volume / 16).clamp(64, 1024));
+    let mut shown = Vec::new();
+    for own in ["", "max_slot_wal_keep_size = 200MB\n"] {
+        lab.set_parameters(own);
+        member.server.start_fenced().await.unwrap();
+        let mut values = Vec::new();
+        for name in ["wal_keep_size", "max_slot_wal_keep_size"] {
+            let setting = format!("SELECT setting FROM pg_settings WHERE name = '{name}'");
+            let row = member.superuser_of("postgres").await.query_one(&setting, &[]).await.unwrap();
+            values.push(row.get::<_, String>(0));
+        }
+        shown.push(values);
+        member.server.stop(Stop::Fast).await.unwrap();
+    }
+    let quarter = format!("{}", (volume / 4).clamp(128, 65536));
+    assert_eq!(shown, [[kept.clone(), quarter], [kept, "200".to_owned()]]);
 }
 
 #[test]
