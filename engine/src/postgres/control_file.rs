@@ -44,8 +44,11 @@ impl ControlFile {
     /// Runs `pg_controldata`, whose output is the same for all versions where the file is not.
     pub fn read(settings: &Settings) -> Result<Self, Error> {
         let pgdata = settings.pgdata();
-        let text = printed(settings, "pg_controldata", &[pgdata.as_os_str()])?;
-        Self::parse(&text)
+        let (text, warnings) = said(settings, "pg_controldata", &[pgdata.as_os_str()])?;
+        // It prints what is in a damaged file all the same. It warns on its standard output, and from 17 on on the other one.
+        let warned = warnings.lines().next().map_or(Ok(()), |first| Err(first.to_owned()));
+        warned
+            .and_then(|()| Self::parse(&text))
             .map_err(|why| Error::Unusable(format!("pg_control of {} is damaged: {why}", pgdata.display())))
     }
 
@@ -137,6 +140,11 @@ fn major_of_programs(settings: &Settings) -> Result<u32, Error> {
 
 /// Runs a program of the server's that ends at once, and gives what it printed.
 pub(super) fn printed(settings: &Settings, program: &str, arguments: &[&std::ffi::OsStr]) -> Result<String, Error> {
+    said(settings, program, arguments).map(|(printed, _)| printed)
+}
+
+/// The same, and its warnings.
+fn said(settings: &Settings, program: &str, arguments: &[&std::ffi::OsStr]) -> Result<(String, String), Error> {
     let path = settings.bin.join(program);
     let mut command = Command::new(&path);
     command.args(arguments).env("LC_ALL", "C").current_dir("/");
@@ -144,12 +152,13 @@ pub(super) fn printed(settings: &Settings, program: &str, arguments: &[&std::ffi
         command.uid(user).gid(group);
     }
     let output = command.output().map_err(|source| Error::Execute { program: path, source })?;
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
-    if !output.status.success() {
-        let (how, said) = (output.status.to_string(), said(&output.stderr));
-        return Err(Error::Program { program: program.to_owned(), how, said });
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+    let (printed, said) = (text(&output.stdout), text(&output.stderr));
+    if output.status.success() {
+        Ok((printed, said))
+    } else {
+        Err(Error::Program { program: program.to_owned(), how: output.status.to_string(), said })
     }
-    Ok(said(&output.stdout))
 }
 
 /// The greatest number of a timeline in the names of the log's files.

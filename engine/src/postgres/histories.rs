@@ -133,7 +133,8 @@ fn begins(timeline: u32, parent: u32, at: Position) -> Begins {
     Begins { generation: Generation(timeline.into()), parent: Generation(parent.into()), at }
 }
 
-/// The first file of the log that a server needs to recover from there until it is consistent, and does not have.
+/// A file of the log that a server needs to recover from there until it is consistent, and does not have although it has
+/// a later one. Those after all that it has can be streamed: the source wrote them meanwhile.
 ///
 /// It looks for each one on the latest timeline that has a part of it, and takes an older timeline's if there is none,
 /// although that goes on along another branch.
@@ -141,11 +142,12 @@ pub(super) fn missing(settings: &Settings, control: &ControlFile, from: Position
     let latest = control.minimum_timeline;
     let history = parse(&files::read(&path(settings, latest))?.unwrap_or_default());
     let segments = from.0 / control.segment..=control.minimum.0.saturating_sub(1) / control.segment;
-    let mut names = segments.map(|number| {
+    let names = segments.rev().map(|number| {
         let last = Position((number + 1) * control.segment - 1);
         segment_name(holds(latest, &history, last), last, control.segment)
     });
-    Ok(names.find(|name| !directory(settings).join(name).exists()))
+    let exists = |name: &String| directory(settings).join(name).exists();
+    Ok(names.skip_while(|name| !exists(name)).find(|name| !exists(name)))
 }
 
 /// How the ancestors of a timeline began, the last one last. The first of them has no beginning.
@@ -264,11 +266,13 @@ mod tests {
         std::fs::create_dir_all(directory(&settings)).unwrap();
         std::fs::write(path(&settings, 4), "2\t0/4058C38\tx\n").unwrap();
         let missing = || missing(&settings, &control(2, 0, 4, 5 * SEGMENT + 1), Position(3 * SEGMENT + 0x28)).unwrap();
-        std::fs::write(directory(&settings).join("000000020000000000000004"), "").unwrap();
-        for name in ["000000020000000000000003", "000000040000000000000004", "000000040000000000000005"] {
-            assert_eq!(Some(name), missing().as_deref());
-            std::fs::write(directory(&settings).join(name), "").unwrap();
-        }
+        let add = |name: &str| std::fs::write(directory(&settings).join(name), "").unwrap();
+        add("000000020000000000000003");
+        add("000000020000000000000004");
+        assert_eq!(None, missing(), "all after the first one can be streamed");
+        add("000000040000000000000005");
+        assert_eq!(Some("000000040000000000000004"), missing().as_deref());
+        add("000000040000000000000004");
         assert_eq!(None, missing());
     }
 
