@@ -24,6 +24,7 @@ mod rule;
 mod session;
 pub mod shim;
 mod sizes;
+mod slots;
 mod start;
 
 pub use error::Error;
@@ -32,6 +33,7 @@ pub use kaa_core::replication::Source;
 pub use mounted::Mounted;
 pub use reading::{Reader, Space, space};
 pub use shim::shim;
+pub use slots::Slots;
 
 use configuration::Changeable;
 use grant::Establishing;

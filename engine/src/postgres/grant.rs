@@ -4,7 +4,7 @@ use super::configuration::{self, Admits};
 use super::control_file::ControlFile;
 use super::error::Error;
 use super::session::Session;
-use super::{Begins, Position, Role, Server, Settings, Stop, files, histories};
+use super::{Begins, Position, Role, Server, Settings, Stop, files, histories, slots};
 use kaa_core::domain::ids::ArchiveId;
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
@@ -195,16 +195,17 @@ impl Server {
         drop_others: bool,
     ) -> Result<(), Error> {
         let wanted: BTreeSet<String> = archives.iter().map(|archive| configuration::slot(*archive)).collect();
-        let list = "SELECT slot_name::text, active FROM pg_replication_slots WHERE slot_type = 'physical'";
-        let rows = session.rows("list the slots", list).await?;
-        let found: Vec<(String, bool)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-        for name in wanted.iter().filter(|name| !found.iter().any(|(it, _)| it == *name)) {
+        let mut found = slots::list(session).await?;
+        for slot in found.extract_if(.., |slot| slot.lost && !slot.active) {
+            session.rows("drop a slot", &format!("SELECT pg_drop_replication_slot('{}')", slot.name)).await?;
+        }
+        // One that this server has kept as a standby retains what its member lacks.
+        for name in wanted.iter().filter(|name| !found.iter().any(|it| it.name == **name)) {
             let make = format!("SELECT pg_create_physical_replication_slot('{name}', true)");
             session.rows("make a slot", &make).await?;
         }
-        let others = found.iter().filter(|(name, _)| name.starts_with(configuration::PREFIX) && !wanted.contains(name));
-        for (name, _) in others.filter(|(_, active)| drop_others && !active) {
-            session.rows("drop a slot", &format!("SELECT pg_drop_replication_slot('{name}')")).await?;
+        for slot in found.iter().filter(|it| drop_others && !it.active && !wanted.contains(&it.name)) {
+            session.rows("drop a slot", &format!("SELECT pg_drop_replication_slot('{}')", slot.name)).await?;
         }
         Ok(())
     }

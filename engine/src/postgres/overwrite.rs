@@ -47,6 +47,7 @@ impl Server {
         // Its own recovery of the target would write a checkpoint there.
         let words = ["--target-pgdata", &pgdata, "--source-server", &server, "--no-ensure-shutdown"];
         let arguments = words.map(str::to_owned);
+        // It keeps no slot: those that were here are of another history.
         self.starter.run("pg_rewind", &arguments, &settings.run()).await?;
         check_log(settings)
     }

@@ -9,7 +9,7 @@ use super::session::Session;
 use super::{Data, Position, Role, Running, Server, Settings, Stop, files, histories, limits};
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -109,7 +109,6 @@ impl Server {
         files::make_directory(&pgdata, settings.user)?;
         let control = ControlFile::read(settings)?;
         histories::tidy(settings, &control)?;
-        drop_slots(&pgdata)?;
         drop_empty_locks(settings)?;
         files::remove(&pgdata.join("promote"))?;
         files::remove(&pgdata.join("recovery.signal"))?;
@@ -351,16 +350,6 @@ pub(super) fn until_promoted(error: &Error) -> Error {
 /// Whether it is such an error.
 pub(super) fn refuses_until_promoted(error: &Error) -> bool {
     matches!(error, Error::NoSql(said) if said.contains(UNTIL_PROMOTED))
-}
-
-/// Drops the slots of members: they are those of a time as primary, and would retain log.
-fn drop_slots(pgdata: &Path) -> Result<(), Error> {
-    let path = pgdata.join("pg_replslot");
-    let entries = std::fs::read_dir(&path).map_err(|source| Error::File { path, source })?;
-    for entry in entries.flatten().filter(|it| it.file_name().to_string_lossy().starts_with(configuration::PREFIX)) {
-        files::remove(&entry.path())?;
-    }
-    Ok(())
 }
 
 /// Removes lock files without a word in them: a loss of power leaves such, or a full disk, and PostgreSQL does not start

@@ -6,6 +6,7 @@
 
 mod reading;
 mod said;
+mod slots;
 mod vitals;
 mod volume;
 
@@ -96,6 +97,7 @@ pub(crate) struct Keeper {
     standbys: Standbys,
     reading: Option<Reading>,
     vitals: vitals::Watch,
+    tending: slots::Tending,
     /// When the server is read next, and the pause after that.
     read_next: (Instant, Duration),
     /// Set once the pod is to end: until when the wrapper waits for the domain.
@@ -148,6 +150,7 @@ impl Keeper {
             standbys: Standbys::default(),
             reading: None,
             vitals,
+            tending: slots::Tending::default(),
             read_next: (Instant::now() + READ_PERIOD, READ_PERIOD),
             stopping: None,
             at_once: false,
@@ -211,6 +214,7 @@ impl Keeper {
             }
         }
         self.using.begins(&step);
+        self.tending.give_up();
         self.under = Some((step, Box::pin(work)));
     }
 
@@ -285,6 +289,7 @@ impl Keeper {
                 self.read_next = (Instant::now() + pause, (pause * 2).min(READ_PERIOD));
                 self.state.stale = self.using.is_stale();
                 self.read().await;
+                self.tend_slots();
             }
             Action::Due => {}
         }
@@ -312,6 +317,7 @@ impl Keeper {
     async fn end(&mut self) {
         // The order to stand down may be under way: its end is the end of the server.
         self.under = None;
+        self.tending.give_up();
         let stopped = {
             let mut server = self.server.lock().await;
             let how = if self.at_once { Stop::Immediate } else { Stop::Fast };

@@ -8,6 +8,7 @@ mod power;
 mod primary;
 mod roles;
 mod rule;
+mod slots;
 mod standby;
 mod start;
 mod tls;

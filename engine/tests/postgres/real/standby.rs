@@ -87,6 +87,7 @@ async fn a_primary_that_crashed_with_log_of_its_own_is_not_connected_and_rewound
     b.server.provide_slots(&[a.archive]).await.unwrap();
     b.server.checkpoint().await.unwrap();
     a.server.fence().await.unwrap();
+    assert!(a.settings.directory.join("pgdata/pg_replslot/kaa_2").exists(), "a start forgets no slot");
     for _ in 0..2 {
         let follows = a.server.follow(a.archive, &b.source(), 3, &history).await.unwrap();
         let Follows::NeedsOverwrite { why } = follows else { panic!("it follows with log of its own") };
@@ -95,6 +96,8 @@ async fn a_primary_that_crashed_with_log_of_its_own_is_not_connected_and_rewound
     assert!(b.server.read().await.unwrap().standbys.is_empty());
     a.server.overwrite(&b.source(), true).await.unwrap();
     assert!(!a.settings.directory.join("pgdata.old").exists(), "it was rewound, and not copied");
+    let slots = std::fs::read_dir(a.settings.directory.join("pgdata/pg_replslot")).unwrap().count();
+    assert_eq!(slots, 0, "where its slots were is another history");
     a.server.start_fenced().await.unwrap();
     a.follow(&b, 3, &history).await;
     b.server.require(&[a.archive], 3).await.unwrap();

@@ -1,0 +1,86 @@
+//! The log that the server keeps for others is looked after apart from the steps: none of them waits for that.
+
+use super::Keeper;
+use crate::postgres::Slots;
+use crate::roles::decide::Run;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+/// How often it is done.
+const PERIOD: Duration = Duration::from_secs(5);
+/// How long it may take.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// What is under way, and when it is done next.
+#[derive(Default)]
+pub(super) struct Tending {
+    under: Option<JoinHandle<()>>,
+    next: Option<Instant>,
+}
+
+impl Tending {
+    /// Gives it up: the server is to become something else. Done anew as soon as that is over.
+    pub fn give_up(&mut self) {
+        if let Some(under) = self.under.take() {
+            under.abort();
+        }
+        self.next = None;
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.under.as_ref().is_none_or(JoinHandle::is_finished) && self.next.is_none_or(|next| next <= now)
+    }
+}
+
+impl Drop for Tending {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+impl Keeper {
+    /// Begins it, if it is due and no step is under way.
+    pub(super) fn tend_slots(&mut self) {
+        let serves = match &self.state.run {
+            Run::Primary(primary) => primary.open,
+            Run::Follows { .. } => true,
+            Run::Down | Run::Fenced => false,
+        };
+        let now = Instant::now();
+        let Some(member) = self.member.as_ref().filter(|_| serves && self.under.is_none() && self.tending.is_due(now))
+        else {
+            return;
+        };
+        let Ok(slots) = self.server.try_lock().map_err(drop).and_then(|it| it.slots(member.archive).map_err(drop))
+        else {
+            return;
+        };
+        self.tending = Tending { under: Some(tokio::spawn(tend(slots))), next: Some(now + PERIOD) };
+    }
+}
+
+async fn tend(slots: Slots) {
+    match timeout(LIMIT, slots.tend()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "the slots were not looked after: tried again"),
+        Err(_) => tracing::warn!("the slots were not looked after within {LIMIT:?}: tried again"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_is_under_way_at_a_time_and_a_step_ends_it() {
+        let now = Instant::now();
+        let begin = || Tending { under: Some(tokio::spawn(std::future::pending())), next: Some(now + PERIOD) };
+        let mut tending = begin();
+        assert!(!tending.is_due(now + PERIOD * 2), "it takes long");
+        tending.give_up();
+        assert!(tending.is_due(now), "as soon as the step is over");
+        let done = Tending { under: None, next: Some(now + PERIOD) };
+        assert_eq!([now, now + PERIOD].map(|at| done.is_due(at)), [false, true]);
+    }
+}

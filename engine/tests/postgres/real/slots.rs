@@ -1,0 +1,118 @@
+//! The log that every server keeps for the others.
+
+use super::lab::{Lab, Member, kill};
+use kaa_engine::postgres::{Begins, Stop};
+use std::collections::BTreeMap;
+use testkit::eventually_async;
+
+/// No log is kept but for slots, and for them not much.
+const PARAMETERS: &str = "shared_buffers = 16MB\nmax_connections = 60\nautovacuum = off\nwal_keep_size = 0\n";
+
+/// The slots at a server, and the file of the log from which on each keeps it; `None` if it has lost it.
+async fn slots(member: &Member) -> BTreeMap<String, Option<i64>> {
+    let list = "SELECT slot_name::text, ((restart_lsn - '0/0') / 16777216)::bigint FROM pg_replication_slots";
+    let rows = member.superuser().await.query(list, &[]).await.unwrap();
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+/// The file of the log that a primary writes.
+async fn file(member: &Member) -> i64 {
+    let end = "SELECT ((pg_current_wal_lsn() - '0/0') / 16777216)::bigint";
+    member.superuser().await.query_one(end, &[]).await.unwrap().get(0)
+}
+
+/// Has a primary write so many files of the log, with a row in each, and forget what nobody needs.
+async fn write(member: &mut Member, ids: std::ops::Range<i64>) {
+    let client = member.superuser().await;
+    for id in ids {
+        client.batch_execute(&format!("INSERT INTO rows VALUES ({id}, 0)")).await.unwrap();
+        client.batch_execute("SELECT pg_switch_wal()").await.unwrap();
+    }
+    member.server.checkpoint().await.unwrap();
+}
+
+async fn tend(member: &Member) {
+    member.server.slots(member.archive).unwrap().tend().await.unwrap();
+}
+
+/// Has a standby look after its slots until they are such.
+async fn keeps(primary: &Member, standby: &Member, what: &str, are: impl Fn(&BTreeMap<String, Option<i64>>) -> bool) {
+    eventually_async(what, async || {
+        tend(primary).await;
+        tend(standby).await;
+        let slots = slots(standby).await;
+        if are(&slots) { Ok(()) } else { Err(format!("{slots:?}")) }
+    })
+    .await;
+}
+
+/// A primary on archive 1 with standbys on 2 and 3.
+async fn three(lab: &Lab) -> (Member, Member, Member, Begins) {
+    lab.set_parameters(PARAMETERS);
+    let (mut a, begins) = lab.primary(1).await;
+    let (mut b, mut c) = (lab.member(2), lab.member(3));
+    a.server.provide_slots(&[b.archive, c.archive]).await.unwrap();
+    b.join(&a, 2, &[begins]).await;
+    c.join(&a, 2, &[begins]).await;
+    (a, b, c, begins)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_that_was_behind_streams_from_the_next_primary() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, mut b, mut c, begins) = three(&lab).await;
+    keeps(&a, &b, "the slots of both others", |slots| slots.keys().eq(["kaa_1", "kaa_3"])).await;
+    write(&mut a, 0..4).await;
+    let before = file(&a).await;
+    keeps(&a, &b, "slots that follow", |slots| slots.values().all(|at| *at >= Some(before))).await;
+    c.server.stop(Stop::Fast).await.unwrap();
+    write(&mut a, 4..10).await;
+    let after = file(&a).await;
+    let waits = |slots: &BTreeMap<_, _>| slots["kaa_1"] >= Some(after) && slots["kaa_3"] == Some(before);
+    keeps(&a, &b, "the slot of the one that is away stays where that is", waits).await;
+    b.server.checkpoint().await.unwrap();
+    // A restart forgets nothing.
+    b.server.stop(Stop::Immediate).await.unwrap();
+    b.server.start_fenced().await.unwrap();
+    kill(a.postmaster());
+    a.server.ended().await;
+    b.server.fence().await.unwrap();
+    let history = [begins, b.lead(3, &[]).await];
+    b.server.provide_slots(&[a.archive, c.archive]).await.unwrap();
+    write(&mut b, 10..14).await;
+    let kept = slots(&b).await;
+    assert_eq!(kept["kaa_3"], Some(before), "the new primary uses the slot that is there");
+    c.server.start_fenced().await.unwrap();
+    c.follow(&b, 3, &history).await;
+    eventually_async("all rows at the one that was away", async || {
+        let rows = c.rows().await;
+        if rows == Vec::from_iter(0..14) { Ok(()) } else { Err(format!("{rows:?}")) }
+    })
+    .await;
+    keeps(&b, &c, "slots of the next generation", |slots| slots.keys().eq(["kaa_1", "kaa_2"])).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_at_a_standby_never_fills_its_volume_and_goes_with_its_archive() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, mut b, mut c, begins) = three(&lab).await;
+    keeps(&a, &b, "the slots of both others", |slots| slots.keys().eq(["kaa_1", "kaa_3"])).await;
+    c.server.stop(Stop::Fast).await.unwrap();
+    // The volume of b is smaller.
+    b.server.stop(Stop::Fast).await.unwrap();
+    lab.set_parameters(&format!("{PARAMETERS}max_slot_wal_keep_size = 32MB\n"));
+    b.server.start_fenced().await.unwrap();
+    b.follow(&a, 2, &[begins]).await;
+    assert_eq!(slots(&b).await.len(), 2, "they are kept");
+    write(&mut a, 0..6).await;
+    let end = file(&a).await;
+    eventually_async("a slot that has lost its log", async || {
+        b.server.checkpoint().await.map_err(|error| error.to_string())?;
+        let slots = slots(&b).await;
+        if slots["kaa_3"].is_none() { Ok(()) } else { Err(format!("{slots:?}")) }
+    })
+    .await;
+    keeps(&a, &b, "another one in its place", |slots| slots["kaa_3"] >= Some(end - 1)).await;
+    a.server.provide_slots(&[b.archive]).await.unwrap();
+    keeps(&a, &b, "no slot of an archive that was removed", |slots| slots.keys().eq(["kaa_1"])).await;
+}
