@@ -137,7 +137,7 @@ fn begins(timeline: u32, parent: u32, at: Position) -> Begins {
 /// a later one. Those after all that it has can be streamed: the source wrote them meanwhile.
 ///
 /// It looks for each one on the latest timeline that has a part of it, and takes an older timeline's if there is none,
-/// although that goes on along another branch.
+/// although that one continues another branch.
 pub(super) fn missing(settings: &Settings, control: &ControlFile, from: Position) -> Result<Option<String>, Error> {
     let latest = control.minimum_timeline;
     let history = parse(&files::read(&path(settings, latest))?.unwrap_or_default());

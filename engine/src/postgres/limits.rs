@@ -68,7 +68,7 @@ pub(super) fn pending(named: Vec<String>, runs_with: &Limits, wanted: &Limits) -
 }
 
 impl Server {
-    /// Starts a server that is about to be promoted once more if it runs with more than is wanted of [`LIMITS`]. It does
+    /// Starts a server that is about to be promoted once more if it runs with more than is wanted of such parameters. It does
     /// not if much log would have to be replayed: then it keeps its values until the next time.
     ///
     /// # Errors

@@ -79,7 +79,7 @@ impl Slots {
         }
     }
 
-    /// At a primary. Nobody waits for what is written, and it may be lost.
+    /// At a primary. No client waits for what is written, and it may be lost.
     async fn tell(&self, generation: u32) -> Result<(), Error> {
         let session = Session::connect(&self.settings).await?;
         let flushed = super::grant::flushed(&session).await?;
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_has_lost_its_log_or_holds_back_vacuum_is_made_anew() {
+    fn a_slot_that_lost_its_log_or_holds_back_vacuum_is_recreated() {
         let lost = Slot { at: None, spoilt: true, lost: true, ..slot(1, 0) };
         assert_eq!(done(&told(&[(1, 0x50)]), &[lost]), ["drop kaa_1", "make kaa_1"]);
         let vacuum = Slot { spoilt: true, ..slot(1, 0x60) };

@@ -353,7 +353,7 @@ pub(super) fn refuses_until_promoted(error: &Error) -> bool {
 }
 
 /// Removes lock files without a word in them: a loss of power leaves such, or a full disk, and PostgreSQL does not start
-/// beside them. All processes of the directory have ended, so they are nobody's. It judges the others itself.
+/// beside them. All processes of the directory have ended, so no process owns them. It judges the others itself.
 fn drop_empty_locks(settings: &Settings) -> Result<(), Error> {
     let socket = settings.run().join(format!(".s.PGSQL.{}.lock", settings.port));
     for path in [settings.pgdata().join("postmaster.pid"), socket] {

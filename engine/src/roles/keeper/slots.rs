@@ -1,4 +1,4 @@
-//! The log that the server keeps for others is looked after apart from the steps: none of them waits for that.
+//! The slots for other members are tended apart from the steps: none of them waits for that.
 
 use super::Keeper;
 use crate::postgres::Slots;
@@ -20,7 +20,7 @@ pub(super) struct Tending {
 }
 
 impl Tending {
-    /// Gives it up: the server is to become something else. Done anew as soon as that is over.
+    /// Gives it up: the server is to become something else. It is repeated as soon as that is over.
     pub fn give_up(&mut self) {
         if let Some(under) = self.under.take() {
             under.abort();
