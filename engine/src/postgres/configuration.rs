@@ -166,6 +166,7 @@ fn is_owned(line: &str) -> bool {
             "ssl_cert_file",
             "ssl_key_file",
             "ssl_ca_file",
+            "allow_alter_system",
         ]
         .contains(&name.as_str())
 }
@@ -257,10 +258,14 @@ const OWNED: &[(&str, &str)] = &[
     ("allow_in_place_tablespaces", "off"),
 ];
 
+/// The first major version in which no superuser can change the rule or the source by `ALTER SYSTEM`. Before, such a change is
+/// seen, and undone.
+const NO_ALTER_SYSTEM: u32 = 17;
+
 /// The arguments of the server.
 /// `limits` are those by which it has more than the configuration says. One that serves no readers may have less than the log
 /// says that it replays.
-pub(super) fn arguments(settings: &Settings, limits: &[(&str, u64)], readers: bool) -> Vec<String> {
+pub(super) fn arguments(settings: &Settings, major: u32, limits: &[(&str, u64)], readers: bool) -> Vec<String> {
     let conf = |name: &str| settings.conf().join(name).display().to_string();
     let mut arguments = vec!["-D".to_owned(), settings.pgdata().display().to_string()];
     let mut set = |name: &str, value: &str| arguments.extend(["-c".to_owned(), format!("{name}={value}")]);
@@ -272,6 +277,9 @@ pub(super) fn arguments(settings: &Settings, limits: &[(&str, u64)], readers: bo
     set("port", &settings.port.to_string());
     for (name, value) in OWNED {
         set(name, value);
+    }
+    if major >= NO_ALTER_SYSTEM {
+        set("allow_alter_system", "off");
     }
     for (name, limit) in limits {
         set(name, &limit.to_string());

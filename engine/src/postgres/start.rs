@@ -98,9 +98,9 @@ impl Server {
         }
         self.clear(&BTreeSet::new()).await?;
         let (settings, pgdata) = (&self.settings, self.settings.pgdata());
-        if self.inspect()? == Data::Empty {
+        let Data::Initialized { major, .. } = self.inspect()? else {
             return Err(Error::State(format!("there is no database cluster in {}", pgdata.display())));
-        }
+        };
         let path = settings.run().join(format!(".s.PGSQL.{}", settings.port));
         if path.as_os_str().len() > SOCKET_PATH {
             return Err(Error::Unusable(format!("{} is too long for a socket: {SOCKET_PATH} bytes", path.display())));
@@ -119,7 +119,7 @@ impl Server {
         files::replace(&pgdata.join("standby.signal"), b"", settings.user)?;
         let wanted = limits::wanted(settings)?;
         let limits = if readers { limits::of_a_standby(wanted, &control) } else { wanted };
-        let arguments = configuration::arguments(settings, &limits::arguments(&limits, &wanted), readers);
+        let arguments = configuration::arguments(settings, major, &limits::arguments(&limits, &wanted), readers);
         let process = self.starter.start(SERVER, &arguments, &pgdata).await?;
         self.running = Some(Running { process, role: Role::Fenced, changeable, limits, follows: None });
         self.await_recovery().await

@@ -64,7 +64,16 @@ async fn parameters_of_the_user_are_used_unless_kaa_decides_them() {
     };
     assert_eq!(shown(&a, "shared_buffers").await, "16MB");
     lab.set_parameters("work_mem = 7MB\nfsync = off\nsynchronous_standby_names = ''\nmax_connections = 200\n");
-    a.superuser().await.batch_execute("ALTER SYSTEM SET synchronous_standby_names = 'x'").await.unwrap();
+    let change = "ALTER SYSTEM SET synchronous_standby_names = 'x'";
+    if shown(&a, "server_version_num").await.parse::<u32>().unwrap() >= 170_000 {
+        let refused = a.superuser().await.batch_execute(change).await.unwrap_err();
+        assert!(refused.as_db_error().unwrap().message().contains("ALTER SYSTEM is not allowed"), "{refused:?}");
+        // The file can be written all the same.
+        let path = a.settings.directory.join("pgdata/postgresql.auto.conf");
+        std::fs::write(path, "synchronous_standby_names = 'x'\n").unwrap();
+    } else {
+        a.superuser().await.batch_execute(change).await.unwrap();
+    }
     a.superuser().await.batch_execute("SELECT pg_reload_conf()").await.unwrap();
     testkit::eventually_async("the change from outside is seen", async || {
         let overridden = a.server.read().await.map_err(|error| error.to_string())?.overridden;
