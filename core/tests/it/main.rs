@@ -15,7 +15,16 @@ mod script;
 mod sequences;
 mod stating;
 
+use proptest::test_runner::RngSeed;
 use std::path::{Path, PathBuf};
+use testkit::chance::{fresh, number};
+
+/// The seed of generated cases: `KAA_SEED`, or a new one. Prints it.
+fn seed() -> RngSeed {
+    let seed = number("KAA_SEED").unwrap_or_else(fresh);
+    eprintln!("{}: KAA_SEED={seed}", std::thread::current().name().unwrap_or_default());
+    RngSeed::Fixed(seed)
+}
 
 /// One test for each file.
 macro_rules! cases {

@@ -4,6 +4,7 @@
 //! KAA_PAIRS=1` repeats one pair, `KAA_PAIRS=n` runs this number of pairs instead of the number of the tier.
 
 use super::{naive, process};
+use crate::seed;
 use kaa_core::balancer::candidates::{Candidate, Candidates};
 use kaa_core::balancer::choose::{Chance as Draw, Client, choose, listed, suitable};
 use kaa_core::balancer::explain::{Why, explain};
@@ -308,7 +309,7 @@ fn soup() -> impl Strategy<Value = String> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: tier().of(500, 2_000, 20_000, 200_000), failure_persistence: None, ..ProptestConfig::default()
+        cases: tier().of(500, 2_000, 20_000, 200_000), failure_persistence: None, rng_seed: seed(), ..ProptestConfig::default()
     })]
 
     #[test]
