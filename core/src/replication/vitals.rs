@@ -10,8 +10,8 @@ use strum::{IntoStaticStr, VariantNames};
 const LEAST_FREE: u64 = 10;
 /// A transaction id that is older is warned of. PostgreSQL freezes by itself from 200 million on, and stops to write near 2.1 billion.
 const OLDEST_XID: u64 = 1_500_000_000;
-/// Slots that retain more than this part of the volume, in percent, are warned of.
-const MOST_RETAINED: u64 = 25;
+/// Slots that retain more than this part of the volume, in percent, are warned of. PostgreSQL gives up what is more than a quarter.
+const MOST_RETAINED: u64 = 12;
 
 /// How a server fares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -169,7 +169,7 @@ pub const WARNINGS: [Wait; 7] = [
     },
     Wait {
         code: "log_retained",
-        means: "the slots of a server retain log of more than a quarter of its volume: a standby is away or behind",
+        means: "the slots of a server retain log of more than an eighth of its volume: a standby is away or behind",
         ends: "start the standbys, `kubectl get pods`; a standby that is not needed: `kubectl scale statefulset {set} --replicas=N`",
     },
     Wait {
@@ -230,9 +230,9 @@ mod tests {
         assert_eq!(warned(|it| it.volume = Some(Volume { free: 10 * GIB, size: 100 * GIB })), none);
         let full = Volume { free: 10 * GIB - 1, size: 100 * GIB };
         assert_eq!(warned(|it| it.volume = Some(full)), ["9 % of the volume is free: 9.9 GiB of 100.0 GiB"]);
-        assert_eq!(warned(|it| it.retained_log_bytes = 25 * GIB - 1), none);
-        let retained = ["slots retain 25.0 GiB of the log, on a volume of 100.0 GiB"];
-        assert_eq!(warned(|it| it.retained_log_bytes = 25 * GIB), retained);
+        assert_eq!(warned(|it| it.retained_log_bytes = 12 * GIB - 1), none);
+        let retained = ["slots retain 12.0 GiB of the log, on a volume of 100.0 GiB"];
+        assert_eq!(warned(|it| it.retained_log_bytes = 12 * GIB), retained);
         assert_eq!(warned(|it| it.oldest_xid_age = 1_500_000_000), none);
         assert_eq!(warned(|it| it.oldest_xid_age += 1_500_000_001).len(), 1);
         assert_eq!(warned(|it| it.volume = None), none, "not known");

@@ -89,6 +89,12 @@ async fn a_standby_that_was_behind_streams_from_the_next_primary() {
         if rows == Vec::from_iter(0..14) { Ok(()) } else { Err(format!("{rows:?}")) }
     })
     .await;
+    tend(&c).await;
+    assert_eq!(
+        slots(&c).await,
+        BTreeMap::new(),
+        "what the primary before told does not count, and this one has told nothing"
+    );
     keeps(&b, &c, "slots of the next generation", |slots| slots.keys().eq(["kaa_1", "kaa_2"])).await;
 }
 
