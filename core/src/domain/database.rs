@@ -40,6 +40,14 @@ pub struct Database {
     pub replicated: Option<Box<Replicated>>,
 }
 
+impl Database {
+    /// Marks it as deleted. No archive is left that holds its data, so one of this name starts with new data.
+    pub(super) fn delete(&mut self) {
+        self.state = DatabaseState::Tombstone;
+        self.replicated = None;
+    }
+}
+
 /// What the resync leader of a cluster found of a database there. It says so again when that changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Judged {

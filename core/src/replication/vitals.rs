@@ -185,7 +185,7 @@ pub const WARNINGS: [Wait; 7] = [
     Wait {
         code: "parameters_overridden",
         means: "a superuser has changed parameters that the wrapper decides. At a primary no rule is in force then: no commit is known to be held by the sync set",
-        ends: "`ALTER SYSTEM RESET NAME`, then `SELECT pg_reload_conf()`",
+        ends: "the wrapper undoes it at a primary. At a standby: `ALTER SYSTEM RESET NAME` (from PostgreSQL 17 on, remove the line from postgresql.auto.conf), then `SELECT pg_reload_conf()`",
     },
     Wait {
         code: "server_in_trouble",

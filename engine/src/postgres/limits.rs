@@ -51,20 +51,30 @@ pub(super) fn of_a_standby(wanted: Limits, control: &ControlFile) -> Limits {
     limits
 }
 
-/// The names of the parameters for which the two are different.
-pub(super) fn different(one: &Limits, other: &Limits) -> Vec<&'static str> {
-    let pairs = LIMITS.iter().zip(one.iter().zip(other));
-    pairs.filter(|(_, (one, other))| one != other).map(|((_, name), _)| *name).collect()
+/// The names of the parameters for which what a server runs with and what is wanted compare so.
+fn names(runs_with: &Limits, wanted: &Limits, are: fn(&u64, &u64) -> bool) -> Vec<&'static str> {
+    let pairs = LIMITS.iter().zip(runs_with.iter().zip(wanted));
+    pairs.filter(|(_, (has, wanted))| are(has, wanted)).map(|((_, name), _)| *name).collect()
+}
+
+/// Those that another start would make lower.
+fn lower(runs_with: &Limits, wanted: &Limits) -> Vec<&'static str> {
+    names(runs_with, wanted, u64::gt)
+}
+
+/// Whether a start that begins at `redo` replays little.
+fn replays_little(redo: Position, end: Position) -> bool {
+    end.0.saturating_sub(redo.0) <= REPLAYED
 }
 
 /// The names of the parameters that wait for a restart: those that the server names, and those for which it needed more
 /// than is wanted when it started.
 pub(super) fn pending(named: Vec<String>, runs_with: &Limits, wanted: &Limits) -> Vec<String> {
-    let mut names = named;
-    names.extend(different(runs_with, wanted).into_iter().map(str::to_owned));
-    names.sort_unstable();
-    names.dedup();
-    names
+    let mut pending = named;
+    pending.extend(names(runs_with, wanted, u64::ne).into_iter().map(str::to_owned));
+    pending.sort_unstable();
+    pending.dedup();
+    pending
 }
 
 impl Server {
@@ -79,21 +89,20 @@ impl Server {
             return Err(Error::State("only a fenced server is started once more".to_owned()));
         }
         let wanted = wanted(&self.settings)?;
-        if running.limits.iter().zip(&wanted).all(|(has, wanted)| has <= wanted) {
+        let names = lower(&running.limits, &wanted).join(", ");
+        if names.is_empty() {
             return Ok(());
         }
-        let names = different(&running.limits, &wanted).join(", ");
         // After a planned change this brings the beginning of the replay to the end of the log.
         let checkpoint = timeout(CHECKPOINT_LIMIT, self.checkpoint()).await;
         let Ok(Ok(())) = checkpoint else {
             tracing::warn!(names, ?checkpoint, "lower values wait for another start: there was no checkpoint");
             return Ok(());
         };
-        let Position(end) = self.fence().await?;
-        let Position(redo) = ControlFile::read(&self.settings)?.redo;
-        let replayed = end.saturating_sub(redo);
-        if replayed > REPLAYED {
-            tracing::warn!(names, replayed, "lower values wait for another start: it would have to replay much log");
+        let end = self.fence().await?;
+        let redo = ControlFile::read(&self.settings)?.redo;
+        if !replays_little(redo, end) {
+            tracing::warn!(names, %redo, %end, "lower values wait for another start: it would have to replay much log");
             return Ok(());
         }
         tracing::info!(names, "starts once more before it is promoted: lower values take effect");
@@ -138,6 +147,15 @@ mod tests {
         assert_eq!(wanted(&settings).unwrap(), [50, 8, 20, 7, 64]);
         std::fs::write(settings.pgdata().join("postgresql.auto.conf"), "max_connections = '70'\n").unwrap();
         assert_eq!(wanted(&settings).unwrap(), [70, 8, 20, 7, 64]);
+    }
+
+    #[test]
+    fn a_server_is_started_once_more_for_a_lower_value_and_if_that_takes_not_long() {
+        let runs_with = [100, 8, 20, 0, 64];
+        assert_eq!(lower(&runs_with, &[200, 8, 20, 0, 64]), [""; 0], "a higher one needs no such start");
+        assert_eq!(lower(&runs_with, &[200, 4, 20, 0, 32]), ["max_worker_processes", "max_locks_per_transaction"]);
+        let after = |bytes| replays_little(Position(5 << 30), Position((5 << 30) + bytes));
+        assert_eq!([0, REPLAYED, REPLAYED + 1].map(after), [true, true, false]);
     }
 
     #[test]

@@ -352,8 +352,8 @@ pub(super) fn refuses_until_promoted(error: &Error) -> bool {
     matches!(error, Error::NoSql(said) if said.contains(UNTIL_PROMOTED))
 }
 
-/// Removes lock files without a word in them: a loss of power leaves such, or a full disk, and PostgreSQL does not start
-/// beside them. All processes of the directory have ended, so no process owns them. It judges the others itself.
+/// Removes empty lock files. A loss of power or a full disk leaves such files, and PostgreSQL does not start while one exists.
+/// All processes of the directory have ended, so no process owns them. PostgreSQL itself judges lock files with content.
 fn drop_empty_locks(settings: &Settings) -> Result<(), Error> {
     let socket = settings.run().join(format!(".s.PGSQL.{}.lock", settings.port));
     for path in [settings.pgdata().join("postmaster.pid"), socket] {

@@ -40,9 +40,7 @@ impl Change for DeleteDatabase {
         }
         let Self { fence: _, database: name, evidence } = self;
         if let Some(database) = domain.databases.get_mut(&name) {
-            database.state = DatabaseState::Tombstone;
-            // No archive is left that holds its data: one of this name may start with new data.
-            database.replicated = None;
+            database.delete();
         }
         domain.balancing.drop_database(&name, domain.index);
         domain.end_task_of(actor, &name);

@@ -50,8 +50,7 @@ impl Change for DropDatabase {
         }
         if !was_deleted {
             if let Some(database) = domain.databases.get_mut(&name) {
-                database.state = DatabaseState::Tombstone;
-                database.replicated = None;
+                database.delete();
                 database.by_hand = false;
                 database.options.clear();
             }

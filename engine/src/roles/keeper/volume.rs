@@ -53,3 +53,17 @@ fn look(directory: &Path) -> Option<(Space, Instant)> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_that_cannot_be_read_has_no_known_room() {
+        assert!(Volume::of("/".into()).space().is_some());
+        assert_eq!(Volume::of("/no/such/directory".into()).space(), None);
+        let old = Instant::now().checked_sub(VALID).unwrap();
+        let space = Space { free: 1, size: 2 };
+        assert_eq!(Volume(Arc::new(Mutex::new(Some((space, old))))).space(), None, "it does not answer any more");
+    }
+}

@@ -102,13 +102,9 @@ struct Branches {
 
 impl Branches {
     async fn new(lab: &Lab) -> Self {
-        let (mut a, begins) = lab.primary(1).await;
-        let (mut b, mut c) = (lab.member(2), lab.member(3));
-        a.server.provide_slots(&[b.archive, c.archive]).await.unwrap();
-        b.join(&a, 2, &[begins]).await;
-        c.join(&a, 2, &[begins]).await;
-        let lineages = [&a, &b, &c].map(|it| (it.archive, vec![begins])).into();
-        Self { members: vec![a, b, c], lineages, history: vec![begins], generation: 2, next: 1, seen: Seen::default() }
+        let (members, begins) = lab.three().await;
+        let lineages = members.each_ref().map(|it| (it.archive, vec![begins])).into();
+        Self { members: members.into(), lineages, history: vec![begins], generation: 2, next: 1, seen: Seen::default() }
     }
 
     /// Writes some rows at a server, and log that is no row.
@@ -190,7 +186,7 @@ impl Branches {
         self.members.swap(0, winner);
         self.grant(0, self.generation + 1 + u32::try_from(chance.below(3)).unwrap()).await;
         if winner == 0 {
-            // Whoever was connected to it connects again by itself, and takes the log of the new generation.
+            // Standbys that were connected to it reconnect by themselves, and receive the log of the new generation.
             let lineage = self.lineages[&self.members[0].archive].clone();
             self.lineages.extend(connected.into_iter().map(|archive| (archive, lineage.clone())));
         }

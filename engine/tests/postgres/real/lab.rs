@@ -208,6 +208,18 @@ impl Lab {
     }
 }
 
+impl Lab {
+    /// An open primary of generation 2 on archive 1, alone in its rule, with standbys on 2 and 3.
+    pub async fn three(&self) -> ([Member; 3], Begins) {
+        let (mut a, begins) = self.primary(1).await;
+        let (mut b, mut c) = (self.member(2), self.member(3));
+        a.server.provide_slots(&[b.archive, c.archive]).await.unwrap();
+        b.join(&a, 2, &[begins]).await;
+        c.join(&a, 2, &[begins]).await;
+        ([a, b, c], begins)
+    }
+}
+
 pub struct Member {
     pub archive: ArchiveId,
     pub server: Server,

@@ -53,12 +53,8 @@ struct Trio {
 
 impl Trio {
     async fn new(lab: &Lab) -> Self {
-        let (mut a, begins) = lab.primary(1).await;
-        let (mut b, mut c) = (lab.member(2), lab.member(3));
-        a.server.provide_slots(&[b.archive, c.archive]).await.unwrap();
-        b.join(&a, 2, &[begins]).await;
-        c.join(&a, 2, &[begins]).await;
-        Self { members: vec![a, b, c], generation: 2, history: vec![begins], recorded: BTreeSet::new() }
+        let (members, begins) = lab.three().await;
+        Self { members: members.into(), generation: 2, history: vec![begins], recorded: BTreeSet::new() }
     }
 
     /// Changes the rule as the domain would: the record shrinks before, and grows after.

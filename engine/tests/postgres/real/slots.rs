@@ -1,7 +1,7 @@
 //! The log that every server keeps for the others.
 
 use super::lab::{Lab, Member, kill};
-use kaa_engine::postgres::{Begins, Stop};
+use kaa_engine::postgres::Stop;
 use std::collections::BTreeMap;
 use testkit::eventually_async;
 
@@ -21,7 +21,7 @@ async fn file(member: &Member) -> i64 {
     member.superuser().await.query_one(end, &[]).await.unwrap().get(0)
 }
 
-/// Has a primary write so many files of the log, with a row in each, and forget what nobody needs.
+/// Has a primary write a file of the log with a row for each id, and then remove the files that no slot and no restart needs.
 async fn write(member: &mut Member, ids: std::ops::Range<i64>) {
     let client = member.superuser().await;
     for id in ids {
@@ -46,21 +46,11 @@ async fn keeps(primary: &Member, standby: &Member, what: &str, are: impl Fn(&BTr
     .await;
 }
 
-/// A primary on archive 1 with standbys on 2 and 3.
-async fn three(lab: &Lab) -> (Member, Member, Member, Begins) {
-    lab.set_parameters(PARAMETERS);
-    let (mut a, begins) = lab.primary(1).await;
-    let (mut b, mut c) = (lab.member(2), lab.member(3));
-    a.server.provide_slots(&[b.archive, c.archive]).await.unwrap();
-    b.join(&a, 2, &[begins]).await;
-    c.join(&a, 2, &[begins]).await;
-    (a, b, c, begins)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_that_was_behind_streams_from_the_next_primary() {
     let Some(lab) = Lab::new() else { return };
-    let (mut a, mut b, mut c, begins) = three(&lab).await;
+    lab.set_parameters(PARAMETERS);
+    let ([mut a, mut b, mut c], begins) = lab.three().await;
     keeps(&a, &b, "the slots of both others", |slots| slots.keys().eq(["kaa_1", "kaa_3"])).await;
     write(&mut a, 0..4).await;
     let before = file(&a).await;
@@ -101,7 +91,8 @@ async fn a_standby_that_was_behind_streams_from_the_next_primary() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slot_at_a_standby_never_fills_its_volume_and_goes_with_its_archive() {
     let Some(lab) = Lab::new() else { return };
-    let (mut a, mut b, mut c, begins) = three(&lab).await;
+    lab.set_parameters(PARAMETERS);
+    let ([mut a, mut b, mut c], begins) = lab.three().await;
     keeps(&a, &b, "the slots of both others", |slots| slots.keys().eq(["kaa_1", "kaa_3"])).await;
     c.server.stop(Stop::Fast).await.unwrap();
     // The volume of b is smaller.
