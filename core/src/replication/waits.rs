@@ -41,6 +41,8 @@ pub enum ReplicationWait {
         confirm: usize,
         /// How many are asked for.
         wanted: u32,
+        /// Whether commits wait until one does.
+        blocked: bool,
     },
     /// The record may be wrong.
     RecordUncertain(String),
@@ -83,8 +85,9 @@ impl fmt::Display for ReplicationWait {
             Self::RuleAwaited => f.write_str(
                 "the primary has not reported yet that it waits for the archives of the sync set as recorded",
             ),
-            Self::FewStandbys { confirm, wanted } => {
-                write!(f, "{confirm} of {wanted} standbys confirm each commit")
+            Self::FewStandbys { confirm, wanted, blocked } => {
+                let waits = if *blocked { ": commits wait until one does (kaa.dev/when-alone: block)" } else { "" };
+                write!(f, "{confirm} of {wanted} standbys confirm each commit{waits}")
             }
             Self::RecordUncertain(why) => write!(f, "no other primary is granted: {why}"),
             Self::SwitchoverAwaited => f.write_str("a switchover was requested and has not begun"),
@@ -102,6 +105,7 @@ pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated) -> Vec<
     if let Some(why) = &replicated.uncertain {
         waits.push(ReplicationWait::RecordUncertain(why.clone()));
     }
+    let blocked = replicated.blocks() && record.rule().members.is_empty();
     let confirm = record.sync_set.len().saturating_sub(1);
     waits.extend(strange(domain, name, replicated).map(ReplicationWait::DataNotAdopted));
     let on_it = domain.process_on(record.primary);
@@ -111,10 +115,13 @@ pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated) -> Vec<
         waits.push(ReplicationWait::PrimaryAway { archive: record.primary, successors });
     } else if !domain.is_open(replicated) {
         waits.push(ReplicationWait::PrimaryNotOpen(record.primary));
+    } else if blocked {
+        // It does not obey a rule without members, and reports none.
+        waits.push(ReplicationWait::FewStandbys { confirm, wanted, blocked });
     } else if replicated.in_force != record.version {
         waits.push(ReplicationWait::RuleAwaited);
     } else if (confirm as u64) < u64::from(wanted) {
-        waits.push(ReplicationWait::FewStandbys { confirm, wanted });
+        waits.push(ReplicationWait::FewStandbys { confirm, wanted, blocked });
     }
     waits.extend(replicated.switchover.as_ref().map(|_| ReplicationWait::SwitchoverAwaited));
     waits

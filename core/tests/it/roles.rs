@@ -614,6 +614,10 @@ fn a_primary_alone_continues_or_blocks_as_it_was_declared() {
         let record = play.domain.replicated(&SHOP.into()).unwrap().record.clone().unwrap();
         let in_force = play.servers[&0].in_force.unwrap().version == record.version;
         assert_eq!(in_force, open, "{when_alone}");
+        let replicated = play.domain.replicated(&SHOP.into()).unwrap();
+        let said: Vec<_> = waits::of(&play.domain, &SHOP.into(), replicated).iter().map(ToString::to_string).collect();
+        let blocked = if open { "" } else { ": commits wait until one does (kaa.dev/when-alone: block)" };
+        assert_eq!(said, [format!("0 of 1 standbys confirm each commit{blocked}")]);
         play.starts(2);
         play.settle();
         assert!(play.news().contains("archive 3 is in the sync set"), "{when_alone}");
