@@ -24,6 +24,20 @@ fn clients() -> String {
     format!("backend_type = 'client backend' AND NOT {OWN}")
 }
 
+/// Tells each session of a client that is shown to end, unless it was told before; gives how many there are.
+///
+/// Once: a backend that is told again while it reports that it ends may exit inside the signal's handler, and wait for ever
+/// for a lock of its own. The server could not be stopped then, but at once.
+async fn end_shown(session: &Session, told: &mut BTreeSet<i32>) -> Result<usize, Error> {
+    let list = format!("SELECT pid FROM pg_stat_activity WHERE {}", clients());
+    let shown: Vec<i32> =
+        session.rows("list the sessions of clients", &list).await?.iter().map(|it| it.get(0)).collect();
+    for pid in shown.iter().filter(|pid| told.insert(**pid)) {
+        session.rows("end the session of a client", &format!("SELECT pg_terminate_backend({pid})")).await?;
+    }
+    Ok(shown.len())
+}
+
 /// A server in recovery at one moment.
 struct Look {
     /// The end of what is replayed; a whole record's.
@@ -129,13 +143,12 @@ impl Server {
 
     /// Waits for the end of replay. The session was made after the server was told to follow no other one.
     async fn await_end(&self, session: &Session, limit: Duration) -> Result<Position, Error> {
+        let mut told = BTreeSet::new();
         let (mut progress, mut before, mut looked_again) = (Instant::now(), None, false);
         loop {
             let running = self.living()?;
             // Readers and a paused replay would delay the rest, a pause without limit.
-            let end_readers =
-                format!("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {}", clients());
-            session.rows("end the sessions of readers", &end_readers).await?;
+            end_shown(session, &mut told).await?;
             session.rows("resume replay", "SELECT pg_wal_replay_resume()").await?;
             let look = Look::take(session).await?;
             for pid in &look.receivers {
@@ -203,29 +216,24 @@ impl Server {
     pub(super) async fn end_clients(&self, session: &Session) -> Result<(), Error> {
         let postmaster = self.living()?.process.pid();
         let mut unknown = children(postmaster);
-        let shown = "SELECT pid, coalesce(backend_type = 'client backend', false) FROM pg_stat_activity";
-        let own = format!("SELECT pid FROM pg_stat_activity WHERE NOT ({})", clients());
-        for row in session.rows("list the processes", &own).await? {
-            unknown.remove(&Pid::from_raw(row.get(0)));
-        }
-        let end = format!("SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE {}", clients());
+        let others = format!("SELECT pid FROM pg_stat_activity WHERE NOT ({})", clients());
         let give_up_at = Instant::now() + FENCED_LIMIT;
+        let mut told = BTreeSet::new();
         loop {
             self.living()?;
-            let left = session.rows("end the sessions of clients", &end).await?.len();
+            let left = end_shown(session, &mut told).await?;
             let living = children(postmaster);
             unknown.retain(|pid| living.contains(pid));
-            let mut others = BTreeSet::new();
-            for row in session.rows("list the processes", shown).await? {
-                if !row.get::<_, bool>(1) {
-                    others.insert(Pid::from_raw(row.get(0)));
-                }
+            // A session of this wrapper may have been made meanwhile.
+            for row in session.rows("list the processes", &others).await? {
+                unknown.remove(&Pid::from_raw(row.get(0)));
             }
-            unknown.retain(|pid| !others.contains(pid));
-            if left == 0 && unknown.is_empty() {
+            // Also a session of this wrapper that was told before it had its name: a stop would tell it again.
+            let ending = told.iter().any(|pid| living.contains(&Pid::from_raw(*pid)));
+            if left == 0 && unknown.is_empty() && !ending {
                 return Ok(());
             }
-            for pid in &unknown {
+            for pid in unknown.iter().filter(|pid| told.insert(pid.as_raw())) {
                 let _ = kill(*pid, Signal::SIGTERM);
             }
             if Instant::now() > give_up_at {

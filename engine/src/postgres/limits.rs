@@ -106,7 +106,10 @@ impl Server {
             return Ok(());
         }
         tracing::info!(names, "starts once more before it is promoted: lower values take effect");
-        self.stop(Stop::Fast).await?;
+        if let Err(error) = self.stand_down(CHECKPOINT_LIMIT).await {
+            tracing::warn!(%error, "the server is stopped at once");
+            self.stop(Stop::Immediate).await?;
+        }
         if let Err(error) = self.start_unread().await {
             tracing::warn!(%error, names, "the server does not start with lower values: it keeps the ones that it had");
             self.stop(Stop::Immediate).await?;

@@ -193,6 +193,20 @@ impl Server {
         if how == Stop::Fast { end_after_stop(&self.settings) } else { Ok(None) }
     }
 
+    /// Stops a server whose clients have ended: a primary after its standbys have all of its log.
+    ///
+    /// # Errors
+    /// [`Error::Stuck`] if it does not stop cleanly within the limit, which allows for a frozen standby: it runs on, or was
+    /// stopped as by a crash.
+    pub async fn stand_down(&mut self, limit: Duration) -> Result<Position, Error> {
+        match timeout(limit, self.stop(Stop::Fast)).await {
+            Ok(Ok(Some(end))) => Ok(end),
+            Ok(Ok(None)) => Err(Error::Stuck("the server did not stop cleanly".to_owned())),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(Error::Stuck(format!("the server has not stopped within {} s", limit.as_secs()))),
+        }
+    }
+
     /// Resolves when the server has ended without [`Server::stop`], with a sentence. Pending while none runs. What the
     /// server has left behind may still run: [`Server::stop`] ends it.
     pub async fn ended(&mut self) -> String {

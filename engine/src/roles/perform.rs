@@ -7,7 +7,11 @@ use kaa_core::domain::ids::{ArchiveId, Generation};
 use kaa_core::domain::replicated::Begins;
 use kaa_core::replication::{Memory, Rule, Ruling, Source};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Mutex;
+
+/// How long a primary may take to stop so that another one takes over. Its sessions have ended, and a checkpoint was written.
+const STAND_DOWN_LIMIT: Duration = Duration::from_secs(20);
 
 /// What a step has done.
 pub(super) struct Done {
@@ -202,9 +206,7 @@ async fn at_primary(step: &Step, server: &mut Server, primary: &mut Primary) -> 
             // If it is not to stand down after all, it opens again.
             primary.open = false;
             server.close().await?;
-            // Standbys get the whole log before it ends, or the stop is not clean.
-            let clean = server.stop(Stop::Fast).await?;
-            clean.ok_or_else(|| Error::Stuck("the server did not stop cleanly".to_owned()))?;
+            server.stand_down(STAND_DOWN_LIMIT).await?;
             return Ok(true);
         }
         Step::Initialize

@@ -1,6 +1,6 @@
 //! How a server becomes the primary of a generation, and what is left of a generation after a crash.
 
-use super::lab::{Lab, kill};
+use super::lab::{Lab, kill, signal};
 use kaa_engine::postgres::{Error, Stop};
 use std::time::Duration;
 
@@ -131,4 +131,19 @@ async fn who_is_being_let_in_when_the_server_closes_is_not_let_in() {
         matches!(&read, Ok(0)) || read.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset),
         "{read:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_that_does_not_stop_is_not_waited_for_without_a_limit() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut member, _) = lab.primary(1).await;
+    let client = member.client().await.unwrap();
+    let backend: i32 = client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    signal(backend, nix::sys::signal::Signal::SIGSTOP);
+    let stopped = member.server.stand_down(Duration::from_millis(500)).await;
+    assert!(matches!(stopped, Err(Error::Stuck(_))), "{stopped:?}");
+    member.server.stop(Stop::Immediate).await.unwrap();
+    assert_eq!(member.processes(), Vec::<String>::new());
+    member.server.start_fenced().await.unwrap();
+    member.lead(3, &[]).await;
 }
