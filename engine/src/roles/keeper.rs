@@ -214,7 +214,7 @@ impl Keeper {
             }
         }
         self.using.begins(&step);
-        self.tending.give_up();
+        self.tending.give_up(Instant::now());
         self.under = Some((step, Box::pin(work)));
     }
 
@@ -317,7 +317,7 @@ impl Keeper {
     async fn end(&mut self) {
         // The order to stand down may be under way: its end is the end of the server.
         self.under = None;
-        self.tending.give_up();
+        self.tending.give_up(Instant::now());
         let stopped = {
             let mut server = self.server.lock().await;
             let how = if self.at_once { Stop::Immediate } else { Stop::Fast };

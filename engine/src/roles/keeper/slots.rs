@@ -20,12 +20,13 @@ pub(super) struct Tending {
 }
 
 impl Tending {
-    /// Gives it up: the server is to become something else. It is repeated as soon as that is over.
-    pub fn give_up(&mut self) {
+    /// Gives it up: the server is to become something else. It is done once no step has begun for a while: while roles change,
+    /// clients wait, and a session of it would be one more to end.
+    pub fn give_up(&mut self, now: Instant) {
         if let Some(under) = self.under.take() {
             under.abort();
         }
-        self.next = None;
+        self.next = Some(now + PERIOD);
     }
 
     fn is_due(&self, now: Instant) -> bool {
@@ -35,7 +36,7 @@ impl Tending {
 
 impl Drop for Tending {
     fn drop(&mut self) {
-        self.give_up();
+        self.give_up(Instant::now());
     }
 }
 
@@ -78,8 +79,8 @@ mod tests {
         let begin = || Tending { under: Some(tokio::spawn(std::future::pending())), next: Some(now + PERIOD) };
         let mut tending = begin();
         assert!(!tending.is_due(now + PERIOD * 2), "it takes long");
-        tending.give_up();
-        assert!(tending.is_due(now), "as soon as the step is over");
+        tending.give_up(now);
+        assert_eq!([now, now + PERIOD].map(|at| tending.is_due(at)), [false, true], "not while roles change");
         let done = Tending { under: None, next: Some(now + PERIOD) };
         assert_eq!([now, now + PERIOD].map(|at| done.is_due(at)), [false, true]);
     }
