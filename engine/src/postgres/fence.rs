@@ -26,14 +26,16 @@ fn clients() -> String {
 
 /// Tells each session of a client that is shown to end, unless it was told before; gives how many there are.
 ///
-/// Once: a backend that is told again while it reports that it ends may exit inside the signal's handler, and wait for ever
-/// for a lock of its own. The server could not be stopped then, but at once.
+/// Once: a backend that is told again while it reports that it ends may exit inside the signal's handler, and then it waits
+/// for a lock that it holds itself. Such a server ends only by an immediate stop.
 async fn end_shown(session: &Session, told: &mut BTreeSet<i32>) -> Result<usize, Error> {
     let list = format!("SELECT pid FROM pg_stat_activity WHERE {}", clients());
     let shown: Vec<i32> =
         session.rows("list the sessions of clients", &list).await?.iter().map(|it| it.get(0)).collect();
-    for pid in shown.iter().filter(|pid| told.insert(**pid)) {
-        session.rows("end the session of a client", &format!("SELECT pg_terminate_backend({pid})")).await?;
+    let new: Vec<String> = shown.iter().filter(|pid| told.insert(**pid)).map(i32::to_string).collect();
+    if !new.is_empty() {
+        let end = format!("SELECT pg_terminate_backend(pid) FROM unnest('{{{}}}'::int[]) AS pid", new.join(","));
+        session.rows("end sessions of clients", &end).await?;
     }
     Ok(shown.len())
 }
