@@ -27,9 +27,9 @@ const STATE: &str = "SELECT pg_is_in_recovery(), \
 /// The parameters that a reload changes, and that a superuser may have changed.
 const PARAMETERS: &str = "SELECT name, setting FROM pg_settings \
     WHERE name IN ('synchronous_standby_names', 'primary_conninfo', 'primary_slot_name') ORDER BY name";
-/// The standbys of a primary. One that has flushed what was never sent to it is on another history.
+/// The standbys of a primary. The last is the primary's own end, read after theirs.
 const STANDBYS: &str = "SELECT pid, application_name, flush_lsn::text, replay_lsn::text, state = 'streaming', \
-    flush_lsn > sent_lsn, coalesce(extract(epoch FROM reply_time) * 1000000, 0)::bigint \
+    coalesce(extract(epoch FROM reply_time) * 1000000, 0)::bigint, sent_lsn::text, pg_current_wal_flush_lsn()::text \
     FROM pg_stat_replication WHERE flush_lsn IS NOT NULL AND replay_lsn IS NOT NULL";
 
 fn position(text: Option<String>) -> Position {
@@ -46,6 +46,14 @@ fn failure_of_receiver(said: &str) -> Option<&str> {
     said.lines()
         .rev()
         .find_map(|line| failures.iter().find_map(|failure| line.split_once(failure)).map(|(_, why)| why.trim()))
+}
+
+/// Whether a standby says that it has flushed what the primary cannot have sent to it: then it is on another history.
+///
+/// A standby that connects is sent the log from the begin of a file on, and says from the first moment how far its own is: while it
+/// catches up, it may have more than was `sent`, but never more than the primary has. No commit waits for it meanwhile.
+fn is_beyond(flushed: Position, streaming: bool, sent: Position, end: Position) -> bool {
+    flushed > if streaming { sent } else { end }
 }
 
 fn unsigned(number: i64) -> u64 {
@@ -193,14 +201,15 @@ impl Reader {
         let mut standbys = Vec::new();
         for row in monitor.rows("read the standbys", STANDBYS).await? {
             let (pid, name): (i32, String) = (row.get(0), row.get(1));
-            if row.get(5) && name.starts_with(PREFIX) {
+            let (flushed, replayed) = (position(row.get(2)), position(row.get(3)));
+            let streaming: bool = row.get(4);
+            if is_beyond(flushed, streaming, position(row.get(6)), position(row.get(7))) && name.starts_with(PREFIX) {
                 tracing::error!(name, "a member has flushed what was never sent to it: it is disconnected");
                 monitor.rows("end a sender", &format!("SELECT pg_terminate_backend({pid})")).await?;
                 continue;
             }
             let Some(archive) = configuration::archive_of(&name, generation) else { continue };
-            let (flushed, replayed) = (position(row.get(2)), position(row.get(3)));
-            standbys.push(Standby { archive, flushed, replayed, streaming: row.get(4), replied: row.get(6) });
+            standbys.push(Standby { archive, flushed, replayed, streaming, replied: row.get(5) });
         }
         standbys.sort_by_key(|standby| standby.archive);
         Ok(standbys)
@@ -210,6 +219,16 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_standby_that_has_more_than_it_can_have_got_is_on_another_history() {
+        let beyond = |flushed, streaming, sent| is_beyond(Position(flushed), streaming, Position(sent), Position(900));
+        assert!(!beyond(800, false, 500), "it connects again: the file is sent from its begin");
+        assert!(!beyond(900, false, 500));
+        assert!(beyond(901, false, 500), "more than there is");
+        assert!(!beyond(900, true, 900));
+        assert!(beyond(900, true, 899), "it streams, and has what was not sent");
+    }
 
     #[test]
     fn the_last_failure_of_a_receiver_is_found_among_other_lines() {
