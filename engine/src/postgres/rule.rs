@@ -166,7 +166,10 @@ impl Server {
             let next = Instant::now() + NUDGE_PERIOD;
             tokio::select! {
                 Some(done) = commits.join_next() => match done {
-                    Ok(Ok(true)) => return self.check_rule(session).await,
+                    Ok(Ok(true)) => {
+                        let rule = session.row("show the rule", "SHOW synchronous_standby_names").await?;
+                        return self.check_rule(rule.get(0));
+                    }
                     Ok(Ok(false)) => tracing::warn!("the wait of an own commit was cancelled: it proves nothing"),
                     Ok(Err(error)) => return Err(error),
                     Err(error) => return Err(Error::Stuck(format!("an own commit was given up: {error}"))),

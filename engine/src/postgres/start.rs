@@ -247,11 +247,13 @@ impl Server {
         loop {
             self.living()?;
             let session = Session::connect(&self.settings).await?;
-            let shown: String = session.row("show the configuration", "SHOW kaa.reload").await?.get(0);
-            if shown == number.to_string() {
-                self.check_access(&session).await?;
-                self.check_rule(&session).await?;
-                return Ok(session);
+            let shown = session.row("show the configuration", CONFIGURATION).await?;
+            if shown.get::<_, &str>(0) == number.to_string() {
+                self.check_rule(shown.get(1))?;
+                return match shown.get::<_, Option<&str>>(2) {
+                    None => Ok(session),
+                    Some(why) => Err(Error::Unusable(format!("the server refuses its pg_hba.conf: {why}"))),
+                };
             }
             if Instant::now() > give_up_at {
                 return Err(Error::Stuck("the server does not read its configuration".to_owned()));
@@ -300,18 +302,8 @@ impl Server {
         Ok(self.reloads)
     }
 
-    /// The server has taken over the lines of `pg_hba.conf`: it ignores all of them if one is wrong.
-    async fn check_access(&self, session: &Session) -> Result<(), Error> {
-        let wrong = "SELECT error FROM pg_hba_file_rules WHERE error IS NOT NULL";
-        match session.rows("check who may connect", wrong).await?.first() {
-            Some(row) => Err(Error::Unusable(format!("the server refuses its pg_hba.conf: {}", row.get::<_, &str>(0)))),
-            None => Ok(()),
-        }
-    }
-
     /// The rule that a new session shows is the one that was written. A superuser may have changed it since.
-    pub(super) async fn check_rule(&self, session: &Session) -> Result<(), Error> {
-        let shown: String = session.row("show the rule", "SHOW synchronous_standby_names").await?.get(0);
+    pub(super) fn check_rule(&self, shown: &str) -> Result<(), Error> {
         let wanted = &self.running()?.changeable.rule;
         if shown == *wanted {
             return Ok(());
@@ -336,6 +328,11 @@ impl Drop for Server {
         processes::clear_at_once(&known, &self.places());
     }
 }
+
+/// The number of the last reload, the rule, and why the server has not taken over the lines of `pg_hba.conf`: it ignores all of them
+/// if one is wrong.
+const CONFIGURATION: &str = "SELECT current_setting('kaa.reload'), current_setting('synchronous_standby_names'), \
+    (SELECT error FROM pg_hba_file_rules WHERE error IS NOT NULL LIMIT 1)";
 
 /// The longest path of a socket, by the kernel's `sockaddr_un`.
 const SOCKET_PATH: usize = 107;
