@@ -128,12 +128,12 @@ impl Server {
 pub(super) async fn timeline(session: &Session) -> Result<u32, Error> {
     let control =
         "SELECT greatest(timeline_id, min_recovery_end_timeline) FROM pg_control_checkpoint(), pg_control_recovery()";
-    let control: i32 = session.row("learn the timeline", control).await?.get(0);
+    let control: i32 = session.row_again("learn the timeline", control).await?.get(0);
     let is_there = "SELECT to_regclass('kaa.generation') IS NOT NULL";
     let mut written = 0;
-    if session.row("look for the generations", is_there).await?.get(0) {
+    if session.row_again("look for the generations", is_there).await?.get(0) {
         let greatest = "SELECT coalesce(max(number), 0) FROM kaa.generation";
-        written = session.row("learn the generation", greatest).await?.get(0);
+        written = session.row_again("learn the generation", greatest).await?.get(0);
     }
     Ok(control.max(written).cast_unsigned())
 }

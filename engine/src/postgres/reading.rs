@@ -25,8 +25,9 @@ const STATE: &str = "SELECT pg_is_in_recovery(), \
     (SELECT coalesce(max(pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() \
         ELSE pg_current_wal_flush_lsn() END, restart_lsn)), 0)::bigint FROM pg_replication_slots)";
 /// The parameters that a reload changes, and that a superuser may have changed.
-const PARAMETERS: &str = "SELECT name, setting FROM pg_settings \
-    WHERE name IN ('synchronous_standby_names', 'primary_conninfo', 'primary_slot_name') ORDER BY name";
+const PARAMETERS: [&str; 3] = ["primary_conninfo", "primary_slot_name", "synchronous_standby_names"];
+const SETTINGS: &str = "SELECT current_setting('primary_conninfo'), current_setting('primary_slot_name'), \
+    current_setting('synchronous_standby_names')";
 /// The standbys of a primary. The last is the primary's own end, read after theirs.
 const STANDBYS: &str = "SELECT pid, application_name, flush_lsn::text, replay_lsn::text, state = 'streaming', \
     coalesce(extract(epoch FROM reply_time) * 1000000, 0)::bigint, sent_lsn::text, pg_current_wal_flush_lsn()::text \
@@ -146,7 +147,7 @@ impl Reader {
     }
 
     async fn read_by(&self, monitor: &Session) -> Result<Reading, Error> {
-        let row = monitor.row("read the state", &STATE.replace('$', OWN)).await?;
+        let row = monitor.row_again("read the state", &STATE.replace('$', OWN)).await?;
         let standbys = match self.role {
             Role::Primary { generation } => self.standbys(monitor, generation).await?,
             Role::Fenced | Role::Follows { .. } => Vec::new(),
@@ -182,24 +183,15 @@ impl Reader {
     async fn overridden(&self, monitor: &Session) -> Result<Vec<String>, Error> {
         let Changeable { rule, follows, .. } = &self.written;
         let (conninfo, slot) = follows.as_ref().map_or(("", ""), |(conninfo, slot)| (conninfo, slot));
-        let mut overridden = Vec::new();
-        for row in monitor.rows("read the parameters", PARAMETERS).await? {
-            let (name, value): (String, String) = (row.get(0), row.get(1));
-            let wanted = match name.as_str() {
-                "synchronous_standby_names" => rule,
-                "primary_conninfo" => conninfo,
-                _ => slot,
-            };
-            if value != wanted {
-                overridden.push(name);
-            }
-        }
-        Ok(overridden)
+        let shown = monitor.row_again("read the parameters", SETTINGS).await?;
+        let wanted = [conninfo, slot, rule].into_iter().enumerate();
+        let overridden = wanted.filter(|(place, wanted)| shown.get::<_, &str>(*place) != *wanted);
+        Ok(overridden.map(|(place, _)| PARAMETERS[place].to_owned()).collect())
     }
 
     async fn standbys(&self, monitor: &Session, generation: u32) -> Result<Vec<Standby>, Error> {
         let mut standbys = Vec::new();
-        for row in monitor.rows("read the standbys", STANDBYS).await? {
+        for row in monitor.rows_again("read the standbys", STANDBYS).await? {
             let (pid, name): (i32, String) = (row.get(0), row.get(1));
             let (flushed, replayed) = (position(row.get(2)), position(row.get(3)));
             let streaming: bool = row.get(4);

@@ -3,13 +3,15 @@
 use super::Settings;
 use super::configuration::SUPERUSER;
 use super::error::Error;
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row};
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Statement};
 
 /// What sessions of this wrapper call themselves.
 const NAME: &str = "kaa_engine";
@@ -35,6 +37,8 @@ pub(super) struct Session {
     /// Whether a wait for the rule was cancelled in it.
     cancelled: Arc<AtomicBool>,
     connection: JoinHandle<()>,
+    /// Statements that are run again and again, prepared at their second time.
+    repeated: Mutex<BTreeMap<String, Option<Statement>>>,
 }
 
 impl Session {
@@ -61,7 +65,7 @@ impl Session {
                 }
             }
         });
-        Ok(Self { client, cancelled, connection })
+        Ok(Self { client, cancelled, connection, repeated: Mutex::default() })
     }
 
     /// Whether the server has warned in this session: a commit whose wait was cancelled succeeds with a warning.
@@ -73,14 +77,34 @@ impl Session {
     pub async fn rows(&self, what: &'static str, statement: &str) -> Result<Vec<Row>, Error> {
         // In one round trip: a statement that is prepared first takes two.
         let answered = timeout(ANSWER_LIMIT, self.client.query_typed(statement, &[])).await;
-        let late = || Error::NoSql(format!("cannot {what}: no answer for {} s", ANSWER_LIMIT.as_secs()));
-        answered.map_err(|_| late())?.map_err(|source| Error::Sql { what, source })
+        answered.map_err(|_| late(what))?.map_err(|source| Error::Sql { what, source })
+    }
+
+    /// The same for a statement that this session runs often: the server plans it once.
+    pub async fn rows_again(&self, what: &'static str, statement: &str) -> Result<Vec<Row>, Error> {
+        let mut repeated = self.repeated.lock().await;
+        let Some(prepared) = repeated.get_mut(statement) else {
+            repeated.insert(statement.to_owned(), None);
+            return self.rows(what, statement).await;
+        };
+        let answer = async {
+            let known = match prepared.take() {
+                Some(known) => known,
+                None => self.client.prepare(statement).await?,
+            };
+            self.client.query(&*prepared.insert(known), &[]).await
+        };
+        timeout(ANSWER_LIMIT, answer).await.map_err(|_| late(what))?.map_err(|source| Error::Sql { what, source })
     }
 
     /// The one row of such a statement.
     pub async fn row(&self, what: &'static str, statement: &str) -> Result<Row, Error> {
-        let mut rows = self.rows(what, statement).await?;
-        rows.pop().ok_or_else(|| Error::NoSql(format!("cannot {what}: no row")))
+        one(what, self.rows(what, statement).await?)
+    }
+
+    /// The one row of a statement that this session runs often.
+    pub async fn row_again(&self, what: &'static str, statement: &str) -> Result<Row, Error> {
+        one(what, self.rows_again(what, statement).await?)
     }
 
     /// Runs statements, however long it takes.
@@ -98,6 +122,14 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.connection.abort();
     }
+}
+
+fn one(what: &str, mut rows: Vec<Row>) -> Result<Row, Error> {
+    rows.pop().ok_or_else(|| Error::NoSql(format!("cannot {what}: no row")))
+}
+
+fn late(what: &str) -> Error {
+    Error::NoSql(format!("cannot {what}: no answer for {} s", ANSWER_LIMIT.as_secs()))
 }
 
 /// Why a session was not accepted, in a sentence with the server's detail.
