@@ -24,10 +24,6 @@ const STATE: &str = "SELECT pg_is_in_recovery(), \
     (SELECT max(age(datfrozenxid))::bigint FROM pg_database), \
     (SELECT coalesce(max(pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() \
         ELSE pg_current_wal_flush_lsn() END, restart_lsn)), 0)::bigint FROM pg_replication_slots)";
-/// The parameters that a reload changes, and that a superuser may have changed.
-const PARAMETERS: [&str; 3] = ["primary_conninfo", "primary_slot_name", "synchronous_standby_names"];
-const SETTINGS: &str = "SELECT current_setting('primary_conninfo'), current_setting('primary_slot_name'), \
-    current_setting('synchronous_standby_names')";
 /// The standbys of a primary. The last is the primary's own end, read after theirs.
 const STANDBYS: &str = "SELECT pid, application_name, flush_lsn::text, replay_lsn::text, state = 'streaming', \
     coalesce(extract(epoch FROM reply_time) * 1000000, 0)::bigint, sent_lsn::text, pg_current_wal_flush_lsn()::text \
@@ -183,10 +179,14 @@ impl Reader {
     async fn overridden(&self, monitor: &Session) -> Result<Vec<String>, Error> {
         let Changeable { rule, follows, .. } = &self.written;
         let (conninfo, slot) = follows.as_ref().map_or(("", ""), |(conninfo, slot)| (conninfo, slot));
-        let shown = monitor.row_again("read the parameters", SETTINGS).await?;
-        let wanted = [conninfo, slot, rule].into_iter().enumerate();
-        let overridden = wanted.filter(|(place, wanted)| shown.get::<_, &str>(*place) != *wanted);
-        Ok(overridden.map(|(place, _)| PARAMETERS[place].to_owned()).collect())
+        // Those that a reload changes, and that a superuser may have changed.
+        let wanted =
+            [("primary_conninfo", conninfo), ("primary_slot_name", slot), ("synchronous_standby_names", rule.as_str())];
+        let settings = wanted.map(|(name, _)| format!("current_setting('{name}')")).join(", ");
+        let shown = monitor.row_again("read the parameters", &format!("SELECT {settings}")).await?;
+        let overridden =
+            wanted.iter().enumerate().filter(|(place, (_, wanted))| shown.get::<_, &str>(*place) != *wanted);
+        Ok(overridden.map(|(_, (name, _))| (*name).to_owned()).collect())
     }
 
     async fn standbys(&self, monitor: &Session, generation: u32) -> Result<Vec<Standby>, Error> {

@@ -88,11 +88,11 @@ impl Session {
             return self.rows(what, statement).await;
         };
         let answer = async {
-            let known = match prepared.take() {
-                Some(known) => known,
-                None => self.client.prepare(statement).await?,
+            let known = match prepared {
+                Some(known) => known.clone(),
+                None => prepared.insert(self.client.prepare(statement).await?).clone(),
             };
-            self.client.query(&*prepared.insert(known), &[]).await
+            self.client.query(&known, &[]).await
         };
         timeout(ANSWER_LIMIT, answer).await.map_err(|_| late(what))?.map_err(|source| Error::Sql { what, source })
     }
