@@ -14,6 +14,10 @@ use tokio::time::{Instant, sleep};
 
 /// How often the state of a server that is promoted is asked for.
 const LOOK_PERIOD: Duration = Duration::from_millis(5);
+/// How long a server may take to write that it is in production, after it has left recovery.
+const CONTROL_FILE_LIMIT: Duration = Duration::from_secs(10);
+/// The state of a standby in its control file.
+const RECOVERING: &str = "in archive recovery";
 /// How often it is reminded, until it has taken the file.
 const REMIND_PERIOD: Duration = Duration::from_secs(1);
 
@@ -126,7 +130,14 @@ impl Server {
         let row = session.row("learn the timeline", "SELECT pg_walfile_name(pg_current_wal_insert_lsn())").await?;
         let file: String = row.get(0);
         let begins = histories::beginning(&self.settings, generation)?;
-        let state = ControlFile::read(&self.settings)?.state;
+        let mut state = ControlFile::read(&self.settings)?.state;
+        // It accepts sessions a moment before its control file is on disk.
+        let began = Instant::now();
+        while state == RECOVERING && began.elapsed() < CONTROL_FILE_LIMIT {
+            sleep(LOOK_PERIOD).await;
+            self.living()?;
+            state = ControlFile::read(&self.settings)?.state;
+        }
         match begins {
             Some(begins) if file.starts_with(&format!("{generation:08X}")) && state == "in production" => Ok(begins),
             _ => Err(Error::Stuck(format!(

@@ -169,13 +169,14 @@ impl Branches {
     /// not hear of it.
     async fn round(&mut self, chance: &mut Chance) {
         self.write(0, chance).await;
-        let mut connected = Vec::new();
+        // One that does not follow was stopped in the last round.
+        let (mut connected, generation) = (Vec::new(), Generation(self.generation.into()));
         for at in 1..3 {
             tokio::time::sleep(Duration::from_millis(chance.below(30) as u64)).await;
             if chance.coin() {
                 self.members[at].server.stop(Stop::Immediate).await.unwrap();
                 self.write(0, chance).await;
-            } else {
+            } else if self.lineages[&self.members[at].archive].last().map(|it| it.generation) == Some(generation) {
                 connected.push(self.members[at].archive);
             }
         }
