@@ -257,7 +257,7 @@ struct Agent {
     /// Turns true when all that is not Raft's is to end.
     ending: watch::Sender<bool>,
     released: JoinHandle<()>,
-    loops: [JoinHandle<()>; 13],
+    loops: [JoinHandle<()>; 14],
 }
 
 /// Lives until it is stopped, or Raft fails: passes the gate, starts Raft and all that rests on it, and does so again
@@ -347,7 +347,7 @@ async fn begin(surroundings: &Surroundings, stay: Stay) -> anyhow::Result<Agent>
 
 /// Starts the loops that run until the agent stops. The first four belong to Raft, and keep running while a server that
 /// leaves is evicted.
-fn start_loops(shared: &Arc<Shared>) -> [JoinHandle<()>; 13] {
+fn start_loops(shared: &Arc<Shared>) -> [JoinHandle<()>; 14] {
     [
         tokio::spawn(membership::join(shared.clone())),
         tokio::spawn(membership::lead(shared.clone())),
@@ -358,6 +358,7 @@ fn start_loops(shared: &Arc<Shared>) -> [JoinHandle<()>; 13] {
         tokio::spawn(connected::tell(shared.clone())),
         tokio::spawn(shared.clone().report_roles()),
         tokio::spawn(shared.clone().grant_roles()),
+        tokio::spawn(shared.clone().lose_silent_primaries()),
         tokio::spawn(shared.clone().publish_routes()),
         tokio::spawn(resync::run(shared.clone())),
         tokio::spawn(announce::announce(shared.clone())),

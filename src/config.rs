@@ -6,6 +6,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use kaa_core::domain::ids::{ClusterName, ServerId, Uid};
 use kaa_core::observed::objects;
 use kaa_core::observed::objects::ANNOTATION_PREFIX;
+use kaa_core::replication::Timing;
 use kaa_core::resync::{DatabaseDeletion, Policy};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -155,6 +156,17 @@ pub struct AgentArgs {
     /// The audience that an engine's ServiceAccount token must have; default: the domain's name.
     #[arg(long, env = "KAA_TOKEN_AUDIENCE")]
     pub token_audience: Option<String>,
+    /// How long a primary serves clients without a sign that it is still the one, and how long the next one waits for it: from 1s to
+    /// 60s, a number with ms or s. Shorter: a lost primary is replaced sooner, and one whose machine is busy closes sooner
+    #[arg(long, env = "KAA_PRIMARY_LEASE", default_value = "2500ms", value_name = "TIME", value_parser = lease)]
+    pub primary_lease: Duration,
+    /// After how long without a sign of a primary's wrapper, or of its agent, its session is lost: from 1s to 60s. No other server
+    /// takes over while a standby hears the primary
+    #[arg(long, env = "KAA_PRIMARY_SILENCE", default_value = "1500ms", value_name = "TIME", value_parser = lease)]
+    pub primary_silence: Duration,
+    /// The pause after a failover whose old primary turned out to run. It doubles up to an hour
+    #[arg(long, env = "KAA_FAILOVER_PAUSE", default_value = "60s", value_name = "TIME", value_parser = duration)]
+    pub failover_pause: Duration,
 }
 
 /// `--database-deletion`.
@@ -164,6 +176,15 @@ pub enum Deletion {
     Auto,
     /// Never
     Never,
+}
+
+/// `2500ms`, `5s`; from 1 to 60 seconds.
+fn lease(text: &str) -> Result<Duration, String> {
+    let number = |unit: &str| text.strip_suffix(unit).and_then(|number| number.parse::<u32>().ok());
+    let millis = number("ms").or_else(|| number("s")?.checked_mul(1000));
+    let millis = millis.filter(|millis| (1_000..=60_000).contains(millis));
+    let millis = millis.ok_or_else(|| format!("'{text}' is not a time from 1s to 60s, such as 2500ms"))?;
+    Ok(Duration::from_millis(millis.into()))
 }
 
 /// `90s`, `15m`, `2h`, `7d`.
@@ -230,6 +251,12 @@ pub struct Config {
     pub database_deletion: DatabaseDeletion,
     /// What stands before the names of annotations.
     pub annotation_prefix: String,
+    /// The lease of a primary.
+    pub primary_lease: Duration,
+    /// After how long a primary's wrapper, or its agent, is silent.
+    pub primary_silence: Duration,
+    /// The first pause after a failover for nothing.
+    pub failover_pause: Duration,
 }
 
 /// Arguments that mean nothing.
@@ -291,6 +318,9 @@ impl Config {
                 Deletion::Never => DatabaseDeletion::Never,
             },
             annotation_prefix: args.annotation_prefix,
+            primary_lease: args.primary_lease,
+            primary_silence: args.primary_silence,
+            failover_pause: args.failover_pause,
         })
     }
 
@@ -308,6 +338,12 @@ impl Config {
             entry_point: self.entrypoint.is_none(),
             ..Policy::new(self.cluster.clone(), namespace.to_owned())
         }
+    }
+
+    /// The times by which generations are granted.
+    pub fn timing(&self) -> Timing {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Timing { lease_ms: millis(self.primary_lease), held_back_ms: millis(self.failover_pause) }
     }
 
     /// The name of the Lease that anchors the domain.
@@ -352,7 +388,7 @@ pub fn ordinal_of(server: &ServerId, stateful_set: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes, duration};
+    use super::{bytes, duration, lease};
     use std::time::Duration;
 
     #[test]
@@ -387,6 +423,16 @@ mod tests {
         assert_eq!(refused("--cluster west --entrypoint-cluster east"), missing);
         let own = "--entrypoint is given, but this cluster 'west' is the entry point: --entrypoint-cluster has to name another one";
         assert_eq!(refused("--cluster west --entrypoint a:1"), own);
+    }
+
+    #[test]
+    fn a_lease_is_neither_too_short_nor_too_long() {
+        for (text, millis) in [("1s", 1_000), ("2500ms", 2_500), ("60s", 60_000)] {
+            assert_eq!(lease(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "1", "999ms", "61s", "1m", "4294968s"] {
+            assert!(lease(text).is_err(), "{text}");
+        }
     }
 
     #[test]

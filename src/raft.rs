@@ -14,6 +14,7 @@ pub mod admission;
 pub mod backend;
 pub mod disk;
 pub mod handle;
+mod leading;
 pub mod recovering;
 pub mod refused;
 pub mod runtime;

@@ -140,6 +140,11 @@ pub struct ResyncLeader {
 /// What a change answers: what it did, or why not.
 type Applied = Result<Outcome, Refusal>;
 
+/// Whether a field need not be written: one that is missing reads as this.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 impl Domain {
     /// Carries out one entry.
     pub fn apply(&mut self, entry: Entry) -> Outcome {

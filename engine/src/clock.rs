@@ -1,6 +1,7 @@
-//! The only door to wall time and randomness.
+//! The only door to time that is not a timer's, and to randomness.
 
-use std::time::SystemTime;
+use nix::time::{ClockId, clock_gettime};
+use std::time::{Duration, SystemTime};
 
 /// The wall time, as files have it.
 #[allow(clippy::disallowed_methods, reason = "this is the door")]
@@ -12,6 +13,12 @@ pub(crate) fn system_time() -> SystemTime {
 pub(crate) fn now_ms() -> u64 {
     let since = system_time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Milliseconds of a clock that never goes back, also while the machine sleeps.
+pub(crate) fn monotonic_ms() -> u64 {
+    let time = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from);
+    u64::try_from(time.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A random number.

@@ -17,6 +17,7 @@ mod histories;
 mod limits;
 mod mounted;
 mod overwrite;
+mod own;
 mod processes;
 mod reading;
 mod roles;
@@ -31,6 +32,7 @@ pub use error::Error;
 pub use kaa_core::domain::replicated::{Begins, Position};
 pub use kaa_core::replication::Source;
 pub use mounted::Mounted;
+pub use own::Committer;
 pub use reading::{Reader, Space, space};
 pub use shim::shim;
 pub use slots::Slots;
@@ -129,6 +131,10 @@ pub struct Reading {
     pub end: Position,
     /// At a standby that streams, the timeline that it receives.
     pub streams_from: Option<u32>,
+    /// At a standby that is connected to its primary, when the last message came, by its own clock: microseconds.
+    pub heard: Option<i64>,
+    /// At a standby, the end of the log that was received since it started, which may be inside a record.
+    pub received: Position,
     /// At a primary, the standbys that are connected under a name of its generation.
     pub standbys: Vec<Standby>,
     /// At a standby, the age of the last commit that was replayed, in milliseconds; 0 if all that was received is

@@ -8,9 +8,9 @@ use super::config::Dial;
 use super::dial::{self, Target};
 use crate::proto::{
     Assignment, Directive, DirectiveResult, EngineState, Exit, FromEngine, Heartbeat, History, Marker, Refused,
-    Register, Registered, Replica, State, ToEngine, Vitals, from_engine, to_engine,
+    Register, Registered, Replica, State, ToEngine, Vitals, Vouched, from_engine, to_engine,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -21,6 +21,12 @@ use tonic::Streaming;
 const HEARTBEAT_PERIOD: Duration = Duration::from_secs(2);
 /// An agent that says nothing for so long, five heartbeats, is taken for lost.
 const SILENCE_LIMIT: Duration = Duration::from_secs(10);
+/// The same of an engine with a role: another server is granted the generation if it is a primary that no agent hears.
+const ROLE_PERIOD: Duration = Duration::from_millis(500);
+/// Three of these heartbeats.
+const ROLE_SILENCE: Duration = Duration::from_millis(1_500);
+/// So many heartbeats may be unanswered and still count.
+const BEATS_KEPT: usize = 8;
 /// An agent that does not take note of the engine's end for so long is left for another one: the wrapper waits to end.
 const NOTED_WITHIN: Duration = Duration::from_secs(3);
 /// The first pause after every agent has failed.
@@ -47,6 +53,8 @@ pub(super) struct Report {
     pub replica: Option<Replica>,
     /// How its server fares, if it has a role.
     pub vitals: Option<Vitals>,
+    /// The generation of which its server is the primary, if the domain is to say whether it is the current one; else 0.
+    pub asks: u64,
     /// Set once the engine has ended, or never will start.
     pub exit: Option<Exit>,
 }
@@ -61,6 +69,11 @@ pub(super) enum Told {
     Held(String),
     /// What a server with a role is to do.
     Assignment(Assignment),
+    /// The domain was asked at this time, and the generation is the current one.
+    Vouched {
+        asked: u64,
+        generation: u64,
+    },
     ExitNoted,
 }
 
@@ -260,9 +273,11 @@ impl Session {
         mut inbound: Streaming<ToEngine>,
         outbound: mpsc::Sender<FromEngine>,
     ) -> Result<std::convert::Infallible, Lost> {
-        let mut beats = interval(HEARTBEAT_PERIOD);
+        let (period, silence) = self.times();
+        let mut beats = interval(period);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut silent_at = Instant::now() + SILENCE_LIMIT;
+        let mut silent_at = Instant::now() + silence;
+        let mut sent = VecDeque::with_capacity(BEATS_KEPT);
         let mut noted_by = None;
         let (mut sequence, mut applied) = (0, 0);
         let mut said: Option<Report> = None;
@@ -271,7 +286,7 @@ impl Session {
             tokio::select! {
                 heard = inbound.message() => {
                     let heard = heard.map_err(|status| Lost::Call(Box::new(status)))?.ok_or(Lost::Closed)?;
-                    silent_at = Instant::now() + SILENCE_LIMIT;
+                    silent_at = Instant::now() + silence;
                     if let Some(to_engine::Message::Heartbeat(beat)) = &heard.message {
                         applied = applied.max(beat.applied);
                         if beat.asks {
@@ -279,12 +294,16 @@ impl Session {
                             send(&outbound, self.heartbeat(sequence, applied))?;
                         }
                     }
-                    self.hear(heard, &outbound).await?;
+                    self.hear(heard, &outbound, &sent).await?;
                 }
-                () = sleep_until(silent_at) => return Err(Lost::Silent(SILENCE_LIMIT)),
+                () = sleep_until(silent_at) => return Err(Lost::Silent(silence)),
                 () = sleep_until(noted_by.unwrap_or(silent_at)), if noted_by.is_some() => return Err(Lost::NotNoted),
                 _ = beats.tick() => {
                     sequence += 1;
+                    if sent.len() == BEATS_KEPT {
+                        sent.pop_front();
+                    }
+                    sent.push_back((sequence, crate::clock::monotonic_ms()));
                     send(&outbound, self.heartbeat(sequence, applied))?;
                 }
                 changed = self.report.changed() => {
@@ -303,12 +322,29 @@ impl Session {
 
     /// A sign of life, and whether the engine runs: as it is now, so after entry `applied` was heard of.
     fn heartbeat(&self, sequence: u64, applied: u64) -> from_engine::Message {
-        let state = self.report.borrow().state;
+        let (state, generation) = {
+            let report = self.report.borrow();
+            (report.state, report.asks)
+        };
         let running = state.engine() == EngineState::Running && child::lives(state.pid);
-        from_engine::Message::Heartbeat(Heartbeat { sequence, applied, running, asks: false })
+        from_engine::Message::Heartbeat(Heartbeat { sequence, applied, running, asks: false, generation })
     }
 
-    async fn hear(&self, heard: ToEngine, outbound: &mpsc::Sender<FromEngine>) -> Result<(), Lost> {
+    /// How often an agent hears of this engine, and how long it may be silent.
+    fn times(&self) -> (Duration, Duration) {
+        match self.report.borrow().replica {
+            Some(_) => (ROLE_PERIOD, ROLE_SILENCE),
+            None => (HEARTBEAT_PERIOD, SILENCE_LIMIT),
+        }
+    }
+
+    /// `sent` are the last heartbeats and when they were sent.
+    async fn hear(
+        &self,
+        heard: ToEngine,
+        outbound: &mpsc::Sender<FromEngine>,
+        sent: &VecDeque<(u64, u64)>,
+    ) -> Result<(), Lost> {
         match heard.message {
             Some(to_engine::Message::Directive(directive)) => {
                 self.tell(Told::Directive(directive, Answers(outbound.clone()))).await
@@ -316,6 +352,12 @@ impl Session {
             Some(to_engine::Message::Held(held)) => self.tell(Told::Held(held.reason)).await,
             Some(to_engine::Message::Assignment(assignment)) => self.tell(Told::Assignment(assignment)).await,
             Some(to_engine::Message::ExitNoted(_)) => self.tell(Told::ExitNoted).await,
+            Some(to_engine::Message::Vouched(Vouched { sequence, generation })) => {
+                match sent.iter().find(|(number, _)| *number == sequence) {
+                    Some((_, asked)) => self.tell(Told::Vouched { asked: *asked, generation }).await,
+                    None => Ok(()),
+                }
+            }
             Some(to_engine::Message::Refused(refused)) => {
                 let why = Lost::Refused(refused.reason.clone());
                 self.tell(Told::Refused(refused)).await?;

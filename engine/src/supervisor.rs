@@ -129,7 +129,7 @@ impl Supervisor {
             Action::Told(Told::Refused(refused)) => return self.refused(refused),
             Action::Told(Told::Held(why)) => self.held(why),
             // An engine without a role has said nothing that could be answered by one.
-            Action::Told(Told::Assignment(_)) => {}
+            Action::Told(Told::Assignment(_) | Told::Vouched { .. }) => {}
             Action::Told(Told::Directive(directive, answers)) => self.directed(directive, answers),
             Action::Told(Told::ExitNoted) => {
                 if let Phase::Ended { code, .. } = self.phase {

@@ -246,7 +246,7 @@ impl Line {
     /// Asks whether the engine still runs, if something depends on it. Heartbeats say it too, a while later.
     fn ask(&mut self, gates: &Gates<'_>, applied: u64) {
         let Some(owed) = gates.owed_proof(self.process).filter(|owed| *owed > self.asked) else { return };
-        let beat = wire::Heartbeat { sequence: 0, applied, running: false, asks: true };
+        let beat = wire::Heartbeat { sequence: 0, applied, running: false, asks: true, generation: 0 };
         let message = wire::ToEngine { message: Some(wire::to_engine::Message::Heartbeat(beat)) };
         if self.answers.try_send(Ok(message)).is_ok() {
             self.asked = owed;

@@ -27,6 +27,7 @@ use kaa_core::domain::ids::{ClusterName, DatabaseName, Millis, RaftId, ServerId,
 use kaa_core::domain::process::SessionState;
 use kaa_core::membership::Anchor;
 use kaa_core::observed::{Observed, Unknown};
+use kaa_core::replication::Timing;
 use kaa_core::resync::plan::Need;
 use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::outcome::WhatIf;
@@ -41,6 +42,7 @@ pub struct Door {
     domain: String,
     cluster: ClusterName,
     annotation_prefix: String,
+    timing: Timing,
     settings: BTreeMap<&'static str, String>,
     tls: Tls,
     permissions: Permissions,
@@ -55,8 +57,21 @@ impl Door {
         let waits = Mutex::new("starting".to_owned());
         let (server, domain) = (config.server.clone(), config.domain.clone());
         let (cluster, annotation_prefix) = (config.cluster.clone(), config.annotation_prefix.clone());
+        let timing = config.timing();
         let (shared, questions, settings) = (RwLock::default(), OnceLock::new(), settings::of(config));
-        Self { server, domain, cluster, annotation_prefix, settings, tls, permissions, waits, shared, questions }
+        Self {
+            server,
+            domain,
+            cluster,
+            annotation_prefix,
+            timing,
+            settings,
+            tls,
+            permissions,
+            waits,
+            shared,
+            questions,
+        }
     }
 
     /// Notes why Raft does not run yet.
@@ -180,6 +195,10 @@ impl Source for Door {
 
     fn routing(&self, database: &DatabaseName) -> Routing {
         self.running().map(|shared| shared.slices.of(database)).unwrap_or_default()
+    }
+
+    fn timing(&self) -> Timing {
+        self.timing
     }
 
     fn annotation_prefix(&self) -> String {

@@ -5,9 +5,12 @@
 //! `kaa_core::replication`.
 
 mod heard;
+mod lost;
+mod vouched;
 mod words;
 
 pub use heard::{hear_replica, hear_vitals};
+pub use vouched::vouch;
 pub use words::assigned;
 
 use super::Shared;
@@ -115,7 +118,8 @@ impl Shared {
             applied.mark_unchanged();
             let mut proposed = false;
             if self.raft.status().role == RaftRole::Leader {
-                for command in self.raft.read(|domain| grants::plan(domain, crate::clock::now())) {
+                for command in self.raft.read(|domain| grants::plan(domain, crate::clock::now(), &self.config.timing()))
+                {
                     let name = command.name();
                     match self.propose_role(Role::RaftLeader, command).await {
                         Ok(()) => info!("roles: {name}"),

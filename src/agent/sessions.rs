@@ -31,6 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -229,7 +230,7 @@ async fn serve(
     send(answers, To::Registered(registered_message(shared, &registered))).await?;
     shared.connected.registered(entry.connection, registered.process, registered.session, answers.clone());
     shared.raft.read(|domain| shared.connected.tell(domain));
-    let (mut history, mut pace, mut unsaid) = (None, state_pace(), None);
+    let (mut history, mut pace, mut unsaid, mut vouching) = (None, state_pace(), None, None);
     loop {
         let message = tokio::select! {
             message = next(incoming) => message?,
@@ -250,7 +251,7 @@ async fn serve(
             From::Register(_) => {
                 return Err(Status::invalid_argument("Register may be sent only once for each stream"));
             }
-            From::Heartbeat(heartbeat) => beat(shared, &registered, heartbeat, answers).await?,
+            From::Heartbeat(heartbeat) => beat(shared, &registered, heartbeat, answers, &mut vouching).await?,
             From::State(state) if pace.take(Instant::now().into_std()).is_err() => unsaid = Some(state),
             From::State(state) => {
                 unsaid = None;
@@ -286,13 +287,19 @@ async fn serve(
     }
 }
 
-/// Answers a heartbeat, and notes that the engine still runs where that decides something.
+/// Answers a heartbeat, with the domain's word if it asks for that, and notes that the engine still runs where that decides something.
 async fn beat(
     shared: &Shared,
     registered: &Registered,
     heard: wire::Heartbeat,
     answers: &Answers,
+    vouching: &mut Option<JoinHandle<()>>,
 ) -> Result<(), Status> {
+    // One question at a time.
+    if heard.generation != 0 && vouching.as_ref().is_none_or(JoinHandle::is_finished) {
+        let vouch = roles::vouch(shared.raft.clone(), registered.process, heard, answers.clone());
+        *vouching = Some(tokio::spawn(vouch));
+    }
     let (process, session, as_of) = (registered.process, registered.session, heard.applied);
     let (applied, owed) = shared.raft.read(|domain| (domain.index, domain.owed_proof(process)));
     send(answers, To::Heartbeat(wire::Heartbeat { applied, running: false, ..heard })).await?;

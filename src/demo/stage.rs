@@ -148,6 +148,9 @@ impl Stage {
     }
 }
 
+/// The times of automatic failover: the agents get them from the environment of the demo.
+const TIMING: [&str; 3] = ["KAA_PRIMARY_LEASE", "KAA_PRIMARY_SILENCE", "KAA_FAILOVER_PAUSE"];
+
 fn config(dir: &Path, kaa: &Path, server: &Server, settings: &Settings) -> Result<kubelet::Config, Error> {
     // In an image `kaa` is on the path.
     let directory = kaa.parent().map(|directory| directory.display().to_string());
@@ -165,13 +168,14 @@ fn config(dir: &Path, kaa: &Path, server: &Server, settings: &Settings) -> Resul
         // There is no pod network: every client that reaches these addresses is on this machine, as `kubectl exec` is.
         ("KAA_LOOPBACK_MAY_WRITE", "true"),
     ];
+    let timing = TIMING.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
     let kaa = kaa.display().to_string();
     Ok(kubelet::Config {
         dir: dir.to_owned(),
         subnet: settings.pods.unwrap_or_else(|| server.subnet()),
         node: NODE.to_owned(),
         images: BTreeMap::from([(manifests::image()?, Image { entrypoint: vec![kaa.clone()] })]),
-        env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
+        env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().chain(timing).collect(),
         shim: vec![kaa, "container-shim".to_owned()],
         api_server: server.url(),
         api_ca_pem: server.ca_pem().to_owned(),

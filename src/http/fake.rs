@@ -29,6 +29,7 @@ use kaa_core::membership::standing::Awaited;
 use kaa_core::membership::warnings;
 use kaa_core::observed::Observed;
 use kaa_core::observed::objects::{self, Owner, Pod, StatefulSet};
+use kaa_core::replication::Timing;
 use kaa_core::resync::plan::{Finding, Need, Plan, Waiting, WaitingReason};
 use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::outcome::WhatIf;
@@ -123,6 +124,10 @@ impl Source for Fake {
 
     fn name(&self) -> String {
         "nuodb".to_owned()
+    }
+
+    fn timing(&self) -> Timing {
+        Timing::default()
     }
 
     fn annotation_prefix(&self) -> String {

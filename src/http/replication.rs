@@ -272,10 +272,11 @@ pub(super) async fn fail_over(
             "cannot be given together with oldPrimaryMayRun: it could acknowledge more",
         ));
     }
+    let timing = face.source.timing();
     moved(&face, actor, &database, wish.dry_run, |domain, replicated| {
         let (primary, generation) = current(&database, replicated)?;
         let to = wish.to.as_deref().map(|to| archive(domain, &database, to)).transpose()?;
-        let grant = failover(domain, &database, to, accepted, &why).map_err(|refusal| refusal.to_string())?;
+        let grant = failover(domain, &database, to, accepted, &why, &timing).map_err(|refusal| refusal.to_string())?;
         let (from, to) = (domain.pod_of(primary), domain.pod_of(grant.winner));
         let set: Vec<String> = grant.sync_set.iter().map(|archive| domain.pod_of(*archive)).collect();
         let mut text = format!(
@@ -288,7 +289,11 @@ pub(super) async fn fail_over(
             _ => "no acknowledged commit is lost".to_owned(),
         };
         if accepted.may_run && !domain.primary_has_ended(replicated) {
-            text += &format!("; clients that stay connected to {from} can read stale data until it ends");
+            let keeps_lease = replicated.primary.as_ref().is_some_and(|primary| primary.keeps_lease);
+            text += &match keeps_lease {
+                true => format!("; it opens once the lease of {from} is over"),
+                false => format!("; clients that stay connected to {from} can read stale data until it ends"),
+            };
         }
         let (database, to) = (database.to_string(), Some(to));
         let answer = MoveAnswer { database, generation: generation.0, from, to, done: false, entry: 0, text };

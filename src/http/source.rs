@@ -17,8 +17,8 @@ use kaa_core::domain::ids::{
 use kaa_core::domain::replicated::Position;
 use kaa_core::membership::warnings::Warning;
 use kaa_core::observed::Observed;
-use kaa_core::replication::Vitals;
 use kaa_core::replication::vitals::{Connection, Volume};
+use kaa_core::replication::{Timing, Vitals};
 use kaa_core::resync::plan::{Plan, Waiting};
 use kaa_core::resync::whatif;
 use kaa_core::resync::whatif::change::Change;
@@ -61,6 +61,8 @@ pub trait Source: Send + Sync + 'static {
     fn name(&self) -> String;
     /// The cluster that this agent lives in.
     fn cluster(&self) -> ClusterName;
+    /// The times by which this agent grants generations.
+    fn timing(&self) -> Timing;
     /// The prefix of the annotations that this agent follows.
     fn annotation_prefix(&self) -> String;
     /// What may be lost if the group continues without the servers that are away, or from a retired log. Done if the operator

@@ -175,7 +175,14 @@ impl Handle {
     ) -> Attempt<Result<(u64, Outcome), ProposeError>> {
         let connection = self.0.connector.connect(id, node);
         let left = deadline.saturating_duration_since(Instant::now());
-        match connection.call(Method::Propose, proposal, left).await {
+        let called = tokio::select! {
+            called = connection.call(Method::Propose, proposal, left) => called,
+            // One that hangs answers late, or not at all.
+            () = self.until_another_leads(id) => {
+                return Attempt::Done(Err(ProposeError::Unknown { why: format!("{} leads no more", node.server) }));
+            }
+        };
+        match called {
             Ok(ProposeReply::Applied { index, outcome }) => {
                 // If it does not come in time, only this server's own reads are behind.
                 let _ = self.wait_applied(index, Instant::now() + OWN_APPLY_TIMEOUT).await;
@@ -248,7 +255,11 @@ impl Handle {
     async fn read_index_there(&self, id: u64, node: &Node, deadline: Instant) -> Attempt<Result<u64, ReadError>> {
         let connection = self.0.connector.connect(id, node);
         let left = deadline.saturating_duration_since(Instant::now());
-        match connection.call(Method::ReadIndex, &(), left).await {
+        let called = tokio::select! {
+            called = connection.call(Method::ReadIndex, &(), left) => called,
+            () = self.until_another_leads(id) => return Attempt::NotLeader(None),
+        };
+        match called {
             Ok(ReadReply::Index(index)) => Attempt::Done(Ok(index)),
             Ok(ReadReply::NotLeader { leader }) => Attempt::NotLeader(leader),
             Ok(ReadReply::NoQuorum { why }) => Attempt::Done(Err(ReadError::NoQuorum(why))),

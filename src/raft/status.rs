@@ -8,7 +8,7 @@ use kaa_core::membership::{LocalLog, Member, Membership};
 use kaa_core::resync::ability::Ability;
 use openraft::metrics::{RaftMetrics, SerdeInstant};
 use openraft::{Instant as _, ServerState};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -214,6 +214,19 @@ pub(super) fn membership(metrics: &Metrics, recently: Duration) -> Membership {
         members: membership.nodes().map(member).collect(),
         settled: own_term && committed >= *metrics.membership_config.log_id(),
     }
+}
+
+/// The other members that have not answered this leader within a time; also those that have not answered it at all, if it has led
+/// for long enough to know.
+pub(super) fn silent(metrics: &Metrics, within: Duration, long: bool) -> BTreeSet<ServerId> {
+    let heartbeats = metrics.heartbeat.as_ref().filter(|_| metrics.state.is_leader());
+    let Some(heartbeats) = heartbeats else { return BTreeSet::new() };
+    let others = metrics.membership_config.membership().nodes().filter(|(id, _)| **id != metrics.id);
+    let silent = others.filter(|(id, _)| match heartbeats.get(*id).and_then(Option::as_ref) {
+        Some(acked) => !is_recent(Some(acked), within),
+        None => long,
+    });
+    silent.map(|(_, node)| ServerId::from(node.server.as_str())).collect()
 }
 
 /// Who votes, if this server leads, no change is under way, and their membership is committed.

@@ -55,6 +55,7 @@ mod report_data;
 mod report_exit;
 mod report_history;
 mod report_primary;
+mod report_silence;
 mod report_state;
 mod request_switchover;
 mod restore_domain;
@@ -112,6 +113,7 @@ pub use report_data::ReportData;
 pub use report_exit::ReportExit;
 pub use report_history::ReportHistory;
 pub use report_primary::{Progress, ReportPrimary};
+pub use report_silence::ReportSilence;
 pub use report_state::ReportState;
 pub use request_switchover::{Asked, RequestSwitchover};
 pub use resume_resync::ResumeResync;
@@ -308,6 +310,8 @@ pub enum Command {
     ConfirmStart(ConfirmStart),
     /// Lets the data of an archive be overwritten, by an operator's command.
     DiscardData(DiscardData),
+    /// Notes that the server of a standby does not hear its primary, or hears it again.
+    ReportSilence(ReportSilence),
 }
 
 /// The same for the change of each command. The last one carries nothing.
@@ -369,6 +373,7 @@ macro_rules! of_each {
             Self::RequestSwitchover($change) => $do,
             Self::DiscardData($change) => $do,
             Self::ConfirmStart($change) => $do,
+            Self::ReportSilence($change) => $do,
             Self::ResumeResync => $resume,
         }
     };

@@ -243,9 +243,7 @@ impl fmt::Display for Fact {
             }
             Self::ContainerRuns { container, id, .. } => write!(f, "container {container} runs as {id}"),
             Self::AsksForReplication(settings) => {
-                let Settings { stateful_set, replicas, synchronous, when_alone, uid: _ } = &**settings;
-                write!(f, "statefulset {stateful_set} asks for {replicas} pods, ")?;
-                write!(f, "synchronous: {synchronous}, when-alone: {when_alone}")
+                write!(f, "statefulset {} asks for {}", settings.stateful_set, settings.asked())
             }
             Self::DatabaseUnwanted { database } => write!(f, "nothing is labelled database={database}"),
             Self::DatabaseWanted { database, by } => write!(f, "{by} is labelled database={database}"),

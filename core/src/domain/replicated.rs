@@ -1,9 +1,9 @@
 //! What the domain keeps of a database with one primary. Safety rests on one part of it, the record ([`Replication`]).
 
-use super::Domain;
-use super::ids::{ArchiveId, DatabaseName, Generation, Millis, SetVersion, StartId, SystemId, Uid};
+use super::ids::{ArchiveId, DatabaseName, Generation, Millis, SessionNumber, SetVersion, StartId, SystemId, Uid};
 use super::outcome::Refusal;
 use super::process::{ExitReason, Process, SessionState};
+use super::{Domain, is_default};
 use crate::replication::{Replication, is_stopping};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +43,9 @@ pub struct Replicated {
     pub discarded: BTreeSet<ArchiveId>,
     /// The last start that each archive's volume has confirmed. A volume that remembers an earlier one was set back.
     pub starts: BTreeMap<ArchiveId, StartId>,
+    /// The failovers whose old primary turned out to run.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub alarms: Alarms,
 }
 
 /// What became of a generation.
@@ -60,6 +63,56 @@ pub struct Primary {
     pub ended: Option<Ended>,
     /// How many grants before this one followed a server that had ended soon after it was granted.
     pub returns: u32,
+    /// The length of the lease that it was granted under, in milliseconds.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub lease_ms: u64,
+    /// Whether its wrapper keeps that lease, by its own word: it lets no client in once the lease is over.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub keeps_lease: bool,
+    /// The archive of the primary before it, if that is another one.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub from: Option<ArchiveId>,
+    /// The lease of an earlier primary that may not be over yet.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub earlier: Option<Earlier>,
+    /// The archives of the sync set whose servers follow it, and do not hear it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub silent: BTreeMap<ArchiveId, Silent>,
+}
+
+/// An earlier primary whose lease may not be over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Earlier {
+    /// Its process, whose end makes the lease void; `None` if there are several.
+    pub process: Option<StartId>,
+    /// The length of the lease, in milliseconds.
+    pub lease_ms: u64,
+}
+
+/// The word of a standby's wrapper that its server does not hear the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Silent {
+    /// The process.
+    pub process: StartId,
+    /// The session by which it was said. In a later one it has to come again.
+    pub session: SessionNumber,
+    /// When.
+    pub since: Millis,
+    /// The end of the log that its server has.
+    pub end: Position,
+}
+
+/// The failovers whose old primary turned out to run: they were for nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alarms {
+    /// How many there were, without a quiet hour between two.
+    pub count: u32,
+    /// The first pause after one, as the last failover was granted, in milliseconds.
+    pub base_ms: u64,
+    /// When the last one was found.
+    pub last: Option<Millis>,
+    /// The process of the primary that was given up last because nothing heard it. If it is there again, it ran.
+    pub suspect: Option<StartId>,
 }
 
 /// How the server of a primary ended.
@@ -135,6 +188,39 @@ pub struct Settings {
     pub synchronous: u32,
     /// What a primary does that no standby can confirm.
     pub when_alone: WhenAlone,
+    /// Who begins a failover.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub failover: FailoverMode,
+}
+
+impl Settings {
+    /// `3 pods, synchronous: 1, when-alone: degrade, failover: automatic`.
+    pub fn asked(&self) -> String {
+        let Self { stateful_set: _, uid: _, replicas, synchronous, when_alone, failover } = self;
+        format!("{replicas} pods, synchronous: {synchronous}, when-alone: {when_alone}, failover: {failover}")
+    }
+}
+
+/// Who begins a failover.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FailoverMode {
+    /// The agents, if the primary has ended or is lost.
+    Automatic,
+    /// An operator. A primary whose server has ended returns by itself.
+    #[default]
+    Manual,
+    /// An operator, and no primary that has ended returns by itself.
+    Paused,
+}
+
+impl fmt::Display for FailoverMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Automatic => "automatic",
+            Self::Manual => "manual",
+            Self::Paused => "paused",
+        })
+    }
 }
 
 /// What a primary does that no standby can confirm.
@@ -175,10 +261,31 @@ pub enum Over {
     NeverGranted,
     /// The server of the primary has ended, by its wrapper's word.
     Ended(Ended),
+    /// The wrapper or the kubelet of its node has seen the process end that it was granted to.
+    Gone,
     /// A later start of the same archive is here: the one that had the generation has ended.
     StartedAgain,
     /// The process that it was granted to is gone, and its server was never heard to be promoted.
     NotTakenUp,
+}
+
+impl Primary {
+    /// One of which nothing is known yet.
+    pub fn new(process: StartId, granted: Millis) -> Self {
+        Self {
+            process,
+            granted,
+            begins: None,
+            opened: None,
+            ended: None,
+            returns: 0,
+            lease_ms: 0,
+            keeps_lease: false,
+            from: None,
+            earlier: None,
+            silent: BTreeMap::new(),
+        }
+    }
 }
 
 impl Replicated {
@@ -215,6 +322,11 @@ impl Replicated {
     /// Whether commits wait at a primary that no standby can confirm.
     pub fn blocks(&self) -> bool {
         self.settings.as_ref().is_some_and(|settings| settings.when_alone == WhenAlone::Block)
+    }
+
+    /// Who begins a failover.
+    pub fn failover(&self) -> FailoverMode {
+        self.settings.as_ref().map_or(FailoverMode::Manual, |settings| settings.failover)
     }
 
     /// The generation that the next grant gives, after this one.
@@ -273,7 +385,10 @@ impl Domain {
         if self.process_on(record.primary).is_some_and(|on_it| on_it.id > primary.process) {
             return Some(Over::StartedAgain);
         }
-        (primary.begins.is_none() && self.is_proven_gone(primary.process)).then_some(Over::NotTakenUp)
+        if primary.begins.is_none() && self.is_proven_gone(primary.process) {
+            return Some(Over::NotTakenUp);
+        }
+        self.was_seen_to_end(primary.process).then_some(Over::Gone)
     }
 
     /// Whether the primary of the current generation lets clients in, as far as the domain has heard.
@@ -292,11 +407,32 @@ impl Domain {
     /// Whether the end of the process that has the current generation was seen, by its wrapper or the kubelet of its node. That its pod
     /// was deleted does not show it: that is done by force where a node is cut off.
     pub fn primary_was_seen_to_end(&self, replicated: &Replicated) -> bool {
-        let Some(primary) = &replicated.primary else { return true };
-        let tombstone =
-            self.tombstones.get(&primary.process).filter(|_| !self.processes.contains_key(&primary.process));
-        let seen = tombstone.is_some_and(|it| !matches!(it.reason, ExitReason::Evicted | ExitReason::PodGone));
-        primary.ended.is_some() || seen
+        let primary = replicated.primary.as_ref();
+        primary.is_none_or(|primary| primary.ended.is_some() || self.was_seen_to_end(primary.process))
+    }
+
+    /// Whether the end of a process was seen, by its wrapper or the kubelet of its node.
+    fn was_seen_to_end(&self, process: StartId) -> bool {
+        let tombstone = self.tombstones.get(&process).filter(|_| !self.processes.contains_key(&process));
+        tombstone.is_some_and(|it| !matches!(it.reason, ExitReason::Evicted | ExitReason::PodGone))
+    }
+
+    /// The primary before this one, if its lease may not be over.
+    pub fn earlier(&self, primary: &Primary) -> Option<Earlier> {
+        primary.earlier.filter(|earlier| earlier.process.is_none_or(|process| !self.was_seen_to_end(process)))
+    }
+
+    /// A process is in a session again. Its server may be a primary that nothing heard for a while.
+    pub(super) fn note_alive(&mut self, process: StartId) {
+        let now = self.time;
+        let Some(name) = self.processes.get(&process).map(|process| process.database.clone()) else { return };
+        let Ok(replicated) = self.replicated_mut(&name) else { return };
+        if replicated.alarms.suspect == Some(process) {
+            replicated.alarms.was_alive(now);
+        }
+        if let Some(primary) = replicated.primary.as_mut().filter(|primary| primary.process == process) {
+            primary.silent.clear();
+        }
     }
 
     /// Whether the process that has the current generation is known to have ended.

@@ -4,7 +4,7 @@
 
 use super::objects::StatefulSet;
 use crate::domain::evidence::Fact;
-use crate::domain::replicated::{Settings, WhenAlone};
+use crate::domain::replicated::{FailoverMode, Settings, WhenAlone};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -81,16 +81,19 @@ impl StatefulSet {
             Some("block") => WhenAlone::Block,
             Some(text) => return Err(broken(WHEN_ALONE, text, "`degrade` or `block`")),
         };
-        match self.replication.says(FAILOVER) {
-            None | Some("manual") => {}
-            Some(text) => return Err(broken(FAILOVER, text, "`manual`: this version begins no failover by itself")),
-        }
+        let failover = match self.replication.says(FAILOVER) {
+            None | Some("automatic") => FailoverMode::Automatic,
+            Some("manual") => FailoverMode::Manual,
+            Some("paused") => FailoverMode::Paused,
+            Some(text) => return Err(broken(FAILOVER, text, "`automatic`, `manual` or `paused`")),
+        };
         Ok(Settings {
             stateful_set: self.name.clone(),
             uid: self.uid.clone(),
             replicas: self.replicas,
             synchronous,
             when_alone,
+            failover,
         })
     }
 
@@ -114,20 +117,21 @@ mod tests {
             ..StatefulSet::default()
         };
         match set.replication() {
-            Ok(settings) => format!("{} {}", settings.synchronous, settings.when_alone),
+            Ok(settings) => format!("{} {} {}", settings.synchronous, settings.when_alone, settings.failover),
             Err(broken) => broken.to_string(),
         }
     }
 
     #[test]
     fn what_is_not_said_has_a_default_and_what_is_wrong_is_named() {
-        assert_eq!(asked(&[]), "1 degrade");
-        assert_eq!(asked(&[("synchronous", " 2 "), ("when-alone", "block"), ("failover", "manual")]), "2 block");
+        assert_eq!(asked(&[]), "1 degrade automatic");
+        assert_eq!(asked(&[("synchronous", " 2 "), ("when-alone", "block"), ("failover", "manual")]), "2 block manual");
         let wrong = "annotation kaa.dev/synchronous says \"-1\", and may say a number from 0 to 16";
         assert_eq!(asked(&[("synchronous", "-1")]), wrong);
         assert!(asked(&[("synchronous", "17")]).contains("from 0 to 16"));
         assert!(asked(&[("when-alone", "")]).contains("`degrade` or `block`"));
-        assert!(asked(&[("failover", "automatic")]).contains("begins no failover by itself"));
+        assert_eq!(asked(&[("failover", "paused")]), "1 degrade paused");
+        assert!(asked(&[("failover", "auto")]).contains("`automatic`, `manual` or `paused`"));
         assert!(asked(&[("when-alone", &"ß".repeat(1000))]).len() < 200, "what is kept is bounded");
     }
 }

@@ -1,6 +1,7 @@
 //! What the domain wants of one server now. It follows from the record: nothing is kept of what a server was told before, so a
 //! stream that broke, a session that moved and an agent that restarted are the same case.
 
+use super::lease::wait_ms;
 use super::{Report, Rule, sync_set};
 use crate::domain::Domain;
 use crate::domain::ids::{ArchiveId, Generation, Permission, StartId};
@@ -36,6 +37,10 @@ pub enum Wanted {
         stand_down: bool,
         /// The other archives, whose servers may follow it: it keeps its log for them.
         standbys: Vec<ArchiveId>,
+        /// The length of its lease, in milliseconds. It lets clients in only while that lasts.
+        lease_ms: u64,
+        /// For how long it lets no client in after it has stopped to follow, in milliseconds: the lease of an earlier primary may last.
+        wait_ms: u64,
     },
     /// Follow the primary.
     Follow {
@@ -103,6 +108,8 @@ impl Domain {
                 blocks: replicated.blocks(),
                 stand_down,
                 standbys: others.collect(),
+                lease_ms: primary.lease_ms,
+                wait_ms: self.earlier(primary).map_or(0, |earlier| wait_ms(earlier.lease_ms)),
             };
         }
         let Some(source) = self.processes.get(&primary.process).filter(|_| primary.ended.is_none()) else {

@@ -4,7 +4,8 @@
 use super::{Report, Stand, sync_set};
 use crate::domain::Domain;
 use crate::domain::change::{
-    ChangeSyncSet, Command, ConfirmStart, Overwrite, OverwriteArchive, Progress, ReportData, ReportPrimary, SetChange,
+    ChangeSyncSet, Command, ConfirmStart, Overwrite, OverwriteArchive, Progress, ReportData, ReportPrimary,
+    ReportSilence, SetChange,
 };
 use crate::domain::ids::{ArchiveId, SessionNumber, StartId};
 use crate::domain::process::{Process, SessionState};
@@ -28,7 +29,8 @@ impl Domain {
             return vec![Command::ConfirmStart(ConfirmStart { process: process.id, session })];
         }
         let primary = self.of_primary(process, replicated, report);
-        primary.into_iter().chain(of_standby(process, archive, replicated, report)).collect()
+        let silence = self.of_silence(process, archive, replicated, report);
+        primary.into_iter().chain(silence).chain(self.of_standby(process, archive, replicated, report)).collect()
     }
 
     /// What a primary's wrapper says.
@@ -46,8 +48,9 @@ impl Domain {
             return progress(Progress::Ended(how));
         }
         let begins = report.begins().filter(|begins| begins.generation == generation)?;
-        if primary.begins.is_none() {
-            return progress(Progress::Promoted { begins, before: report.ancestors.clone() });
+        if primary.begins.is_none() || (report.keeps_lease && !primary.keeps_lease) {
+            let (before, keeps_lease) = (report.ancestors.clone(), report.keeps_lease);
+            return progress(Progress::Promoted { begins, before, keeps_lease });
         }
         if primary.opened.is_none() && matches!(report.stand, Stand::Open(_)) {
             return progress(Progress::Opened);
@@ -60,27 +63,62 @@ impl Domain {
         }
         sync_set::next(self, &process.database, replicated, report)
     }
-}
 
-/// What a standby's wrapper says.
-fn of_standby(process: &Process, archive: ArchiveId, replicated: &Replicated, report: &Report) -> Option<Command> {
-    let record = replicated.record.as_ref()?;
-    let overwrite = |what| {
-        let (process, session) = (process.id, process.session.number);
-        Some(Command::OverwriteArchive(OverwriteArchive { process, session, what }))
-    };
-    if let Some(permission) = record.overwriting.get(&archive).filter(|given| report.returned >= **given) {
-        return overwrite(Overwrite::Return(*permission));
+    /// That the server of a member of the sync set does not hear the primary, or hears it again. It says so while no agent hears that
+    /// one either: before, it decides nothing.
+    fn of_silence(
+        &self,
+        process: &Process,
+        archive: ArchiveId,
+        replicated: &Replicated,
+        report: &Report,
+    ) -> Option<Command> {
+        let (record, primary) = replicated.record.as_ref().zip(replicated.primary.as_ref())?;
+        if record.primary == archive || !record.sync_set.contains(&archive) {
+            return None;
+        }
+        if !primary.keeps_lease || self.is_live(primary.process) {
+            return None;
+        }
+        let (id, session, generation) = (process.id, process.session.number, record.generation);
+        let known = primary.silent.get(&archive).is_some_and(|it| (it.process, it.session) == (id, session));
+        let silent = (report.unheard == Some(generation)).then_some(report.end);
+        // A word of an earlier session is void, and stays until there is a new one.
+        let is_new = silent.is_some() != known;
+        is_new.then_some(Command::ReportSilence(ReportSilence { process: id, session, generation, silent }))
     }
-    let (generation, why) = report.needs_overwrite.clone()?;
-    let overwritten = record.primary == archive || record.overwriting.contains_key(&archive);
-    if generation != record.generation || overwritten || !replicated.is_promoted() || replicated.uncertain.is_some() {
-        return None;
+
+    /// What a standby's wrapper says.
+    fn of_standby(
+        &self,
+        process: &Process,
+        archive: ArchiveId,
+        replicated: &Replicated,
+        report: &Report,
+    ) -> Option<Command> {
+        let record = replicated.record.as_ref()?;
+        let overwrite = |what| {
+            let (process, session) = (process.id, process.session.number);
+            Some(Command::OverwriteArchive(OverwriteArchive { process, session, what }))
+        };
+        if let Some(permission) = record.overwriting.get(&archive).filter(|given| report.returned >= **given) {
+            return overwrite(Overwrite::Return(*permission));
+        }
+        let (generation, why) = report.needs_overwrite.clone()?;
+        let overwritten = record.primary == archive || record.overwriting.contains_key(&archive);
+        if generation != record.generation || overwritten || !replicated.is_promoted() || replicated.uncertain.is_some()
+        {
+            return None;
+        }
+        if replicated.counts(archive) {
+            // A set must not shrink to a primary that may be dead: it holds every commit that counts, as it is.
+            if !self.is_live(replicated.primary.as_ref()?.process) {
+                return None;
+            }
+            let (database, version) = (process.database.clone(), record.version);
+            let what = SetChange::Leave { archive, why };
+            return Some(Command::ChangeSyncSet(ChangeSyncSet { database, generation, version, what }));
+        }
+        overwrite(Overwrite::Permit { generation, why })
     }
-    if replicated.counts(archive) {
-        let (database, version) = (process.database.clone(), record.version);
-        let what = SetChange::Leave { archive, why };
-        return Some(Command::ChangeSyncSet(ChangeSyncSet { database, generation, version, what }));
-    }
-    overwrite(Overwrite::Permit { generation, why })
 }

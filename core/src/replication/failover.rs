@@ -1,7 +1,7 @@
 //! A failover by an operator: the grant that would be proposed, or what is in its way and which pod or flag helps.
 
 use super::grants;
-use super::{Place, Refused, Role};
+use super::{Place, Refused, Role, Timing};
 use crate::domain::Domain;
 use crate::domain::change::{GrantPrimary, GrantReason};
 use crate::domain::command::{Refusal, Role as Actor};
@@ -71,6 +71,7 @@ pub fn failover(
     to: Option<ArchiveId>,
     accepted: Accepted,
     why: &str,
+    timing: &Timing,
 ) -> Result<GrantPrimary, NoFailover> {
     let Accepted { may_run, loss, is_off } = accepted;
     let replicated = domain.replicated(name).ok_or_else(|| refused(Refusal::NotReplicated(name.clone())))?;
@@ -87,7 +88,7 @@ pub fn failover(
         None if loss => return Err(NoFailover::NotNamed),
         _ => (winner(domain, name, replicated, to)?, GrantReason::Failover { why, may_run }),
     };
-    let asked = grants::propose(domain, name, replicated, winner, reason);
+    let asked = grants::propose(domain, name, replicated, winner, reason, timing);
     let asked = asked.ok_or_else(|| refused(Refusal::NotServing(winner)))?;
     match domain.may_grant(&asked, Actor::Operator) {
         Ok(()) => {}

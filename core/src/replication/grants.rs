@@ -1,11 +1,12 @@
 //! Which archive becomes the primary's, and when: the Raft leader's part. It needs no Kubernetes.
 
+use super::lost::HELD_BACK_MS;
 use crate::domain::Domain;
 use crate::domain::change::{Asked, Command, GrantPrimary, GrantReason, InitializeDatabase, RequestSwitchover};
 use crate::domain::command::Role;
-use crate::domain::ids::{ArchiveId, DatabaseName, Millis};
+use crate::domain::ids::{ArchiveId, DatabaseName, Millis, StartId};
 use crate::domain::process::Process;
-use crate::domain::replicated::{Data, Ended, Over, Replicated};
+use crate::domain::replicated::{Data, Ended, FailoverMode, Over, Replicated};
 use std::collections::BTreeSet;
 
 /// A switchover that the primary has not begun after so long is given up, in milliseconds.
@@ -16,15 +17,39 @@ const RETURN_MS: u64 = 1_000;
 /// The longest one.
 const RETURN_MAX_MS: u64 = 60_000;
 
-/// What is to be proposed: at most one command for each database with one primary.
-pub fn plan(domain: &Domain, now: Millis) -> Vec<Command> {
-    let replicated = domain.databases.values().filter_map(|it| Some((&it.name, it.replicated.as_deref()?)));
-    replicated.filter_map(|(name, replicated)| next(domain, name, replicated, now)).collect()
+/// The times that an agent is told by its flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// The length of the lease under which generations are granted, in milliseconds.
+    pub lease_ms: u64,
+    /// The first pause after a failover whose old primary turned out to run, in milliseconds.
+    pub held_back_ms: u64,
 }
 
-fn next(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Millis) -> Option<Command> {
+impl Default for Timing {
+    fn default() -> Self {
+        Self { lease_ms: LEASE_MS, held_back_ms: HELD_BACK_MS }
+    }
+}
+
+/// The length of a lease, if nothing else is asked for, in milliseconds.
+pub const LEASE_MS: u64 = 2_500;
+
+/// What is to be proposed: at most one command for each database with one primary.
+pub fn plan(domain: &Domain, now: Millis, timing: &Timing) -> Vec<Command> {
+    let replicated = domain.databases.values().filter_map(|it| Some((&it.name, it.replicated.as_deref()?)));
+    replicated.filter_map(|(name, replicated)| next(domain, name, replicated, now, timing)).collect()
+}
+
+fn next(
+    domain: &Domain,
+    name: &DatabaseName,
+    replicated: &Replicated,
+    now: Millis,
+    timing: &Timing,
+) -> Option<Command> {
     let initialized = initialize(domain, name, replicated);
-    let granted = || grant(domain, name, replicated, now).map(Command::GrantPrimary);
+    let granted = || grant(domain, name, replicated, now, timing).map(Command::GrantPrimary);
     initialized.or_else(granted).or_else(|| give_up(name, replicated, now))
 }
 
@@ -44,65 +69,98 @@ fn initialize(domain: &Domain, name: &DatabaseName, replicated: &Replicated) -> 
 }
 
 /// The next grant without an operator's word.
-fn grant(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Millis) -> Option<GrantPrimary> {
+fn grant(
+    domain: &Domain,
+    name: &DatabaseName,
+    replicated: &Replicated,
+    now: Millis,
+    timing: &Timing,
+) -> Option<GrantPrimary> {
+    let (winner, reason) = match domain.primary_is_over(replicated) {
+        Some(over) => after_end(domain, replicated, over, now)?,
+        None => {
+            let by = domain.lost_primary(replicated, now).ok()?;
+            let (winner, by, held_back_ms) = (*by.first()?, by.into_iter().collect(), timing.held_back_ms);
+            (winner, GrantReason::Silent { by, held_back_ms })
+        }
+    };
+    let asked = propose(domain, name, replicated, winner, reason, timing)?;
+    domain.may_grant(&asked, Role::RaftLeader).ok().map(|()| asked)
+}
+
+/// Who follows a primary that has ended, and why.
+fn after_end(domain: &Domain, replicated: &Replicated, over: Over, now: Millis) -> Option<(ArchiveId, GrantReason)> {
     let record = replicated.record.as_ref()?;
-    let over = domain.primary_is_over(replicated)?;
     let successor = domain.successors(replicated).first().copied();
-    let returned = domain.serving(record.primary).map(|_| record.primary);
-    let began = replicated.primary.as_ref().is_some_and(|primary| primary.begins.is_some());
+    let own = domain.serving(record.primary).map(|process| (record.primary, process.id));
+    let primary = replicated.primary.as_ref();
     let handed_over = || match &replicated.switchover {
         Some(asked) => GrantReason::Switchover(asked.why.clone()),
         None => GrantReason::HandedOver,
     };
-    let (winner, reason) = match (over, successor, returned) {
-        (Over::NeverGranted, _, Some(own)) => (own, GrantReason::First),
-        (Over::Ended(Ended::StoodDown), Some(successor), _) => (successor, handed_over()),
-        // An operator wanted it elsewhere anyway, or what was decided before has not come into being.
-        (Over::Ended(_) | Over::StartedAgain | Over::NotTakenUp, Some(successor), _)
-            if replicated.switchover.is_some() || !began =>
-        {
-            (successor, handed_over())
+    // It was to be elsewhere anyway: by an operator's request, or by a grant that has not come into being.
+    let moved = primary.is_some_and(|primary| primary.begins.is_none() && primary.from.is_some());
+    let moves = replicated.switchover.is_some() || moved;
+    match (over, successor) {
+        (Over::NeverGranted, _) => return own.map(|(own, _)| (own, GrantReason::First)),
+        (Over::Ended(Ended::StoodDown), Some(successor)) => return Some((successor, handed_over())),
+        (_, Some(successor)) if moves => {
+            let fails_over = replicated.switchover.is_none() && replicated.failover() == FailoverMode::Automatic;
+            return Some((successor, if fails_over { GrantReason::Ended } else { handed_over() }));
         }
-        (Over::Ended(_) | Over::StartedAgain | Over::NotTakenUp, _, Some(own)) => {
-            if is_too_soon(replicated, now) {
-                return None;
-            }
-            (own, GrantReason::Returned)
-        }
-        (_, _, None) => return None,
+        _ if replicated.failover() == FailoverMode::Paused || is_too_soon(replicated, now) => return None,
+        _ => {}
+    }
+    // One that started before the old primary came back is ready; if all started again, the old one spares an overwrite.
+    let is_first = |(archive, own): &(ArchiveId, StartId)| {
+        let before = successor.and_then(|successor| domain.process_on(successor));
+        over == Over::StartedAgain
+            && domain.has_data_of(replicated, *archive)
+            && before.is_none_or(|before| *own < before.id)
     };
-    let asked = propose(domain, name, replicated, winner, reason)?;
-    domain.may_grant(&asked, Role::RaftLeader).ok().map(|()| asked)
+    let takes_over = successor.filter(|_| replicated.failover() == FailoverMode::Automatic);
+    match takes_over.filter(|_| !own.as_ref().is_some_and(is_first)) {
+        Some(successor) => Some((successor, GrantReason::Ended)),
+        None => own.map(|(own, _)| (own, GrantReason::Returned)),
+    }
 }
 
 /// Whether a server that ends again and again is to wait before it is granted another generation: each one is an entry in every log, and
 /// a part of the history that standbys need.
 fn is_too_soon(replicated: &Replicated, now: Millis) -> bool {
     let Some(primary) = replicated.primary.as_ref().filter(|primary| primary.returns > 0) else { return false };
-    let pause = RETURN_MS.checked_shl(primary.returns - 1).unwrap_or(RETURN_MAX_MS).min(RETURN_MAX_MS);
-    now.since(primary.granted) < pause
+    now.since(primary.granted) < doubled(RETURN_MS, primary.returns - 1, RETURN_MAX_MS)
 }
 
-/// A grant to an archive of the sync set, with those of the set whose servers are there.
+/// A pause that was doubled so often, in milliseconds.
+pub(super) fn doubled(first_ms: u64, times: u32, most_ms: u64) -> u64 {
+    let factor = 1_u64.checked_shl(times).unwrap_or(u64::MAX);
+    first_ms.saturating_mul(factor).min(most_ms)
+}
+
+/// A grant to an archive of the sync set, with those of the set whose servers are there. In a failover all others stay in it, until the
+/// winner is promoted: should it never be, any of them may continue.
 pub fn propose(
     domain: &Domain,
     name: &DatabaseName,
     replicated: &Replicated,
     winner: ArchiveId,
     reason: GrantReason,
+    timing: &Timing,
 ) -> Option<GrantPrimary> {
     let record = replicated.record.as_ref()?;
     let process = domain.serving(winner)?.id;
+    let fails_over = matches!(reason, GrantReason::Silent { .. } | GrantReason::Ended | GrantReason::Failover { .. });
     let stays = |archive: &&ArchiveId| {
         // The old primary has to follow first: what it wrote last may have to be overwritten.
         let old = **archive == record.primary && winner != record.primary;
-        **archive == winner || (domain.has_data_of(replicated, **archive) && !old)
+        **archive == winner || fails_over || (domain.has_data_of(replicated, **archive) && !old)
     };
     let alone = matches!(reason, GrantReason::LossAccepted { .. });
     let members = record.sync_set.iter().filter(|_| !alone).filter(stays).copied();
     let sync_set: BTreeSet<ArchiveId> = members.chain(alone.then_some(winner)).collect();
     let (database, current) = (name.clone(), record.generation);
-    Some(GrantPrimary { database, current, winner, process, sync_set, reason })
+    Some(GrantPrimary { database, current, winner, process, sync_set, reason, lease_ms: timing.lease_ms })
 }
 
 /// A switchover that nothing comes of is given up: its target may have gone.

@@ -6,7 +6,7 @@ use super::{Survival, survival};
 use crate::domain::Domain;
 use crate::domain::ids::{ArchiveId, DatabaseName, Millis, StartId};
 use crate::domain::process::{Process, SessionState};
-use crate::domain::replicated::{Ended, Replicated};
+use crate::domain::replicated::{Ended, FailoverMode, Replicated};
 use std::collections::BTreeSet;
 use std::fmt;
 use strum::IntoStaticStr;
@@ -170,7 +170,8 @@ impl Domain {
         let can = |archive: &&ArchiveId| self.has_data_of(replicated, **archive);
         let up = archives.iter().filter(can).filter(|archive| !record.overwriting.contains_key(archive));
         let up: BTreeSet<ArchiveId> = up.copied().collect();
-        Some(survival(&archives, record, &up, replicated.blocks()))
+        let automatic = replicated.failover() == FailoverMode::Automatic && replicated.uncertain.is_none();
+        Some(survival(&archives, record, &up, replicated.blocks(), automatic))
     }
 }
 

@@ -11,7 +11,7 @@ const PAIRS_UP_TO: usize = 4;
 /// What the loss of some pods would mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// The primary continues, and nothing is lost.
+    /// The primary continues, or another server does by itself, and nothing is lost.
     Continues,
     /// Nothing is lost, and another server can continue once an operator grants it: the primary's is among them.
     NeedsFailover,
@@ -24,7 +24,7 @@ pub enum Loss {
 /// What the losses of one pod or two would mean: each of these sets is one loss.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survival {
-    /// After these the primary continues.
+    /// After these the primary continues, or another server does by itself.
     pub continues: Vec<BTreeSet<ArchiveId>>,
     /// After these an operator has to fail over.
     pub needs_failover: Vec<BTreeSet<ArchiveId>>,
@@ -35,8 +35,14 @@ pub struct Survival {
 }
 
 /// What the loss of these archives would mean. `up` are the archives whose servers can take part, `blocks` is whether a primary
-/// that no standby can confirm has its commits wait.
-pub fn loss_of(lost: &BTreeSet<ArchiveId>, record: &Replication, up: &BTreeSet<ArchiveId>, blocks: bool) -> Loss {
+/// that no standby can confirm has its commits wait, `automatic` whether the agents begin a failover.
+pub fn loss_of(
+    lost: &BTreeSet<ArchiveId>,
+    record: &Replication,
+    up: &BTreeSet<ArchiveId>,
+    blocks: bool,
+    automatic: bool,
+) -> Loss {
     if record.sync_set.is_subset(lost) {
         return Loss::Loses;
     }
@@ -48,13 +54,20 @@ pub fn loss_of(lost: &BTreeSet<ArchiveId>, record: &Replication, up: &BTreeSet<A
     // The set has at least two members then. With `block` its only one opens when a second server has joined.
     match left.iter().any(|archive| record.sync_set.contains(archive)) {
         true if blocks && left.len() < 2 => Loss::Waits,
+        true if automatic && up.contains(&record.primary) => Loss::Continues,
         true => Loss::NeedsFailover,
         false => Loss::Waits,
     }
 }
 
 /// What the losses of one pod or two of `archives` would mean, in that order; `archives` has those of the sync set.
-pub fn survival(archives: &[ArchiveId], record: &Replication, up: &BTreeSet<ArchiveId>, blocks: bool) -> Survival {
+pub fn survival(
+    archives: &[ArchiveId],
+    record: &Replication,
+    up: &BTreeSet<ArchiveId>,
+    blocks: bool,
+    automatic: bool,
+) -> Survival {
     let mut found = Survival { loses: record.sync_set.clone(), ..Survival::default() };
     let single = archives.iter().map(|archive| BTreeSet::from([*archive]));
     let pairs = archives.iter().enumerate().flat_map(|(at, one)| {
@@ -62,7 +75,7 @@ pub fn survival(archives: &[ArchiveId], record: &Replication, up: &BTreeSet<Arch
         others.map(|other| BTreeSet::from([*one, *other]))
     });
     for lost in single.chain(pairs).filter(|lost| lost.len() < archives.len()) {
-        match loss_of(&lost, record, up, blocks) {
+        match loss_of(&lost, record, up, blocks, automatic) {
             Loss::Continues => found.continues.push(lost),
             Loss::NeedsFailover => found.needs_failover.push(lost),
             Loss::Waits => found.waits.push(lost),
@@ -88,8 +101,12 @@ mod tests {
 
     /// As `kaa show database` has it, with numbers for pods.
     fn shown(archives: &[u64], sync_set: &[u64], up: &[u64], blocks: bool) -> String {
+        with(archives, sync_set, up, blocks, false)
+    }
+
+    fn with(archives: &[u64], sync_set: &[u64], up: &[u64], blocks: bool, automatic: bool) -> String {
         let archives: Vec<ArchiveId> = archives.iter().copied().map(ArchiveId).collect();
-        let found = survival(&archives, &record(sync_set), &set(up), blocks);
+        let found = survival(&archives, &record(sync_set), &set(up), blocks, automatic);
         let one = |lost: &BTreeSet<ArchiveId>| lost.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");
         let all = |losses: &[BTreeSet<ArchiveId>]| losses.iter().map(one).collect::<Vec<_>>().join(" ");
         let Survival { continues, needs_failover, waits, loses } = &found;
@@ -106,6 +123,18 @@ mod tests {
     fn three_pods_and_a_set_of_two_lose_nothing_while_one_of_the_set_is_left() {
         let text = "continues 2 3 2+3; failover 1 1+3; waits ; loses 1+2";
         assert_eq!(shown(&[1, 2, 3], &[1, 2], &[1, 2, 3], false), text);
+    }
+
+    #[test]
+    fn with_automatic_failover_the_loss_of_the_primary_needs_no_operator() {
+        let text = "continues 1 2 3 1+3 2+3; failover ; waits ; loses 1+2";
+        assert_eq!(with(&[1, 2, 3], &[1, 2], &[1, 2, 3], false, true), text);
+        let away = "continues ; failover 1 3 1+3; waits 2 2+3; loses 1+2";
+        assert_eq!(
+            with(&[1, 2, 3], &[1, 2], &[2, 3], false, true),
+            away,
+            "it is away already: something holds a failover up"
+        );
     }
 
     #[test]

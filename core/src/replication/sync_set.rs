@@ -6,7 +6,7 @@ use super::{Replication, Report, Standby};
 use crate::domain::Domain;
 use crate::domain::change::{ChangeSyncSet, Command, SetChange};
 use crate::domain::ids::{ArchiveId, DatabaseName};
-use crate::domain::replicated::Replicated;
+use crate::domain::replicated::{Primary, Replicated};
 
 /// A member of the set that the primary has not heard for so long leaves it, in milliseconds.
 pub const SILENT_MS: u64 = 2_000;
@@ -53,8 +53,14 @@ fn to_leave(
     replicated: &Replicated,
     report: &Report,
 ) -> Option<(ArchiveId, String)> {
+    let unused = replicated.primary.as_ref().filter(|primary| primary.opened.is_none());
     for archive in record.rule().members {
         let standby = report.standby(archive);
+        // A primary that no client has used does not wait for who is away, nor for the one before it, which may take long to follow.
+        let is_away = |primary: &Primary| primary.from == Some(archive) || domain.serving(archive).is_none();
+        if unused.is_some_and(is_away) && !standby.is_some_and(|it| it.streams) {
+            return Some((archive, "its server does not follow yet".to_owned()));
+        }
         if let Some(silent_ms) = standby.map(|it| it.silent_ms).filter(|silent| *silent >= SILENT_MS) {
             return Some((archive, format!("the primary has not heard its server for {} s", silent_ms / 1000)));
         }

@@ -1,10 +1,11 @@
 //! What a database with one primary waits for, and why it survives less than it should: in words, and as one table of what it means
 //! and what ends it.
 
+use super::lost::NotLost;
 use crate::domain::Domain;
 use crate::domain::ids::{ArchiveId, DatabaseName};
 use crate::domain::process::{Process, SessionState};
-use crate::domain::replicated::{Data, Replicated};
+use crate::domain::replicated::{Data, FailoverMode, Replicated};
 use crate::wait::Wait;
 use std::fmt;
 use strum::{IntoStaticStr, VariantNames};
@@ -30,6 +31,8 @@ pub enum ReplicationWait {
         archive: ArchiveId,
         /// The archives of the sync set that could take over.
         successors: Vec<ArchiveId>,
+        /// Why none does by itself; `None` if one is about to.
+        holds: Option<NotLost>,
     },
     /// The primary does not let clients in yet.
     PrimaryNotOpen(ArchiveId),
@@ -67,17 +70,16 @@ impl fmt::Display for ReplicationWait {
             Self::FirstDataAwaited(archive) => {
                 write!(f, "archive {archive} makes the first data and has not reported any yet")
             }
-            Self::PrimaryAway { archive, successors } if successors.is_empty() => write!(
-                f,
-                "the server of the primary, on archive {archive}, is away, and no other archive of the sync set has a server"
-            ),
-            Self::PrimaryAway { archive, successors } => {
-                let successors: Vec<String> = successors.iter().map(ToString::to_string).collect();
-                write!(
-                    f,
-                    "the server of the primary, on archive {archive}, is away; nothing would be lost with archive "
-                )?;
-                f.write_str(&successors.join(" or "))
+            Self::PrimaryAway { archive, successors, holds } => {
+                write!(f, "the server of the primary, on archive {archive}, is away")?;
+                if successors.is_empty() {
+                    return f.write_str(", and no other archive of the sync set has a server");
+                }
+                write!(f, "; nothing would be lost with archive {}", listed(successors))?;
+                match holds {
+                    Some(why) => write!(f, ". No failover begins by itself: {why}"),
+                    None => Ok(()),
+                }
             }
             Self::PrimaryNotOpen(archive) => {
                 write!(f, "the server on archive {archive} is to be the primary, and does not let clients in yet")
@@ -112,7 +114,9 @@ pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated) -> Vec<
     let is_away = on_it.is_none_or(|on_it| on_it.session.state != SessionState::Live);
     if is_away {
         let successors = domain.successors(replicated);
-        waits.push(ReplicationWait::PrimaryAway { archive: record.primary, successors });
+        let over = domain.primary_is_over(replicated).is_some();
+        let holds = if over { mode_holds(replicated) } else { domain.lost_primary(replicated, domain.time).err() };
+        waits.push(ReplicationWait::PrimaryAway { archive: record.primary, successors, holds });
     } else if !domain.is_open(replicated) {
         waits.push(ReplicationWait::PrimaryNotOpen(record.primary));
     } else if blocked {
@@ -125,6 +129,17 @@ pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated) -> Vec<
     }
     waits.extend(replicated.switchover.as_ref().map(|_| ReplicationWait::SwitchoverAwaited));
     waits
+}
+
+/// What keeps another server from taking over from one that has ended.
+fn mode_holds(replicated: &Replicated) -> Option<NotLost> {
+    let mode = replicated.failover();
+    (mode != FailoverMode::Automatic).then_some(NotLost::NotWanted(mode))
+}
+
+/// `4 or 5`.
+pub(super) fn listed(archives: &[ArchiveId]) -> String {
+    archives.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
 }
 
 /// The archives whose servers report data that is not of the record.
@@ -166,7 +181,7 @@ pub const REPLICATION_WAITS: [Wait; 9] = [
     },
     Wait {
         code: "primary_away",
-        means: "the server of the primary is not connected to any agent: it may run, and no other is granted without an operator's word",
+        means: "the server of the primary is not connected to any agent: it may run. With `kaa.dev/failover: automatic` another server of the sync set takes over once none of those that are connected hears it; the line says what that waits for",
         ends: "start its pod: `kubectl get pods`; or `kaa failover NAME --reason WHY`",
     },
     Wait {

@@ -10,12 +10,14 @@ use kaa_core::domain::command::{Actor, Entry, Outcome, Request, Role};
 use kaa_core::domain::event::Event;
 use kaa_core::domain::ids::{ArchiveId, Generation, Millis, Permission, SessionNumber, StartId, SystemId};
 use kaa_core::domain::invariants::{step_violations, violations};
-use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration};
-use kaa_core::domain::replicated::{Begins, Data, Ended, Position, Settings, WhenAlone};
+use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration, SessionState};
+use kaa_core::domain::replicated::{Begins, Data, Ended, FailoverMode, Position, Settings, WhenAlone};
 use kaa_core::domain::{Domain, archive};
 use kaa_core::replication::route::routes;
-use kaa_core::replication::{Assignment, InForce, Memory, Report, Stand, Standby, Wanted, grants, waits};
+use kaa_core::replication::{Assignment, InForce, Memory, Report, Stand, Standby, Timing, Wanted, grants, waits};
 use std::collections::BTreeMap;
+
+mod lost;
 
 const SHOP: &str = "shop";
 
@@ -31,6 +33,8 @@ struct Server {
     /// Whether its log has what the next primary lacks.
     diverged: bool,
     may_stop: bool,
+    /// Whether it has not heard the primary for a while.
+    unheard: bool,
     /// The start that its volume remembers, and that it remembered when the wrapper came up.
     start: StartId,
     start_before: StartId,
@@ -56,8 +60,14 @@ impl Play {
             play.starts(ordinal);
         }
         // What the resync leader notes: without its evidence here.
-        let settings =
-            Settings { stateful_set: SHOP.to_owned(), uid: "S1".into(), replicas: 3, synchronous: 1, when_alone };
+        let settings = Settings {
+            stateful_set: SHOP.to_owned(),
+            uid: "S1".into(),
+            replicas: 3,
+            synchronous: 1,
+            when_alone,
+            failover: FailoverMode::Manual,
+        };
         let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
         database.replicated.get_or_insert_default().settings = Some(settings);
         play
@@ -74,7 +84,23 @@ impl Play {
 
     /// A pod starts, on the volume that it had.
     fn starts(&mut self, ordinal: u32) {
-        let nonce = self.domain.index;
+        let registration = self.registration(ordinal, self.domain.index, None);
+        let outcome = self.does(Role::Agent, Command::RegisterProcess(Box::new(registration)));
+        let Outcome::Registered(registered) = outcome else { panic!("{outcome:?}") };
+        self.started(ordinal, registered.process);
+    }
+
+    /// A wrapper whose session was lost opens another one.
+    fn returns(&mut self, ordinal: u32) {
+        let process = self.servers[&ordinal].process;
+        let nonce = self.domain.processes[&process].identity.nonce;
+        let registration =
+            Registration { connection: self.domain.index, ..self.registration(ordinal, nonce, Some(process)) };
+        let outcome = self.does(Role::Agent, Command::RegisterProcess(Box::new(registration)));
+        assert!(matches!(&outcome, Outcome::Registered(it) if it.process == process), "{outcome:?}");
+    }
+
+    fn registration(&self, ordinal: u32, nonce: u64, known_as: Option<StartId>) -> Registration {
         let claim = archive::Claim {
             namespace: "ns".to_owned(),
             name: format!("archive-volume-shop-{ordinal}"),
@@ -83,7 +109,7 @@ impl Play {
         };
         let (hostname, address) = (format!("shop-{ordinal}"), format!("10.0.0.{ordinal}"));
         let about = About { hostname, address, port: 5432, ..About::default() };
-        let registration = Registration {
+        Registration {
             database: SHOP.into(),
             kind: EngineKind::Sm,
             cluster: "c1".into(),
@@ -95,7 +121,7 @@ impl Play {
                 nonce,
                 started: Millis(nonce),
             },
-            known_as: None,
+            known_as,
             claim: Some(claim),
             marker: None,
             path: "/archive".to_owned(),
@@ -104,12 +130,13 @@ impl Play {
             about,
             evidence: None,
             as_of: None,
-        };
-        let outcome = self.does(Role::Agent, Command::RegisterProcess(Box::new(registration)));
-        let Outcome::Registered(registered) = outcome else { panic!("{outcome:?}") };
+        }
+    }
+
+    fn started(&mut self, ordinal: u32, process: StartId) {
         let kept = self.servers.remove(&ordinal);
         let server = Server {
-            process: registered.process,
+            process,
             data: kept.as_ref().map_or(Data::Empty, |server| server.data),
             memory: kept.as_ref().map_or(Memory::default(), |server| server.memory),
             stand: Stand::Down,
@@ -118,6 +145,7 @@ impl Play {
             needs: None,
             diverged: kept.as_ref().is_some_and(|server| server.diverged),
             may_stop: false,
+            unheard: false,
             start: kept.as_ref().map_or(StartId(0), |server| server.start),
             start_before: kept.map_or(StartId(0), |server| server.start),
         };
@@ -178,6 +206,11 @@ impl Play {
             returned: server.memory.returned,
             standbys,
             end: Position(1),
+            unheard: match server.stand {
+                Stand::Follows(generation) => server.unheard.then_some(generation),
+                _ => None,
+            },
+            keeps_lease: true,
             trouble: None,
         }
     }
@@ -257,16 +290,18 @@ impl Play {
     /// Everything is done once that is due; true if nothing is.
     fn round(&mut self) -> bool {
         let mut quiet = true;
-        for command in grants::plan(&self.domain, Millis(self.domain.time.0)) {
+        for command in grants::plan(&self.domain, self.domain.time, &Timing::default()) {
             quiet &= !self.changes(Role::RaftLeader, command);
         }
         for ordinal in self.servers.keys().copied().collect::<Vec<_>>() {
-            if !self.domain.processes.contains_key(&self.servers[&ordinal].process) {
+            // A wrapper that no agent hears is not told anything either.
+            let process = self.domain.processes.get(&self.servers[&ordinal].process);
+            if process.is_none_or(|process| process.session.state != SessionState::Live) {
                 continue;
             }
             quiet &= !self.obeys(ordinal);
             let report = self.report(ordinal);
-            let session = SessionNumber(1);
+            let session = self.session(ordinal);
             for command in self.domain.duties(self.servers[&ordinal].process, session, &report) {
                 quiet &= !self.changes(Role::Agent, command);
             }
@@ -293,7 +328,7 @@ impl Play {
     fn failover(&mut self, to: u64, may_run: bool) -> String {
         let replicated = self.domain.replicated(&SHOP.into()).unwrap().clone();
         let reason = GrantReason::Failover { why: "node lost".to_owned(), may_run };
-        match grants::propose(&self.domain, &SHOP.into(), &replicated, ArchiveId(to), reason) {
+        match grants::propose(&self.domain, &SHOP.into(), &replicated, ArchiveId(to), reason, &Timing::default()) {
             Some(grant) => outcome(self.does(Role::Operator, Command::GrantPrimary(grant))),
             None => "no server is there".to_owned(),
         }
@@ -304,12 +339,18 @@ impl Play {
         let replicated = self.domain.replicated(&SHOP.into()).unwrap().clone();
         let lost = lost.iter().copied().map(ArchiveId).collect();
         let reason = GrantReason::LossAccepted { why: "all burnt".to_owned(), lost, is_off };
-        let grant = grants::propose(&self.domain, &SHOP.into(), &replicated, ArchiveId(to), reason).unwrap();
+        let grant = grants::propose(&self.domain, &SHOP.into(), &replicated, ArchiveId(to), reason, &Timing::default())
+            .unwrap();
         outcome(self.does(Role::Operator, Command::GrantPrimary(grant)))
     }
 
+    /// The session of a server's wrapper now.
+    fn session(&self, ordinal: u32) -> SessionNumber {
+        self.domain.processes.get(&self.servers[&ordinal].process).map_or(SessionNumber(1), |it| it.session.number)
+    }
+
     fn lose(&mut self, ordinal: u32) {
-        let (process, session) = (self.servers[&ordinal].process, SessionNumber(1));
+        let (process, session) = (self.servers[&ordinal].process, self.session(ordinal));
         let lose = LoseSession { process, session, why: "silent".to_owned() };
         self.does(Role::Agent, Command::LoseSession(lose));
     }
@@ -514,9 +555,10 @@ fn a_failover_is_an_operators_and_needs_the_end_of_the_old_primary_or_a_word_abo
     play.settle();
     let news = play.news();
     assert!(
-        news.contains("generation 3 granted to archive 2, after archive 1, sync set 2: failover: node lost"),
+        news.contains("generation 3 granted to archive 2, after archive 1, sync set 1, 2: failover: node lost"),
         "{news}"
     );
+    assert!(news.contains("archive 1 left the sync set, version 5: its server does not follow yet"), "{news}");
     let mut play = running(WhenAlone::Degrade);
     play.exits(0, ExitReason::PodGone);
     assert_eq!(play.failover(2, false), "Changed", "its end is known");
@@ -594,12 +636,12 @@ fn an_old_primary_with_more_is_overwritten_and_counts_only_after_that() {
     play.settle();
     let expected = "\
 archive 1 holds data of system 77, up to generation 2
-archive 3 left the sync set, version 6: the primary has not heard its server for 5 s
+archive 3 left the sync set, version 7: the primary has not heard its server for 5 s
 the data of archive 1 may be overwritten, permission 3: its log has more
 archive 1 holds data of system 77, up to generation 3
 the data of archive 1 is whole; permission 3 is spent
-archive 1 joins the sync set, version 7
-archive 1 is in the sync set: version 7 is in force
+archive 1 joins the sync set, version 8
+archive 1 is in the sync set: version 8 is in force
 ";
     assert_eq!(play.news(), expected);
 }

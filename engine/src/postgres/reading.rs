@@ -23,7 +23,9 @@ const STATE: &str = "SELECT pg_is_in_recovery(), \
         AND NOT $), \
     (SELECT max(age(datfrozenxid))::bigint FROM pg_database), \
     (SELECT coalesce(max(pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() \
-        ELSE pg_current_wal_flush_lsn() END, restart_lsn)), 0)::bigint FROM pg_replication_slots)";
+        ELSE pg_current_wal_flush_lsn() END, restart_lsn)), 0)::bigint FROM pg_replication_slots), \
+    (SELECT (extract(epoch FROM last_msg_receipt_time) * 1000000)::bigint FROM pg_stat_wal_receiver), \
+    pg_last_wal_receive_lsn()::text";
 /// The standbys of a primary. The last is the primary's own end, read after theirs.
 const STANDBYS: &str = "SELECT pid, application_name, flush_lsn::text, replay_lsn::text, state = 'streaming', \
     coalesce(extract(epoch FROM reply_time) * 1000000, 0)::bigint, sent_lsn::text, pg_current_wal_flush_lsn()::text \
@@ -157,6 +159,8 @@ impl Reader {
             timeline,
             end: position(row.get(1)),
             streams_from: row.get::<_, Option<i32>>(2).map(i32::cast_unsigned),
+            heard: row.get(8),
+            received: position(row.get(9)),
             standbys,
             replay_lag_ms: row.get::<_, Option<i64>>(3).map(unsigned),
             restart_pending: limits::pending(row.get(4), &self.limits, &limits::wanted(&self.settings)?),

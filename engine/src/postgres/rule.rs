@@ -30,9 +30,9 @@ const NUDGE_PERIOD: Duration = Duration::from_millis(100);
 const COMMITS: usize = 3;
 
 /// A commit of the wrapper's own: a message in the log that no one reads, in a transaction.
-const COMMIT: &str = "SELECT pg_logical_emit_message(true, 'kaa', '')";
+pub(super) const COMMIT: &str = "SELECT pg_logical_emit_message(true, 'kaa', '')";
 /// The same, which waits for the own disk only: it makes members answer.
-const NUDGE: &str = "SET synchronous_commit = local; SELECT pg_logical_emit_message(true, 'kaa', '')";
+pub(super) const NUDGE: &str = "SET synchronous_commit = local; SELECT pg_logical_emit_message(true, 'kaa', '')";
 
 /// Commits once: true if the server has released the commit by its rule, false if the wait for it was cancelled.
 async fn commit(session: Session) -> Result<bool, Error> {

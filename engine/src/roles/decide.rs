@@ -1,5 +1,6 @@
 //! What is to be done next with a server that has a role: what is wanted of it, what it does, and what it must not forget.
 
+use super::keeper::Held;
 use crate::postgres::Data;
 use kaa_core::domain::ids::{ArchiveId, Generation, Permission, SetVersion};
 use kaa_core::domain::replicated::{Begins, Ended};
@@ -33,6 +34,8 @@ pub(super) enum Readers {
 pub(super) struct Primary {
     pub begins: Begins,
     pub ruling: Ruling,
+    /// When it was found to take no log any more, before it was promoted: milliseconds of the clock that never goes back.
+    pub stopped_ms: u64,
     /// Whether its first record is on all that its rule requires.
     pub established: bool,
     pub open: bool,
@@ -58,6 +61,8 @@ pub(super) struct State {
     pub stopping: bool,
     /// Whether what is mounted has changed since the server uses it.
     pub stale: bool,
+    /// The lease of a primary.
+    pub lease: Held,
 }
 
 /// What is to be done.
@@ -72,6 +77,8 @@ pub(super) enum Step {
     /// Have the first record confirmed.
     Establish,
     Open,
+    /// Let no client in, and end their sessions: the lease is over.
+    Close,
     /// Make what the Secrets ask for.
     Prepare,
     /// Keep the log for the servers of these archives, and let them connect.
@@ -80,6 +87,8 @@ pub(super) enum Step {
     Require(Rule),
     /// Have commits wait until a rule with members is in force.
     HoldCommits,
+    /// Write a checkpoint and close, before the server stands down.
+    Retire,
     StandDown,
     Follow {
         generation: Generation,
@@ -107,9 +116,23 @@ impl Step {
         matches!(self, Self::Establish | Self::Require(_) | Self::Prepare | Self::Refresh)
     }
 
+    /// Whether it is dropped so that a primary can close whose lease is over. What is to end the server comes to that as well.
+    pub fn gives_way(&self) -> bool {
+        matches!(self, Self::Open | Self::KeepLog(_) | Self::HoldCommits | Self::Retire)
+    }
+
     /// Whether a server whose pod is to end still begins it: what a hand-over needs, and what is decided to come before that.
     fn hands_over(&self) -> bool {
-        matches!(self, Self::KeepLog(_) | Self::Establish | Self::Open | Self::Require(_) | Self::StandDown)
+        matches!(
+            self,
+            Self::KeepLog(_)
+                | Self::Establish
+                | Self::Open
+                | Self::Close
+                | Self::Require(_)
+                | Self::Retire
+                | Self::StandDown
+        )
     }
 }
 
@@ -154,6 +177,13 @@ pub(super) fn next(state: &State, wanted: &Assignment) -> Result<Option<Step>, S
 }
 
 fn step(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
+    let step = wanted_step(state, wanted);
+    // Whatever else is wanted: what clients see may be old.
+    let closes = matches!(&state.run, Run::Primary(primary) if primary.open && !state.lease.holds);
+    if closes && !matches!(step, Ok(Some(Step::Stop))) { Ok(Some(Step::Close)) } else { step }
+}
+
+fn wanted_step(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
     match &wanted.what {
         Wanted::Initialize if state.data == Data::Empty && state.may_start => Ok(Some(Step::Initialize)),
         Wanted::Initialize => Ok(started(state)),
@@ -164,7 +194,9 @@ fn step(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
             Run::Follows { generation, .. } if generation < current && !state.may_start => Ok(Some(Step::Stop)),
             _ => Ok(started(state)),
         },
-        Wanted::Primary { rule, blocks, stand_down, standbys } => lead(state, rule, *blocks, *stand_down, standbys),
+        Wanted::Primary { rule, blocks, stand_down, standbys, lease_ms: _, wait_ms: _ } => {
+            lead(state, rule, *blocks, *stand_down, standbys)
+        }
         Wanted::Follow { generation, source, history, permission, discard } => {
             follows(state, *generation, source, history, *permission, *discard)
         }
@@ -190,11 +222,11 @@ fn lead(
         && primary.begins.generation == rule.generation
     {
         return Ok(if stand_down {
-            Some(Step::StandDown)
+            Some(if primary.open { Step::Retire } else { Step::StandDown })
         } else if primary.slots != standbys {
             Some(Step::KeepLog(standbys.to_vec()))
         } else {
-            of_primary(primary, rule, waits)
+            of_primary(primary, rule, waits, state.lease)
         });
     }
     if let Run::Primary(_) = state.run {
@@ -212,7 +244,7 @@ fn lead(
     Ok(Some(Step::Promote(rule.clone())))
 }
 
-fn of_primary(primary: &Primary, rule: &Rule, waits: bool) -> Option<Step> {
+fn of_primary(primary: &Primary, rule: &Rule, waits: bool, lease: Held) -> Option<Step> {
     let known = |version: SetVersion| version >= rule.version;
     let newer = !known(primary.ruling.in_force.version)
         && primary.ruling.coming.as_ref().is_none_or(|coming| coming.version < rule.version);
@@ -230,7 +262,7 @@ fn of_primary(primary: &Primary, rule: &Rule, waits: bool) -> Option<Step> {
     }
     match primary {
         Primary { established: false, .. } => Some(Step::Establish),
-        Primary { open: false, .. } => Some(Step::Open),
+        Primary { open: false, .. } if lease.holds && lease.may_open => Some(Step::Open),
         Primary { prepared: false, .. } => Some(Step::Prepare),
         Primary { .. } => None,
     }
@@ -290,6 +322,7 @@ mod tests {
             needs_overwrite: None,
             stopping: false,
             stale: false,
+            lease: Held { holds: true, may_open: true },
         }
     }
 
@@ -304,6 +337,7 @@ mod tests {
         Run::Primary(Box::new(Primary {
             begins,
             ruling,
+            stopped_ms: 0,
             established,
             open,
             prepared: true,
@@ -313,12 +347,53 @@ mod tests {
     }
 
     fn lead(rule: Rule) -> Assignment {
-        let what = Wanted::Primary { rule, blocks: false, stand_down: false, standbys: Vec::new() };
+        let what = Wanted::Primary {
+            rule,
+            blocks: false,
+            stand_down: false,
+            standbys: Vec::new(),
+            lease_ms: 2_500,
+            wait_ms: 0,
+        };
         assigned(what)
     }
 
     fn assigned(what: Wanted) -> Assignment {
         Assignment { what, may_start: true, may_stop: false }
+    }
+
+    fn stand_down() -> Assignment {
+        assigned(Wanted::Primary {
+            rule: rule(3, 4, &[2]),
+            blocks: false,
+            stand_down: true,
+            standbys: Vec::new(),
+            lease_ms: 2_500,
+            wait_ms: 0,
+        })
+    }
+
+    #[test]
+    fn a_primary_lets_clients_in_only_while_its_lease_holds() {
+        let leased =
+            |open, holds, may_open| State { lease: Held { holds, may_open }, ..state(primary(4, &[2], true, open)) };
+        let lead = lead(rule(3, 4, &[2]));
+        assert_eq!(said(&leased(true, true, true), &lead), "nothing");
+        assert_eq!(said(&leased(true, false, true), &lead), "Close");
+        assert_eq!(
+            said(&leased(true, false, true), &assigned(Wanted::Hold(Generation(3)))),
+            "Close",
+            "whatever is wanted"
+        );
+        assert_eq!(said(&leased(true, false, true), &stand_down()), "Close");
+        assert_eq!(
+            said(&leased(true, false, true), &assigned(Wanted::Hold(Generation(4)))),
+            "Stop",
+            "another was granted"
+        );
+        assert_eq!(said(&leased(false, false, true), &lead), "nothing");
+        assert_eq!(said(&leased(false, true, false), &lead), "nothing", "an earlier lease may last");
+        assert_eq!(said(&leased(false, true, true), &lead), "Open", "in the same generation");
     }
 
     fn source(archive: u64) -> Source {
@@ -395,6 +470,8 @@ mod tests {
                 blocks: true,
                 stand_down: false,
                 standbys: Vec::new(),
+                lease_ms: 2_500,
+                wait_ms: 0,
             })
         };
         assert_eq!(said(&state(primary(4, &[], false, false)), &blocks(4, &[])), "nothing");
@@ -410,7 +487,14 @@ mod tests {
     fn a_primary_that_is_alone_when_it_is_told_to_block_holds_its_commits_until_it_is_told_otherwise() {
         let told = |version, members: &[u64], blocks| {
             let rule = rule(3, version, members);
-            assigned(Wanted::Primary { rule, blocks, stand_down: false, standbys: Vec::new() })
+            assigned(Wanted::Primary {
+                rule,
+                blocks,
+                stand_down: false,
+                standbys: Vec::new(),
+                lease_ms: 2_500,
+                wait_ms: 0,
+            })
         };
         let mut alone = state(primary(4, &[], true, true));
         assert_eq!(said(&alone, &told(4, &[], false)), "nothing");
@@ -487,8 +571,8 @@ mod tests {
         }
         assert_eq!(said(&stopping(primary(4, &[2], true, true)), &lead(rule(3, 5, &[2, 3]))), "Require");
         assert_eq!(said(&stopping(primary(4, &[2], true, false)), &lead(rule(3, 4, &[2]))), "Open");
-        let what = Wanted::Primary { rule: rule(3, 4, &[2]), blocks: false, stand_down: true, standbys: Vec::new() };
-        assert_eq!(said(&stopping(primary(4, &[2], true, true)), &assigned(what)), "StandDown");
+        assert_eq!(said(&stopping(primary(4, &[2], true, true)), &stand_down()), "Retire");
+        assert_eq!(said(&stopping(primary(4, &[2], true, false)), &stand_down()), "StandDown");
     }
 
     #[test]

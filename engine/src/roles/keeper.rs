@@ -4,11 +4,16 @@
 //! Nothing but a later grant, an order to stand down, and the end of the pod ever stops a server that serves: agents that are away,
 //! refuse or contradict do not.
 
+mod ending;
+mod hearing;
+mod lease;
 mod reading;
 mod said;
 mod slots;
 mod vitals;
 mod volume;
+
+pub(super) use lease::Held;
 
 use super::decide::{self, Run, State, Step};
 use super::kept::{self, Kept};
@@ -19,24 +24,26 @@ use super::words;
 use crate::Error;
 use crate::config::Config;
 use crate::marker::Locked;
-use crate::postgres::{Reading, Server, Stop};
-use crate::proto::{self as wire, Exit, Refused, Registered, directive};
+use crate::postgres::{Reading, Server};
+use crate::proto::{self as wire, Refused, Registered, directive};
 use crate::session::{Answers, Report, Told};
 use crate::signals::Signals;
 use kaa_core::domain::archive::Marker;
 use kaa_core::domain::ids::{ArchiveId, DomainId, Generation, StartId};
 use kaa_core::domain::replicated::Ended;
-use kaa_core::replication::{Assignment, Memory};
+use kaa_core::replication::{Assignment, Memory, Released};
 use nix::sys::signal::Signal;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 /// How often a server is read.
 const READ_PERIOD: Duration = Duration::from_millis(500);
+/// How often while its primary may be silent.
+const READ_DOUBTFUL: Duration = Duration::from_millis(100);
 /// When it is read first after a step: what the step began shows soon. The pauses after that double.
 const READ_FIRST: Duration = Duration::from_millis(20);
 /// How long the end of the server is offered to agents.
@@ -67,7 +74,11 @@ enum Action {
     /// The server has ended by itself: how.
     Ended(String),
     Read,
-    /// The time to wait for the domain is over, or that after a failed step.
+    /// What was read; `None` if the server did not answer.
+    WasRead(Option<Box<Reading>>),
+    /// An own commit of a primary was released.
+    Released(Released),
+    /// The time to wait for the domain is over, that after a failed step, or a lease.
     Due,
 }
 
@@ -95,7 +106,11 @@ pub(crate) struct Keeper {
     /// The last generation in which the server was the primary and has ended.
     ended: Option<(Generation, Ended)>,
     standbys: Standbys,
+    hearing: hearing::Hearing,
+    leased: Option<lease::Leased>,
     reading: Option<Reading>,
+    /// A reading that is under way.
+    reads: Option<reading::Reads>,
     vitals: vitals::Watch,
     tending: slots::Tending,
     /// When the server is read next, and the pause after that.
@@ -139,6 +154,7 @@ impl Keeper {
                 needs_overwrite: None,
                 stopping: false,
                 stale: false,
+                lease: Held::default(),
             },
             start_before: kept.start,
             start: kept.start,
@@ -148,7 +164,10 @@ impl Keeper {
             trouble: String::new(),
             ended: None,
             standbys: Standbys::default(),
+            hearing: hearing::Hearing::default(),
+            leased: None,
             reading: None,
+            reads: None,
             vitals,
             tending: slots::Tending::default(),
             read_next: (Instant::now() + READ_PERIOD, READ_PERIOD),
@@ -173,16 +192,21 @@ impl Keeper {
 
     /// Begins the next step, unless one is under way. A step that waits for others is dropped if another one is wanted instead.
     fn begin(&mut self) {
-        let Some(member) = self.member.as_ref().filter(|_| self.over.is_none()) else { return };
-        if self.pause.is_some_and(|(until, _)| Instant::now() < until) {
+        self.look_at_the_lease();
+        let Some(own) = self.member.as_ref().filter(|_| self.over.is_none()).map(|member| member.archive) else {
             return;
-        }
+        };
         // Until the domain has said what it wants, it has not judged what the volume remembers.
         let Some(wanted) = &self.wanted else { return };
         let step = decide::next(&self.state, wanted);
+        let closes = matches!(step, Ok(Some(Step::Close)));
+        if self.pause.is_some_and(|(until, _)| Instant::now() < until) && !closes {
+            return;
+        }
         if let Some((under, _)) = &self.under {
             // It may refuse to be begun again, as a promotion that is on the volume already: that is no trouble.
-            if !under.waits() || matches!(&step, Ok(Some(step)) if step == under) {
+            let gives_way = under.waits() || (closes && under.gives_way());
+            if !gives_way || matches!(&step, Ok(Some(step)) if step == under) {
                 return;
             }
             self.under = None;
@@ -196,6 +220,9 @@ impl Keeper {
         if let Step::Require(rule) = &step
             && let Run::Primary(primary) = &mut self.state.run
         {
+            if let Some(leased) = &mut self.leased {
+                leased.rule_changes(&primary.ruling, rule);
+            }
             let end = self.reading.as_ref().map_or(0, |reading| reading.end.0);
             // Where a change was given up, parts of the server may obey it: the next one is made in any case.
             let changes = match primary.ruling.coming {
@@ -206,7 +233,7 @@ impl Keeper {
                 return;
             }
         }
-        let work = perform::perform(step.clone(), self.server.clone(), member.archive, self.state.clone());
+        let work = perform::perform(step.clone(), self.server.clone(), own, self.state.clone());
         if let Some(memory) = perform::remembers(&step, self.state.memory) {
             let kept = memory.and_then(|memory| self.remember(memory, self.start).map_err(|error| error.to_string()));
             if let Err(why) = kept {
@@ -238,12 +265,13 @@ impl Keeper {
             (self.wanted, self.pause) = (Some(wanted), None);
             self.trouble.clear();
         }
+        self.note_wait();
     }
 
     async fn next(&mut self) -> Action {
         let pause = self.pause.map(|(until, _)| until).filter(|until| *until > Instant::now());
         let stopping = self.stopping.filter(|_| self.over.is_none());
-        let due = [stopping, self.over, pause].into_iter().flatten().min();
+        let due = [stopping, self.over, pause, self.lease_due()].into_iter().flatten().min();
         let idle = self.under.is_none() && self.over.is_none();
         let reads = !matches!(self.state.run, Run::Down) && self.over.is_none();
         let server = self.server.clone();
@@ -255,6 +283,12 @@ impl Keeper {
             Some(told) = self.told.recv() => Action::Told(told),
             done = async { match &mut self.under { Some((_, work)) => work.await, None => std::future::pending().await } } => {
                 Action::Done(Box::new(done))
+            }
+            Some(commit) = async { match &mut self.leased { Some(leased) => leased.released().await, None => None } } => {
+                Action::Released(commit)
+            }
+            read = async { match &mut self.reads { Some(reads) => reads.await, None => std::future::pending().await } } => {
+                Action::WasRead(read.map(Box::new))
             }
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Action::Due,
             // While it does not run, people are told of its volume.
@@ -275,20 +309,26 @@ impl Keeper {
                 None => self.trouble = "this wrapper does not understand its assignment: it is too old".to_owned(),
             },
             Action::Told(Told::Directive(directive, answers)) => self.directed(directive, answers),
+            Action::Told(Told::Vouched { asked, generation }) => self.vouched(asked, Generation(generation)),
             Action::Told(Told::ExitNoted) if self.over.is_some() => return Ok(Some(0)),
             Action::Told(Told::ExitNoted) => {}
             Action::Done(done) => {
                 self.done(*done)?;
                 if matches!(self.state.run, Run::Primary(_)) {
-                    self.read().await;
+                    self.begin_to_read();
                 }
             }
-            Action::Ended(how) => self.server_ended(&how),
+            Action::WasRead(reading) => self.was_read(reading.map(|reading| *reading)),
+            Action::Released(commit) => self.released(commit),
+            Action::Ended(how) => self.server_ended(&how).await,
             Action::Read => {
                 let (_, pause) = self.read_next;
                 self.read_next = (Instant::now() + pause, (pause * 2).min(READ_PERIOD));
                 self.state.stale = self.using.is_stale();
-                self.read().await;
+                self.begin_to_read();
+                if self.hearing.is_doubtful() {
+                    self.read_next = (Instant::now() + READ_DOUBTFUL, READ_PERIOD);
+                }
                 self.tend_slots();
             }
             Action::Due => {}
@@ -305,60 +345,6 @@ impl Keeper {
             }
         }
         Ok(None)
-    }
-
-    fn may_end(&self, now: Instant) -> bool {
-        let Some(until) = self.stopping else { return false };
-        let may = self.wanted.as_ref().is_none_or(|wanted| wanted.may_stop);
-        now >= until || may
-    }
-
-    /// Stops the server for good.
-    async fn end(&mut self) {
-        // The order to stand down may be under way: its end is the end of the server.
-        self.under = None;
-        self.tending.give_up(Instant::now());
-        let stopped = {
-            let mut server = self.server.lock().await;
-            let how = if self.at_once { Stop::Immediate } else { Stop::Fast };
-            match timeout(FOR_THE_STOP, server.stop(how)).await {
-                Ok(stopped) => stopped,
-                Err(_) => {
-                    tracing::warn!("the server does not stop: it is stopped at once");
-                    server.stop(Stop::Immediate).await
-                }
-            }
-        };
-        if let Err(error) = &stopped {
-            tracing::error!(%error, "the server did not stop cleanly");
-        }
-        if let Run::Primary(primary) = &self.state.run {
-            let how = if matches!(stopped, Ok(Some(_))) { Ended::StoodDown } else { Ended::Failed };
-            self.ended = Some((primary.begins.generation, how));
-        }
-        self.state.run = Run::Down;
-        self.over = Some(Instant::now() + EXIT_REPORT_LIMIT);
-        for (id, answers) in self.awaiting_stop.drain(..) {
-            answers.give(id, Ok(()));
-        }
-        let exit = Exit { code: Some(0), graceful: true, reason: String::new() };
-        self.say();
-        self.report.send_modify(|report| report.exit = Some(exit));
-    }
-
-    /// The pod is to end: the domain is asked first, within a part of the time.
-    fn stop(&mut self, grace: Duration) {
-        let patience = grace.saturating_sub(FOR_THE_STOP).max(grace / 4);
-        let until = Instant::now() + patience;
-        if self.stopping.is_none() {
-            tracing::info!(
-                patience_s = patience.as_secs(),
-                "told to stop: waiting until the domain lets this server end"
-            );
-        }
-        self.stopping = Some(self.stopping.map_or(until, |known| known.min(until)));
-        self.state.stopping = true;
-        self.at_once |= grace < AT_ONCE;
     }
 
     fn directed(&mut self, directive: wire::Directive, answers: Answers) {
@@ -431,6 +417,10 @@ impl Keeper {
                 }
             }
         }
+        if was != self.state.run {
+            // What is being read is of the server before.
+            self.reads = None;
+        }
         // A server that was the primary and is it no more.
         if let Run::Primary(primary) = was
             && !matches!(&self.state.run, Run::Primary(now) if now.begins == primary.begins)
@@ -452,16 +442,5 @@ impl Keeper {
         let pause = self.pause.map_or(BACKOFF_FIRST, |(_, last)| (last * 2).min(BACKOFF_MAX));
         self.pause = Some((Instant::now() + pause, pause));
         self.trouble = why;
-    }
-
-    fn server_ended(&mut self, how: &str) {
-        tracing::error!(how, "the server has ended");
-        if let Run::Primary(primary) = &self.state.run {
-            self.ended = Some((primary.begins.generation, Ended::Failed));
-        }
-        self.standbys.clear();
-        (self.state.run, self.reading) = (Run::Down, None);
-        self.vitals.clear();
-        self.failed(format!("the server has ended: {how}"));
     }
 }

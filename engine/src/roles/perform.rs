@@ -2,6 +2,7 @@
 
 use super::decide::{Primary, Readers, Run, State, Step};
 use super::words;
+use crate::clock::monotonic_ms;
 use crate::postgres::{Data, Error, Follows, Mounted, Server, Stop};
 use kaa_core::domain::ids::{ArchiveId, Generation};
 use kaa_core::domain::replicated::Begins;
@@ -9,9 +10,13 @@ use kaa_core::replication::{Memory, Rule, Ruling, Source};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 /// How long a primary may take to stop so that another one takes over. Its sessions have ended, and a checkpoint was written.
 const STAND_DOWN_LIMIT: Duration = Duration::from_secs(20);
+
+/// How long a primary may take to close whose lease is over: then it is stopped.
+const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
 /// What a step has done.
 pub(super) struct Done {
@@ -48,6 +53,8 @@ impl Step {
             Self::KeepLog(_) => "keep the log for standbys",
             Self::HoldCommits => "hold commits",
             Self::Require(_) => "change the rule",
+            Self::Close => "close",
+            Self::Retire => "retire",
             Self::StandDown => "stand down",
             Self::Follow { .. } => "follow",
             Self::Overwrite { .. } => "overwrite the data",
@@ -74,6 +81,8 @@ pub(super) fn remembers(step: &Step, mut memory: Memory) -> Option<Result<Memory
         | Step::KeepLog(_)
         | Step::HoldCommits
         | Step::Require(_)
+        | Step::Close
+        | Step::Retire
         | Step::StandDown
         | Step::AdmitReaders
         | Step::Refresh => return None,
@@ -136,6 +145,8 @@ async fn carry_out(
         | Step::KeepLog(_)
         | Step::Require(_)
         | Step::HoldCommits
+        | Step::Close
+        | Step::Retire
         | Step::StandDown => {
             if let Run::Primary(primary) = run
                 && at_primary(step, server, primary).await?
@@ -201,11 +212,18 @@ async fn at_primary(step: &Step, server: &mut Server, primary: &mut Primary) -> 
             // It applies something else than its rule, until a rule is made again.
             primary.ruling.doubt();
         }
-        Step::StandDown => {
+        Step::Close => {
+            let closed = timeout(CLOSE_LIMIT, server.close()).await;
+            closed.unwrap_or_else(|_| Err(Error::Stuck(format!("it does not close within {CLOSE_LIMIT:?}"))))?;
+            primary.open = false;
+        }
+        Step::Retire => {
             server.checkpoint().await?;
+            server.close().await?;
             // If it is not to stand down after all, it opens again.
             primary.open = false;
-            server.close().await?;
+        }
+        Step::StandDown => {
             server.stand_down(STAND_DOWN_LIMIT).await?;
             return Ok(true);
         }
@@ -238,6 +256,8 @@ async fn promote(
         Err(Error::NoSql(why)) if state.run == Run::Fenced => tracing::warn!(why, "it is promoted without an answer"),
         Err(error) => return Err(error),
     }
+    // It takes no log any more.
+    let stopped_ms = monotonic_ms();
     server.lower_limits().await?;
     let begins = server.promote(words::timeline(rule.generation), &members).await?;
     let ancestors = server.ancestors(words::timeline(rule.generation))?;
@@ -247,6 +267,7 @@ async fn promote(
     *run = Run::Primary(Box::new(Primary {
         begins,
         ruling,
+        stopped_ms,
         established: false,
         open: false,
         prepared: false,

@@ -117,6 +117,8 @@ mod tests {
             timeline: 2,
             end: Position(1000),
             streams_from: None,
+            heard: None,
+            received: Position(0),
             standbys: standbys.iter().map(standby).collect(),
             replay_lag_ms: None,
             restart_pending: Vec::new(),

@@ -20,6 +20,8 @@ pub(super) fn assigned(said: wire::Assignment) -> Option<Assignment> {
             blocks: lead.blocks,
             stand_down: lead.stand_down,
             standbys: lead.standbys.into_iter().map(ArchiveId).collect(),
+            lease_ms: lead.lease_ms,
+            wait_ms: lead.wait_ms,
         },
         What::Follow(follow) => Wanted::Follow {
             generation: Generation(follow.generation),

@@ -48,6 +48,8 @@ pub fn reported(said: wire::Replica) -> Report {
         returned: Permission(said.returned),
         standbys: standbys.collect(),
         end: Position(said.end),
+        unheard: (said.unheard != 0).then_some(Generation(said.unheard)),
+        keeps_lease: said.keeps_lease,
         trouble: Some(text(said.trouble)).filter(|trouble| !trouble.is_empty()),
     }
 }
@@ -61,14 +63,18 @@ pub fn assigned(assignment: &Assignment) -> wire::Assignment {
     let what = match &assignment.what {
         Wanted::Hold(generation) => wire::assignment::What::Hold(wire::Hold { generation: generation.0 }),
         Wanted::Initialize => wire::assignment::What::Initialize(wire::Initialize {}),
-        Wanted::Primary { rule, blocks, stand_down, standbys } => wire::assignment::What::Lead(wire::Lead {
-            generation: rule.generation.0,
-            version: rule.version.0,
-            members: rule.members.iter().map(|archive| archive.0).collect(),
-            blocks: *blocks,
-            stand_down: *stand_down,
-            standbys: standbys.iter().map(|archive| archive.0).collect(),
-        }),
+        Wanted::Primary { rule, blocks, stand_down, standbys, lease_ms, wait_ms } => {
+            wire::assignment::What::Lead(wire::Lead {
+                generation: rule.generation.0,
+                version: rule.version.0,
+                members: rule.members.iter().map(|archive| archive.0).collect(),
+                blocks: *blocks,
+                stand_down: *stand_down,
+                standbys: standbys.iter().map(|archive| archive.0).collect(),
+                lease_ms: *lease_ms,
+                wait_ms: *wait_ms,
+            })
+        }
         Wanted::Follow { generation, source, history, permission, discard } => {
             let begins = |it: &Begins| wire::Begins { generation: it.generation.0, parent: it.parent.0, at: it.at.0 };
             wire::assignment::What::Follow(wire::Follow {

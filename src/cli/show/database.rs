@@ -56,6 +56,9 @@ pub(in crate::cli) fn database(shown: &ReplicationAnswer) -> String {
         if let (Some(synchronous), Some(alone)) = (shown.synchronous, &shown.when_alone) {
             line += &format!("   synchronous: {synchronous}   when alone: {}", alone.text);
         }
+        if let Some(failover) = &shown.failover {
+            line += &format!("   failover: {}", failover.text);
+        }
         lines.push(line);
     }
     lines.extend(shown.survival.as_ref().map(survival));

@@ -10,7 +10,8 @@ use kaa_core::domain::command::{Fence, Role};
 use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{ArchiveId, Generation, Millis, ResyncEpoch, SessionNumber, StartId, SystemId};
 use kaa_core::domain::process::{EngineKind, ExitReason};
-use kaa_core::domain::replicated::{Begins, Data, Position, Replicated, Settings, WhenAlone};
+use kaa_core::domain::replicated::{Begins, Data, FailoverMode, Position, Replicated, Settings, WhenAlone};
+use kaa_core::replication::Timing;
 use kaa_core::replication::Vitals;
 use kaa_core::replication::vitals::{Connection, Volume};
 use std::collections::BTreeMap;
@@ -131,7 +132,9 @@ impl Shop {
 
     fn settings(&mut self) {
         let (stateful_set, uid) = ("shop".to_owned(), "set-shop".into());
-        let settings = Settings { stateful_set, uid, replicas: 3, synchronous: 1, when_alone: WhenAlone::Degrade };
+        let failover = FailoverMode::Automatic;
+        let settings =
+            Settings { stateful_set, uid, replicas: 3, synchronous: 1, when_alone: WhenAlone::Degrade, failover };
         let facts =
             vec![Fact::AnchorIs { uid: "anchor-1".into() }, Fact::AsksForReplication(Box::new(settings.clone()))];
         // Evidence is read after the resync leader has begun.
@@ -163,7 +166,8 @@ impl Shop {
         let (winner, process) = (self.archive(ordinal), self.process(ordinal));
         let sync_set = set.iter().map(|ordinal| self.archive(*ordinal)).collect();
         let current = self.generation();
-        let grant = GrantPrimary { database: NAME.into(), current, winner, process, sync_set, reason };
+        let lease_ms = Timing::default().lease_ms;
+        let grant = GrantPrimary { database: NAME.into(), current, winner, process, sync_set, reason, lease_ms };
         self.log.apply(Role::RaftLeader, "admin-0", Command::GrantPrimary(grant));
     }
 
@@ -171,7 +175,7 @@ impl Shop {
     pub(crate) fn opens(&mut self, ordinal: u64) {
         let generation = self.generation();
         let begins = Begins { generation, parent: Generation(generation.0 - 1), at: Position(0x7_3A01_48B8) };
-        self.progress(ordinal, Progress::Promoted { begins, before: Vec::new() });
+        self.progress(ordinal, Progress::Promoted { begins, before: Vec::new(), keeps_lease: true });
         self.progress(ordinal, Progress::Opened);
         self.sync_set(SetChange::InForce);
     }

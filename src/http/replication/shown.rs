@@ -53,6 +53,8 @@ pub struct ReplicationAnswer {
     pub synchronous: Option<u32>,
     /// What a primary does that no standby can confirm.
     pub when_alone: Option<Coded>,
+    /// Who begins a failover.
+    pub failover: Option<Coded>,
     /// What the loss of pods, with their volumes, would mean.
     pub survival: Option<SurvivalRow>,
     /// Every archive.
@@ -218,6 +220,10 @@ impl ReplicationAnswer {
             synchronous: settings.map(|settings| settings.synchronous),
             when_alone: settings.map(|settings| {
                 let text = settings.when_alone.to_string();
+                both(&text, text.clone())
+            }),
+            failover: settings.map(|settings| {
+                let text = settings.failover.to_string();
                 both(&text, text.clone())
             }),
             survival: domain.survival(&database.name, replicated).map(|found| SurvivalRow::new(domain, found)),

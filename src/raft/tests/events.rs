@@ -18,7 +18,7 @@ use kaa_core::domain::ids::{
 };
 use kaa_core::domain::process::{DurableState, EngineKind, EngineState, ExitReason, Stop};
 use kaa_core::domain::protocol::Protocol;
-use kaa_core::domain::replicated::{Begins, Data, Position, Settings, WhenAlone};
+use kaa_core::domain::replicated::{Begins, Data, FailoverMode, Position, Settings, WhenAlone};
 use kaa_core::domain::task::{ProtocolUpgrade, StepKind, TaskKind};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -134,7 +134,8 @@ fn of_replication() -> Vec<ReplicationEvent> {
     let (archive, why, version, permission) = (ArchiveId(2), || "why".to_owned(), SetVersion(23), Permission(4));
     let (system, generation) = (SystemId(7_451_234_567_890_123_456), Generation(7));
     let (stateful_set, uid, when_alone) = ("shop".to_owned(), "uid".into(), WhenAlone::Block);
-    let settings = Settings { stateful_set, uid, replicas: 3, synchronous: 1, when_alone };
+    let settings =
+        Settings { stateful_set, uid, replicas: 3, synchronous: 1, when_alone, failover: FailoverMode::Manual };
     let begins = Begins { generation, parent: Generation(6), at: Position(0x7_3A01_48B8) };
     let reason = GrantReason::Failover { why: why(), may_run: true };
     let (from, sync_set) = (Some(ArchiveId(3)), vec![archive, ArchiveId(300)]);
@@ -144,7 +145,12 @@ fn of_replication() -> Vec<ReplicationEvent> {
         ReplicationEvent::Initializes { archive },
         ReplicationEvent::Adopted { archive, system, why: why() },
         ReplicationEvent::Granted { generation, archive, from, sync_set, reason },
-        ReplicationEvent::Progressed { generation, archive, what: Progress::Promoted { begins, before: vec![begins] } },
+        ReplicationEvent::Progressed {
+            generation,
+            archive,
+            what: Progress::Promoted { begins, before: vec![begins], keeps_lease: false },
+        },
+        ReplicationEvent::Heard { generation, archive, silent: Some(Position(0x7_3A01_48B8)) },
         ReplicationEvent::Joins { archive, version },
         ReplicationEvent::Joined { archive, version },
         ReplicationEvent::Left { archive, version, why: why() },

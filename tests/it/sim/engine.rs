@@ -270,7 +270,7 @@ impl Engine {
             },
             to_engine::Message::Refused(refused) => return Some(self.refused(&refused, running)),
             // Its engines have no roles.
-            to_engine::Message::Assignment(_) => {}
+            to_engine::Message::Assignment(_) | to_engine::Message::Vouched(_) => {}
             to_engine::Message::ExitNoted(_) => return Some(Ended::Over),
             to_engine::Message::Heartbeat(beat) => {
                 self.applied = self.applied.max(beat.applied);
@@ -284,7 +284,13 @@ impl Engine {
 
     fn heartbeat(&self, sequence: u64) -> from_engine::Message {
         let running = self.fact(|facts| facts.running);
-        from_engine::Message::Heartbeat(Heartbeat { sequence, applied: self.applied, running, asks: false })
+        from_engine::Message::Heartbeat(Heartbeat {
+            sequence,
+            applied: self.applied,
+            running,
+            asks: false,
+            generation: 0,
+        })
     }
 
     /// Whether another storage manager runs.

@@ -161,6 +161,9 @@ impl Host {
             database_deletion: Deletion::Auto,
             annotation_prefix: ANNOTATION_PREFIX.to_owned(),
             token_audience: None,
+            primary_lease: Duration::from_millis(2_500),
+            primary_silence: Duration::from_millis(1_500),
+            failover_pause: Duration::from_secs(60),
         };
         Config::new(args).expect("a name with an ordinal")
     }

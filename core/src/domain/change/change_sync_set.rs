@@ -71,9 +71,12 @@ impl Change for ChangeSyncSet {
         }
         let record = replicated.record_mut(&name)?;
         let mut subjects = vec![Subject::Database(name.clone())];
+        // What its server said of the primary is of the time before.
+        let mut unheard = None;
         let event = match what {
             SetChange::Join(archive) => {
                 record.ask_to_join(generation, version, archive)?;
+                unheard = Some(archive);
                 subjects.push(Subject::Archive(archive));
                 Some(ReplicationEvent::Joins { archive, version: record.version })
             }
@@ -89,10 +92,14 @@ impl Change for ChangeSyncSet {
             }
             SetChange::Leave { archive, why } => {
                 record.leave(generation, version, archive)?;
+                unheard = Some(archive);
                 subjects.push(Subject::Archive(archive));
                 Some(ReplicationEvent::Left { archive, version: record.version, why })
             }
         };
+        if let Some((primary, archive)) = replicated.primary.as_mut().zip(unheard) {
+            primary.silent.remove(&archive);
+        }
         if let Some(event) = event {
             domain.note(actor, subjects, event, None);
         }

@@ -6,15 +6,16 @@ use crate::domain::bounds::{Bounds, Fits, cut, few};
 use crate::domain::command::{Actor, Role};
 use crate::domain::event::ReplicationEvent;
 use crate::domain::ids::{ArchiveId, DatabaseName, Generation, Millis, StartId};
+use crate::domain::is_default;
 use crate::domain::outcome::{Outcome, Refusal};
-use crate::domain::replicated::{Primary, Replicated};
+use crate::domain::replicated::{Alarms, Earlier, FailoverMode, Primary, Replicated};
 use crate::domain::{Applied, Domain};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 
 /// A server that was open for so long has not ended because it was granted, in milliseconds.
-const LASTING_MS: u64 = 60_000;
+const LASTING_MS: u64 = 5_000;
 
 /// Makes an archive of the sync set the primary's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +33,9 @@ pub struct GrantPrimary {
     pub sync_set: BTreeSet<ArchiveId>,
     /// Why.
     pub reason: GrantReason,
+    /// The length of the primary's lease, in milliseconds.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub lease_ms: u64,
 }
 
 /// Why a generation is granted.
@@ -42,6 +46,15 @@ pub enum GrantReason {
     First,
     /// The server of the primary has ended, and its archive continues.
     Returned,
+    /// The server of the primary has ended, and another one takes over.
+    Ended,
+    /// The primary is lost: no agent hears its wrapper, and these archives' servers do not hear its server.
+    Silent {
+        /// The archives.
+        by: BTreeSet<ArchiveId>,
+        /// The pause before the next such failover if the old primary turns out to run, in milliseconds. It doubles.
+        held_back_ms: u64,
+    },
     /// An operator asked for a switchover.
     Switchover(String),
     /// The primary's pod is to stop.
@@ -69,6 +82,11 @@ impl fmt::Display for GrantReason {
         match self {
             Self::First => f.write_str("it is the first primary"),
             Self::Returned => f.write_str("the server of the primary has ended and is back"),
+            Self::Ended => f.write_str("failover: the server of the primary has ended"),
+            Self::Silent { by, held_back_ms: _ } => {
+                let by: Vec<String> = by.iter().map(ToString::to_string).collect();
+                write!(f, "failover: neither an agent nor the server of archive {} hears the primary", by.join(", "))
+            }
             Self::Switchover(why) => write!(f, "switchover: {why}"),
             Self::HandedOver => f.write_str("the pod of the primary stops"),
             Self::Failover { why, may_run: false } => write!(f, "failover: {why}"),
@@ -86,14 +104,15 @@ impl fmt::Display for GrantReason {
 
 impl Change for GrantPrimary {
     fn fit(&mut self, bounds: &Bounds) -> Fits {
-        let Self { database, current: _, winner: _, process: _, sync_set, reason } = self;
+        let Self { database, current: _, winner: _, process: _, sync_set, reason, lease_ms: _ } = self;
         match reason {
             GrantReason::Switchover(why) | GrantReason::Failover { why, may_run: _ } => cut(why, bounds.text),
             GrantReason::LossAccepted { why, lost, is_off: _ } => {
                 cut(why, bounds.text);
                 few("archives of a sync set", lost.len(), bounds.archives)?;
             }
-            GrantReason::First | GrantReason::Returned | GrantReason::HandedOver => {}
+            GrantReason::Silent { by, held_back_ms: _ } => few("archives of a sync set", by.len(), bounds.archives)?,
+            GrantReason::First | GrantReason::Returned | GrantReason::Ended | GrantReason::HandedOver => {}
         }
         few("archives of a sync set", sync_set.len(), bounds.archives)?;
         bounds.name("the name of a database", database)
@@ -101,8 +120,9 @@ impl Change for GrantPrimary {
 
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
         domain.may_grant(&self, actor.role)?;
-        let Self { database: name, current, winner, process, sync_set, reason } = self;
+        let Self { database: name, current, winner, process, sync_set, reason, lease_ms } = self;
         let granted = domain.time;
+        let earlier = domain.may_serve(&name);
         let replicated = domain.replicated_mut(&name)?;
         let (known, returns) = (replicated.highest, replicated.returns(&reason, granted));
         let record = replicated.record_mut(&name)?;
@@ -119,7 +139,11 @@ impl Change for GrantPrimary {
             replicated.own.retain(|archive| *archive == winner);
         }
         replicated.highest = generation;
-        replicated.primary = Some(Primary { process, granted, begins: None, opened: None, ended: None, returns });
+        let old = replicated.primary.as_ref().map(|primary| primary.process);
+        if let GrantReason::Silent { held_back_ms, .. } = &reason {
+            replicated.alarms = Alarms { suspect: old, base_ms: *held_back_ms, ..replicated.alarms };
+        }
+        replicated.primary = Some(Primary { returns, lease_ms, from, earlier, ..Primary::new(process, granted) });
         (replicated.switchover, replicated.uncertain) = (None, None);
         let mut subjects = vec![Subject::Database(name), Subject::Archive(winner), Subject::Process(process)];
         subjects.extend(from.map(Subject::Archive));
@@ -134,7 +158,7 @@ impl Replicated {
     /// How many grants, with one for this reason now, follow a server that ended soon after it was granted.
     fn returns(&self, reason: &GrantReason, now: Millis) -> u32 {
         match (&self.primary, reason) {
-            (Some(before), GrantReason::Returned) => {
+            (Some(before), GrantReason::Returned | GrantReason::Ended) => {
                 let lasted = before.opened.is_some_and(|opened| now.since(opened) >= LASTING_MS);
                 // A pod that starts again has its own pauses.
                 if lasted || before.ended.is_none() { 0 } else { before.returns.saturating_add(1) }
@@ -163,6 +187,14 @@ impl Domain {
             (Role::Operator, GrantReason::LossAccepted { is_off, .. }) => self.may_lose(name, replicated, *is_off),
             (Role::RaftLeader, GrantReason::Failover { .. } | GrantReason::LossAccepted { .. })
             | (Role::Operator, _) => Err(Refusal::OnlyAnOperator),
+            (Role::RaftLeader, GrantReason::Silent { .. }) => {
+                // Times are judged here, too: by those of the entries.
+                let found = self.lost_primary(replicated, self.time).unwrap_or_default();
+                if found.contains(winner) { Ok(()) } else { Err(Refusal::PrimaryMayRun(name.clone())) }
+            }
+            (Role::RaftLeader, GrantReason::Ended) if replicated.failover() != FailoverMode::Automatic => {
+                Err(Refusal::OnlyAnOperator)
+            }
             (Role::RaftLeader, _) => self.may_move(name, replicated),
             (Role::Agent | Role::ResyncLeader, _) => Err(Refusal::OnlyAnOperator),
         }
@@ -178,6 +210,21 @@ impl Domain {
         match members.find(|archive| self.has_data_of(replicated, **archive)) {
             Some(archive) => Err(Refusal::NothingToLose(*archive)),
             None => Ok(()),
+        }
+    }
+
+    /// An earlier primary than the next one that may still serve clients.
+    fn may_serve(&self, name: &DatabaseName) -> Option<Earlier> {
+        let replicated = self.replicated(name)?;
+        let primary = replicated.primary.as_ref()?;
+        // One that was open has waited for those before it.
+        let before = self.earlier(primary).filter(|_| primary.opened.is_none());
+        let lease_ms = primary.lease_ms;
+        let own =
+            (!self.primary_was_seen_to_end(replicated)).then_some(Earlier { process: Some(primary.process), lease_ms });
+        match (before, own) {
+            (Some(before), Some(_)) => Some(Earlier { process: None, lease_ms: lease_ms.max(before.lease_ms) }),
+            (before, own) => before.or(own),
         }
     }
 

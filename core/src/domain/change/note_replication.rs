@@ -73,12 +73,8 @@ impl Planned for NoteReplication {
     }
 
     fn text(&self, _: &Domain) -> String {
-        let Settings { stateful_set, replicas, synchronous, when_alone, uid: _ } = &self.settings;
-        format!(
-            "note that StatefulSet {stateful_set} of database {} wants {replicas} pods, synchronous: {synchronous}, \
-             when-alone: {when_alone}",
-            self.database
-        )
+        let Self { database, settings, .. } = self;
+        format!("note that StatefulSet {} of database {database} wants {}", settings.stateful_set, settings.asked())
     }
 
     fn bound(&self, fence: Fence, evidence: Evidence) -> Command {

@@ -287,6 +287,7 @@ impl Domain {
             process.interrupted = process.interrupted.or(Some(index));
             let number = session.number;
             let server = asked.server.clone();
+            self.note_alive(id);
             let from = (from != server).then_some(from);
             self.note(
                 actor,

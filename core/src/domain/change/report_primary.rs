@@ -6,6 +6,7 @@ use crate::domain::bounds::{Bounds, Fits};
 use crate::domain::command::Actor;
 use crate::domain::event::ReplicationEvent;
 use crate::domain::ids::{Generation, SessionNumber, StartId};
+use crate::domain::is_default;
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::replicated::{Begins, Ended, HISTORY};
 use crate::domain::{Applied, Domain};
@@ -35,6 +36,9 @@ pub enum Progress {
         begins: Begins,
         /// Where the logs before it begin, as its volume has them, the last one last.
         before: Vec<Begins>,
+        /// Whether its wrapper keeps the lease that it was granted under.
+        #[serde(default, skip_serializing_if = "is_default")]
+        keeps_lease: bool,
     },
     /// It lets clients in: its first record is on all archives that its rule requires.
     Opened,
@@ -45,7 +49,7 @@ pub enum Progress {
 impl Change for ReportPrimary {
     fn fit(&mut self, _bounds: &Bounds) -> Fits {
         let Self { process: _, session: _, generation: _, what } = self;
-        if let Progress::Promoted { begins: _, before } = what {
+        if let Progress::Promoted { begins: _, before, keeps_lease: _ } = what {
             let surplus = before.len().saturating_sub(HISTORY);
             before.drain(..surplus);
         }
@@ -66,11 +70,12 @@ impl Change for ReportPrimary {
         };
         // A server that has ended is neither promoted nor open, whatever a late message says.
         let is_new = match &what {
-            Progress::Promoted { begins, before: _ } => {
+            Progress::Promoted { begins, before: _, keeps_lease } => {
                 if begins.generation != generation {
                     return Err(Refusal::NotThePrimary { process: id, generation: begins.generation });
                 }
-                primary.begins.is_none() && primary.ended.is_none()
+                let keeps = *keeps_lease && !primary.keeps_lease;
+                (primary.begins.is_none() || keeps) && primary.ended.is_none()
             }
             Progress::Opened => primary.opened.is_none() && primary.ended.is_none() && primary.begins.is_some(),
             Progress::Ended(_) => primary.ended.is_none(),
@@ -79,8 +84,8 @@ impl Change for ReportPrimary {
             return Ok(Outcome::Unchanged);
         }
         match &what {
-            Progress::Promoted { begins, before } => {
-                primary.begins = Some(*begins);
+            Progress::Promoted { begins, before, keeps_lease } => {
+                (primary.begins, primary.keeps_lease) = (Some(*begins), *keeps_lease);
                 // What was granted before and never heard of to be promoted is in the files of the volume.
                 let grows = before.is_sorted_by(|one, next| one.generation < next.generation);
                 let earlier = before.iter().filter(|it| grows && it.generation < begins.generation);

@@ -2,7 +2,7 @@
 
 use crate::domain::change::{GrantReason, Progress};
 use crate::domain::ids::{ArchiveId, Generation, Permission, SetVersion, StartId, SystemId};
-use crate::domain::replicated::{Begins, Data, Ended, Settings};
+use crate::domain::replicated::{Begins, Data, Ended, Position, Settings};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use strum::{IntoStaticStr, VariantNames};
@@ -57,6 +57,15 @@ pub enum ReplicationEvent {
         archive: ArchiveId,
         /// What became of its server.
         what: Progress,
+    },
+    /// The server of a standby does not hear its primary, or hears it again.
+    Heard {
+        /// The generation of the primary.
+        generation: Generation,
+        /// The archive of the standby.
+        archive: ArchiveId,
+        /// The end of the log that its server has, if it does not hear the primary.
+        silent: Option<Position>,
     },
     /// An archive is asked to join the sync set.
     Joins {
@@ -138,20 +147,22 @@ impl ReplicationEvent {
             | Self::SwitchoverRequested { to: _, why }
             | Self::SwitchoverCancelled { why } => why.len(),
             Self::Progressed { what, .. } => match what {
-                Progress::Promoted { begins: _, before } => 24 * before.len(),
+                Progress::Promoted { begins: _, before, keeps_lease: _ } => 24 * before.len(),
                 Progress::Opened | Progress::Ended(_) => 0,
             },
             Self::Granted { sync_set, reason, .. } => {
                 let why = match reason {
                     GrantReason::Switchover(why) | GrantReason::Failover { why, may_run: _ } => why.len(),
                     GrantReason::LossAccepted { why, lost, is_off: _ } => why.len() + 8 * lost.len(),
-                    GrantReason::First | GrantReason::Returned | GrantReason::HandedOver => 0,
+                    GrantReason::Silent { by, held_back_ms: _ } => 8 * by.len(),
+                    GrantReason::First | GrantReason::Returned | GrantReason::Ended | GrantReason::HandedOver => 0,
                 };
                 8 * sync_set.len() + why
             }
             Self::DataReported { archive: _, data: _ }
             | Self::Initializes { archive: _ }
             | Self::SetBack { .. }
+            | Self::Heard { .. }
             | Self::Joins { archive: _, version: _ }
             | Self::Joined { archive: _, version: _ }
             | Self::Whole { archive: _, permission: _ } => 0,
@@ -162,11 +173,7 @@ impl ReplicationEvent {
 impl fmt::Display for ReplicationEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Set { settings } => {
-                let Settings { stateful_set, replicas, synchronous, when_alone, uid: _ } = settings;
-                write!(f, "StatefulSet {stateful_set} asks for {replicas} pods, synchronous: {synchronous}, ")?;
-                write!(f, "when-alone: {when_alone}")
-            }
+            Self::Set { settings } => write!(f, "StatefulSet {} asks for {}", settings.stateful_set, settings.asked()),
             Self::DataReported { archive, data: Data::Empty } => write!(f, "archive {archive} is empty"),
             Self::DataReported { archive, data: Data::Initialized { system, highest } } => {
                 write!(f, "archive {archive} holds data of system {system}, up to generation {highest}")
@@ -186,13 +193,22 @@ impl fmt::Display for ReplicationEvent {
             Self::Progressed { generation, archive, what } => {
                 write!(f, "generation {generation}: the server of archive {archive} ")?;
                 match what {
-                    Progress::Promoted { begins: Begins { parent, at, generation: _ }, before: _ } => {
+                    Progress::Promoted { begins: Begins { parent, at, generation: _ }, before: _, keeps_lease: _ } => {
                         write!(f, "was promoted; its log continues that of generation {parent} at {at}")
                     }
                     Progress::Opened => f.write_str("is open"),
                     Progress::Ended(Ended::StoodDown) => f.write_str("stood down"),
                     Progress::Ended(Ended::Failed) => f.write_str("has ended by itself"),
                 }
+            }
+            Self::Heard { generation, archive, silent: Some(end) } => {
+                write!(
+                    f,
+                    "the server of archive {archive} does not hear the primary of generation {generation}; it has {end}"
+                )
+            }
+            Self::Heard { generation, archive, silent: None } => {
+                write!(f, "the server of archive {archive} hears the primary of generation {generation} again")
             }
             Self::Joins { archive, version } => {
                 write!(f, "archive {archive} joins the sync set, version {version}")

@@ -1,44 +1,95 @@
-//! What the server says of itself, and what follows from that.
+//! What the server says of itself, and what follows from that. It is read beside all else: a server that answers late holds up nothing.
 
 use super::Keeper;
+use super::hearing::Ear;
+use crate::postgres::{Error, Reader, Reading};
 use crate::roles::decide::{Readers, Run};
 use crate::roles::words;
+use kaa_core::replication::Wanted;
+use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 /// How long a reading may take: a server that does not answer is no reason to stop it.
 const READ_LIMIT: Duration = Duration::from_secs(2);
 
+/// A reading that is under way.
+pub(super) type Reads = Pin<Box<dyn Future<Output = Option<Reading>> + Send>>;
+
+async fn read(reader: Reader) -> Option<Reading> {
+    match timeout(READ_LIMIT, reader.read()).await {
+        Ok(Ok(reading)) => Some(reading),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "the server was not read");
+            None
+        }
+        Err(_) => {
+            tracing::warn!("the server did not answer within {READ_LIMIT:?}");
+            None
+        }
+    }
+}
+
 impl Keeper {
-    pub(super) async fn read(&mut self) {
+    /// Begins a reading, unless one is under way.
+    pub(super) fn begin_to_read(&mut self) {
+        if self.reads.is_some() {
+            return;
+        }
         // A step that is under way may hold the server for long. What a primary sees of its standbys is read meanwhile.
-        let reader = match self.server.try_lock() {
-            Ok(server) => server.reader().ok(),
-            Err(_) => self.standbys.reader(),
+        let reader: Result<Reader, Option<Error>> = match self.server.try_lock() {
+            Ok(server) => server.reader().map_err(Some),
+            Err(_) => self.standbys.reader().ok_or(None),
         };
-        let Some(reader) = reader else { return };
-        self.standbys.set_reader(reader.clone());
-        match timeout(READ_LIMIT, reader.read()).await {
-            Ok(Ok(reading)) => {
-                if let Run::Primary(primary) = &self.state.run {
-                    self.standbys.note(&reading, &primary.ruling, Instant::now());
-                }
-                if let Run::Follows { generation, readers, .. } = &mut self.state.run {
-                    let timeline = words::timeline(*generation);
-                    let is_past = reading.streams_from == Some(timeline) && reading.timeline == timeline;
-                    if is_past && *readers == Readers::No {
-                        *readers = Readers::May;
-                    }
-                    if reading.streams_from == Some(timeline) && self.state.memory.overwriting {
-                        self.whole();
-                    }
-                }
-                self.overridden(&reading.overridden);
-                self.vitals.note(&reading, Instant::now());
-                self.reading = Some(reading);
+        match reader {
+            Ok(reader) => {
+                self.standbys.set_reader(reader.clone());
+                self.reads = Some(Box::pin(read(reader)));
             }
-            Ok(Err(error)) => tracing::debug!(%error, "the server was not read"),
-            Err(_) => tracing::warn!("the server did not answer within {READ_LIMIT:?}"),
+            Err(_) => self.hears(Ear::Deaf),
+        }
+    }
+
+    /// Takes note of a reading; `None` if the server did not answer.
+    pub(super) fn was_read(&mut self, reading: Option<Reading>) {
+        self.reads = None;
+        let Some(reading) = reading else { return self.hears(Ear::Unknown) };
+        if let Run::Primary(primary) = &self.state.run {
+            self.standbys.note(&reading, &primary.ruling, Instant::now());
+        }
+        let mut ear = Ear::Deaf;
+        if let Run::Follows { generation, readers, .. } = &mut self.state.run {
+            ear = Ear::Last(reading.heard);
+            let timeline = words::timeline(*generation);
+            let is_past = reading.streams_from == Some(timeline) && reading.timeline == timeline;
+            if is_past && *readers == Readers::No {
+                *readers = Readers::May;
+            }
+            if reading.streams_from == Some(timeline) && self.state.memory.overwriting {
+                self.whole();
+            }
+        }
+        self.hears(ear);
+        self.overridden(&reading.overridden);
+        self.vitals.note(&reading, Instant::now());
+        self.reading = Some(reading);
+    }
+
+    /// Takes note of whether its server hears the primary that it is to follow.
+    fn hears(&mut self, ear: Ear) {
+        let wanted = match self.wanted.as_ref().map(|wanted| &wanted.what) {
+            Some(Wanted::Follow { generation, .. }) => Some(*generation),
+            _ => None,
+        };
+        let followed = match &self.state.run {
+            Run::Follows { generation, .. } => Some(*generation),
+            _ => None,
+        };
+        match wanted {
+            Some(generation) if followed == Some(generation) => self.hearing.note(generation, ear, Instant::now()),
+            Some(generation) => self.hearing.note(generation, Ear::Deaf, Instant::now()),
+            None => self.hearing.clear(),
         }
     }
 

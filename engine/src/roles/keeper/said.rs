@@ -35,7 +35,7 @@ impl Keeper {
             start_before: self.start_before.0,
             start: self.start.0,
             returned: self.state.memory.returned.0,
-            end: self.reading.as_ref().map_or(0, |reading| reading.end.0),
+            end: self.reading.as_ref().map_or(0, |reading| reading.end.max(reading.received).0),
             trouble: self.trouble(),
             ..wire::Replica::default()
         };
@@ -53,6 +53,7 @@ impl Keeper {
             Run::Fenced => wire::Stand::Fenced,
             Run::Follows { generation, .. } => {
                 said.generation = generation.0;
+                said.unheard = self.hearing.unheard().map_or(0, |unheard| unheard.0);
                 wire::Stand::Follows
             }
             Run::Primary(primary) => {
@@ -81,6 +82,7 @@ impl Keeper {
             let flushed = self.standbys.flushed();
             said.in_force = primary.ruling.report(&flushed).map_or(0, |word| word.version.0);
         }
+        said.keeps_lease = self.granted().is_some_and(|(lease_ms, _)| lease_ms > 0);
         said.standbys = self.standbys.said();
         said.ancestors = primary.ancestors.iter().map(words::said).collect();
     }

@@ -110,6 +110,8 @@ mod tests {
             timeline: 2,
             end: Position(end),
             streams_from: Some(2),
+            heard: None,
+            received: Position(0),
             standbys: Vec::new(),
             replay_lag_ms: Some(lag_ms),
             restart_pending: Vec::new(),

@@ -9,11 +9,12 @@ use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{
     ArchiveId, DatabaseName, Generation, Millis, Permission, ResyncEpoch, SessionNumber, SetVersion, StartId, SystemId,
 };
-use kaa_core::domain::replicated::{Begins, Data, Ended, Position, Settings, WhenAlone};
+use kaa_core::domain::replicated::{Begins, Data, Ended, FailoverMode, Position, Settings, WhenAlone};
 use std::collections::BTreeSet;
 
 pub(super) fn settings(when_alone: WhenAlone) -> Settings {
-    Settings { stateful_set: "shop".to_owned(), uid: "uid".into(), replicas: 3, synchronous: 1, when_alone }
+    let failover = FailoverMode::Manual;
+    Settings { stateful_set: "shop".to_owned(), uid: "uid".into(), replicas: 3, synchronous: 1, when_alone, failover }
 }
 
 fn database() -> DatabaseName {
@@ -35,14 +36,26 @@ fn change_sync_set(what: SetChange) -> Command {
 }
 
 fn grant(reason: GrantReason) -> Command {
+    leased(reason, 0)
+}
+
+fn leased(reason: GrantReason, lease_ms: u64) -> Command {
     let sync_set = BTreeSet::from([ARCHIVE, ArchiveId(300)]);
     let (current, winner, process) = (GENERATION, ARCHIVE, PROCESS);
-    Command::GrantPrimary(GrantPrimary { database: database(), current, winner, process, sync_set, reason })
+    Command::GrantPrimary(GrantPrimary { database: database(), current, winner, process, sync_set, reason, lease_ms })
+}
+
+fn report_silence(silent: Option<Position>) -> Command {
+    let (process, session, generation) = (PROCESS, SESSION, GENERATION);
+    Command::ReportSilence(change::ReportSilence { process, session, generation, silent })
 }
 
 fn note(when_alone: WhenAlone) -> Command {
+    note_settings(settings(when_alone))
+}
+
+fn note_settings(settings: Settings) -> Command {
     let fence = Fence { cluster: "c1".into(), epoch: ResyncEpoch(17) };
-    let settings = settings(when_alone);
     let facts = vec![Fact::AsksForReplication(Box::new(settings.clone()))];
     let evidence = Evidence { read_at: Millis(1), facts };
     Command::NoteReplication(change::NoteReplication { fence, database: database(), settings, evidence })
@@ -89,7 +102,7 @@ pub(super) fn commands() -> Vec<Command> {
         overwrite(Overwrite::Return(Permission(4))),
         report_data(Data::Empty),
         report_data(Data::Initialized { system, highest: GENERATION }),
-        report_primary(Progress::Promoted { begins, before: vec![earlier] }),
+        report_primary(Progress::Promoted { begins, before: vec![earlier], keeps_lease: false }),
         report_primary(Progress::Opened),
         report_primary(Progress::Ended(Ended::StoodDown)),
         report_primary(Progress::Ended(Ended::Failed)),
@@ -98,5 +111,12 @@ pub(super) fn commands() -> Vec<Command> {
         switchover(Asked::Cancel),
         Command::ConfirmStart(change::ConfirmStart { process: PROCESS, session: SESSION }),
         Command::DiscardData(change::DiscardData { database: database(), archive: ARCHIVE, why: why() }),
+        leased(GrantReason::Ended, 2_500),
+        leased(GrantReason::Silent { by: BTreeSet::from([ARCHIVE]), held_back_ms: 60_000 }, 2_500),
+        note_settings(Settings { failover: FailoverMode::Automatic, ..settings(WhenAlone::Degrade) }),
+        note_settings(Settings { failover: FailoverMode::Paused, ..settings(WhenAlone::Degrade) }),
+        report_primary(Progress::Promoted { begins, before: vec![earlier], keeps_lease: true }),
+        report_silence(Some(Position(0x7_3A01_48B8))),
+        report_silence(None),
     ]
 }

@@ -1,0 +1,179 @@
+//! A primary that is lost: no agent hears its wrapper, and no standby of the sync set hears its server. Then the Raft leader grants the
+//! next generation by itself. Lost is not dead: what the old one may still do, no acknowledged commit depends on.
+
+use super::grants::doubled;
+use super::waits::listed;
+use crate::domain::Domain;
+use crate::domain::ids::{ArchiveId, Millis, StartId};
+use crate::domain::process::SessionState;
+use crate::domain::replicated::{FailoverMode, Primary, Replicated};
+use std::fmt;
+
+/// The first pause after a failover whose old primary turned out to run, in milliseconds. It doubles with each that follows.
+pub const HELD_BACK_MS: u64 = 60_000;
+/// The longest one; and after so long without another, the next is the first again.
+const HELD_BACK_MAX_MS: u64 = 3_600_000;
+
+/// Why no failover begins by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotLost {
+    /// There is no primary, or an agent hears its wrapper.
+    Heard,
+    /// It is not wanted.
+    NotWanted(FailoverMode),
+    /// What is recorded may be wrong.
+    Uncertain,
+    /// The wrapper of the primary keeps no lease: for how long its server would serve old data is not known.
+    KeepsNoLease,
+    /// It was granted the generation a moment ago, and may be about to come.
+    Starting,
+    /// No other archive of the sync set has a server that is connected.
+    NoneThere,
+    /// The servers of these archives hear the primary, or have not said that they do not.
+    StillHeard(Vec<ArchiveId>),
+    /// A failover was for nothing a while ago.
+    HeldBack {
+        /// Until when.
+        until: Millis,
+    },
+}
+
+impl fmt::Display for NotLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Heard => f.write_str("an agent hears the primary"),
+            Self::NotWanted(mode) => write!(f, "kaa.dev/failover is {mode}"),
+            Self::Uncertain => f.write_str("the record may be wrong"),
+            Self::KeepsNoLease => f.write_str("the wrapper of the primary is too old to keep a lease"),
+            Self::Starting => f.write_str("it was granted the generation and may be about to be promoted"),
+            Self::NoneThere => f.write_str("no other archive of the sync set has a server that is connected"),
+            Self::StillHeard(archives) => {
+                write!(f, "the server of archive {} may still hear it", listed(archives))
+            }
+            Self::HeldBack { until } => {
+                write!(f, "the last failover found a primary that ran; the next one may begin after {until}")
+            }
+        }
+    }
+}
+
+impl Domain {
+    /// The archives that could take over from a primary that is lost, by preference; or why it is not.
+    ///
+    /// `now` is compared with times of the domain, by the clock of the one who asks: one that is wrong makes a failover too early or
+    /// too late, and no less safe.
+    pub fn lost_primary(&self, replicated: &Replicated, now: Millis) -> Result<Vec<ArchiveId>, NotLost> {
+        let Some(primary) = &replicated.primary else { return Err(NotLost::Heard) };
+        // `None`: since its process was removed, which is not known to be long ago.
+        let lost = match self.processes.get(&primary.process).map(|process| process.session.state) {
+            Some(SessionState::Live) => return Err(NotLost::Heard),
+            Some(SessionState::Lost(at)) => Some(at),
+            None => None,
+        };
+        let mode = replicated.failover();
+        if mode != FailoverMode::Automatic {
+            return Err(NotLost::NotWanted(mode));
+        }
+        if replicated.uncertain.is_some() {
+            return Err(NotLost::Uncertain);
+        }
+        let members: Vec<ArchiveId> = self.members_there(replicated).collect();
+        if members.is_empty() {
+            return Err(NotLost::NoneThere);
+        }
+        // One that was never heard to be promoted was followed by none: it waits for all of its set, and is not open. It may be
+        // replaying its log.
+        if primary.begins.is_none() {
+            return match lost.filter(|lost| now.since(*lost) < primary.lease_ms) {
+                Some(_) => Err(NotLost::Starting),
+                None => Ok(members),
+            };
+        }
+        if !primary.keeps_lease {
+            return Err(NotLost::KeepsNoLease);
+        }
+        let mut silent: Vec<(ArchiveId, Silent)> =
+            members.iter().filter_map(|archive| Some((*archive, self.silence(primary, *archive)?))).collect();
+        // It waits for each of them. So without one of them it has been closed for long, and nothing is acknowledged.
+        let for_long = |silent: &Silent| lost.is_some_and(|lost| now.since(silent.since.max(lost)) >= primary.lease_ms);
+        let is_closed = silent.iter().any(|(_, silent)| for_long(silent));
+        if silent.len() < members.len() && !is_closed {
+            let heard = members.into_iter().filter(|archive| !silent.iter().any(|(it, _)| it == archive));
+            return Err(NotLost::StillHeard(heard.collect()));
+        }
+        let until = replicated.alarms.held_until();
+        // One that stays away for the first pause is replaced, however many were found to run before.
+        let until = until.map(|until| lost.map_or(until, |lost| until.min(after(lost, replicated.alarms.base_ms))));
+        if let Some(until) = until.filter(|until| now < *until) {
+            return Err(NotLost::HeldBack { until });
+        }
+        // The furthest: what the others have beyond would have to be rewound.
+        silent.sort_by_key(|(archive, silent)| (std::cmp::Reverse(silent.end), self.place_of(*archive)));
+        Ok(silent.into_iter().map(|(archive, _)| archive).collect())
+    }
+
+    /// Whether an agent has the stream of a process.
+    pub(super) fn is_live(&self, process: StartId) -> bool {
+        self.processes.get(&process).is_some_and(|process| process.session.state == SessionState::Live)
+    }
+
+    /// The archives of the sync set but the primary's whose servers are connected, with their data.
+    fn members_there<'a>(&'a self, replicated: &'a Replicated) -> impl Iterator<Item = ArchiveId> + 'a {
+        let record = replicated.record.iter();
+        let others = record.flat_map(|record| record.sync_set.iter().filter(|archive| **archive != record.primary));
+        others.copied().filter(|archive| self.has_data_of(replicated, *archive))
+    }
+
+    /// What the server of an archive says of a primary that it does not hear. A word of an earlier session is void.
+    fn silence(&self, primary: &Primary, archive: ArchiveId) -> Option<Silent> {
+        let on_it = self.serving(archive)?;
+        let silent = primary.silent.get(&archive)?;
+        (silent.process == on_it.id && silent.session == on_it.session.number).then_some(*silent)
+    }
+
+    /// Where an archive is among the others: by its ordinal.
+    fn place_of(&self, archive: ArchiveId) -> (u32, ArchiveId) {
+        self.archives.get(&archive).map_or((u32::MAX, archive), |it| it.place())
+    }
+}
+
+pub use crate::domain::replicated::{Alarms, Silent};
+
+fn after(from: Millis, ms: u64) -> Millis {
+    Millis(from.0.saturating_add(ms))
+}
+
+impl Alarms {
+    /// Until when the next failover is held back; `None` if none was for nothing.
+    fn held_until(&self) -> Option<Millis> {
+        let (last, base_ms) = (self.last?, self.base_ms);
+        let pause = doubled(base_ms, self.count.saturating_sub(1), HELD_BACK_MAX_MS.max(base_ms));
+        Some(after(last, pause))
+    }
+
+    /// The old primary of a failover on silence is there again, at this time.
+    pub(crate) fn was_alive(&mut self, now: Millis) {
+        let quiet = self.last.is_none_or(|last| now.since(last) >= HELD_BACK_MAX_MS);
+        self.count = if quiet { 1 } else { self.count.saturating_add(1) };
+        (self.last, self.suspect) = (Some(now), None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failover_for_nothing_holds_the_next_one_back_for_longer() {
+        let mut alarms = Alarms { base_ms: 60_000, ..Alarms::default() };
+        assert_eq!(alarms.held_until(), None);
+        let mut pauses = Vec::new();
+        for at in [0, 100_000, 200_000, 300_000, 400_000, 500_000, 600_000, 700_000] {
+            alarms.was_alive(Millis(at));
+            pauses.push((alarms.held_until().unwrap().0 - at) / 1000);
+        }
+        assert_eq!(pauses, [60, 120, 240, 480, 960, 1920, 3600, 3600]);
+        alarms.was_alive(Millis(700_000 + 3_600_000));
+        assert_eq!(alarms.count, 1, "after a quiet hour");
+    }
+}

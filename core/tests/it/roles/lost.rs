@@ -1,0 +1,237 @@
+//! A primary that has ended or is lost, where the agents begin a failover.
+
+use super::*;
+use kaa_core::replication::NotLost;
+
+/// As [`running`], with `kaa.dev/failover: automatic`.
+fn automatic() -> Play {
+    with(FailoverMode::Automatic)
+}
+
+fn with(mode: FailoverMode) -> Play {
+    let mut play = running(WhenAlone::Degrade);
+    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
+    database.replicated.as_mut().unwrap().settings.as_mut().unwrap().failover = mode;
+    play
+}
+
+impl Play {
+    fn hears(&mut self, ordinal: u32, hears: bool) {
+        self.servers.get_mut(&ordinal).unwrap().unheard = !hears;
+    }
+
+    /// Why no failover begins.
+    fn holds(&self) -> String {
+        let found = self.domain.lost_primary(self.domain.replicated(&SHOP.into()).unwrap(), self.domain.time);
+        found.err().map_or("nothing".to_owned(), |why| why.to_string())
+    }
+
+    /// The lease and the wait of the primary.
+    fn lease(&self, ordinal: u32) -> (u64, u64) {
+        match self.domain.assignment(self.servers[&ordinal].process, None).map(|it| it.what) {
+            Some(Wanted::Primary { lease_ms, wait_ms, .. }) => (lease_ms, wait_ms),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_primary_that_no_agent_and_no_standby_hears_is_replaced() {
+    let mut play = automatic();
+    play.lose(0);
+    play.settle();
+    assert_eq!(play.holds(), "the server of archive 2 may still hear it");
+    play.hears(1, false);
+    play.settle();
+    let expected = "\
+the server of archive 2 does not hear the primary of generation 2; it has 0/1
+generation 3 granted to archive 2, after archive 1, sync set 1, 2: failover: neither an agent nor the server of archive 2 hears the primary
+archive 2 holds data of system 77, up to generation 3
+generation 3: the server of archive 2 was promoted; its log continues that of generation 2 at 0/3000000
+archive 1 left the sync set, version 5: its server does not follow yet
+generation 3: the server of archive 2 is open
+archive 3 joins the sync set, version 6
+archive 3 is in the sync set: version 6 is in force
+";
+    assert_eq!(play.news(), expected);
+    assert_eq!(play.lease(1), (2_500, 2_625), "the old one may serve clients until its lease is over");
+}
+
+#[test]
+fn a_primary_that_an_agent_or_a_standby_hears_stays() {
+    let mut play = automatic();
+    play.hears(1, false);
+    play.settle();
+    assert_eq!(play.holds(), "an agent hears the primary");
+    play.hears(1, true);
+    play.lose(0);
+    play.settle();
+    assert_eq!(play.news(), "", "what decides nothing is not said");
+    play.returns(0);
+    play.settle();
+    assert_eq!((play.news().as_str(), play.holds().as_str()), ("", "an agent hears the primary"));
+}
+
+#[test]
+fn a_word_of_an_earlier_session_is_void() {
+    let mut play = automatic();
+    play.hears(1, false);
+    play.settle();
+    play.lose(1);
+    play.returns(1);
+    play.lose(0);
+    assert!(play.holds().contains("archive 2 may still hear it"), "{}", play.holds());
+    play.settle();
+    assert!(play.news().contains("generation 3 granted to archive 2"), "it is said again");
+}
+
+#[test]
+fn all_members_have_to_miss_it_or_one_of_them_for_longer_than_a_lease() {
+    let mut play = automatic();
+    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
+    database.replicated.as_mut().unwrap().settings.as_mut().unwrap().synchronous = 2;
+    play.settle();
+    play.lose(0);
+    play.hears(2, false);
+    play.settle();
+    assert_eq!(play.holds(), "the server of archive 2 may still hear it");
+    let replicated = play.domain.replicated(&SHOP.into()).unwrap();
+    let after = |ms| play.domain.lost_primary(replicated, Millis(play.domain.time.0 + ms));
+    assert!(matches!(after(2_000), Err(NotLost::StillHeard(_))));
+    assert_eq!(after(2_500), Ok(vec![ArchiveId(3)]), "the primary waits for it, so it has closed");
+}
+
+#[test]
+fn the_member_with_the_most_log_takes_over() {
+    let mut play = automatic();
+    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
+    database.replicated.as_mut().unwrap().settings.as_mut().unwrap().synchronous = 2;
+    play.settle();
+    play.lose(0);
+    for (ordinal, end) in [(1, 70), (2, 90)] {
+        let (process, session) = (play.servers[&ordinal].process, play.session(ordinal));
+        let (generation, silent) = (Generation(2), Some(Position(end)));
+        let said = kaa_core::domain::change::ReportSilence { process, session, generation, silent };
+        assert_eq!(play.does(Role::Agent, Command::ReportSilence(said)), Outcome::Changed);
+        play.hears(ordinal, false);
+    }
+    play.settle();
+    let news = play.news();
+    assert!(news.contains("generation 3 granted to archive 3, after archive 1, sync set 1, 2, 3"), "{news}");
+}
+
+#[test]
+fn another_server_takes_over_at_once_from_one_that_has_ended() {
+    let mut play = automatic();
+    play.servers.get_mut(&0).unwrap().ended = Some((Generation(2), Ended::Failed));
+    play.servers.get_mut(&0).unwrap().stand = Stand::Fenced;
+    play.settle();
+    let news = play.news();
+    let granted = "generation 3 granted to archive 2, after archive 1, sync set 1, 2: failover: the server of the primary has ended";
+    assert!(news.contains(granted), "{news}");
+    assert_eq!(play.lease(1), (2_500, 0), "nothing is waited for");
+    // The same if its container has ended.
+    let mut play = automatic();
+    play.exits(0, ExitReason::ContainerEnded);
+    play.settle();
+    assert!(play.news().contains(granted));
+    assert_eq!(play.lease(1).1, 0);
+}
+
+#[test]
+fn that_a_pod_is_gone_does_not_prove_that_its_server_has_ended() {
+    let mut play = automatic();
+    play.exits(0, ExitReason::PodGone);
+    play.settle();
+    assert!(!play.news().contains("granted"), "lost is not dead");
+    play.hears(1, false);
+    play.settle();
+    assert!(play.news().contains("generation 3 granted to archive 2"));
+    assert_eq!(play.lease(1).1, 2_625);
+}
+
+#[test]
+fn a_winner_that_is_lost_before_it_opens_is_replaced_and_the_lease_before_it_is_waited_for() {
+    let mut play = automatic();
+    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
+    database.replicated.as_mut().unwrap().settings.as_mut().unwrap().synchronous = 2;
+    play.settle();
+    play.lose(0);
+    play.hears(1, false);
+    play.hears(2, false);
+    while play.domain.replicated(&SHOP.into()).unwrap().record.as_ref().unwrap().generation == Generation(2) {
+        play.round();
+    }
+    play.exits(1, ExitReason::Exited("killed".to_owned()));
+    play.settle();
+    let news = play.news();
+    assert!(news.contains("generation 4 granted to archive 3, after archive 2, sync set 1, 2, 3"), "{news}");
+    assert_eq!(play.lease(2).1, 2_625, "archive 1's may not be over");
+}
+
+#[test]
+fn a_failover_for_nothing_holds_the_next_one_back() {
+    let mut play = automatic();
+    play.lose(0);
+    play.hears(1, false);
+    play.settle();
+    assert!(play.news().contains("generation 3: the server of archive 2 is open"));
+    play.hears(1, true);
+    // It was there all the time: it ends, and follows.
+    play.servers.get_mut(&0).unwrap().stand = Stand::Down;
+    play.returns(0);
+    play.settle();
+    play.news();
+    play.lose(1);
+    play.hears(0, false);
+    play.hears(2, false);
+    play.settle();
+    assert!(play.holds().starts_with("the last failover found a primary that ran"), "{}", play.holds());
+    let replicated = play.domain.replicated(&SHOP.into()).unwrap();
+    assert!(play.domain.lost_primary(replicated, Millis(play.domain.time.0 + 60_000)).is_ok());
+}
+
+#[test]
+fn who_begins_a_failover_is_declared() {
+    for mode in [FailoverMode::Manual, FailoverMode::Paused] {
+        let mut play = with(mode);
+        play.lose(0);
+        play.hears(1, false);
+        play.settle();
+        assert_eq!(play.holds(), format!("kaa.dev/failover is {mode}"));
+        assert!(!play.news().contains("granted"));
+        let replicated = play.domain.replicated(&SHOP.into()).unwrap();
+        let said: Vec<_> = waits::of(&play.domain, &SHOP.into(), replicated).iter().map(ToString::to_string).collect();
+        let expected = "the server of the primary, on archive 1, is away; nothing would be lost with archive 2. No failover begins \
+            by itself: kaa.dev/failover is ";
+        assert_eq!(said[0], format!("{expected}{mode}"));
+        // Its own archive returns only if nothing is paused.
+        play.exits(0, ExitReason::Exited("killed".to_owned()));
+        play.starts(0);
+        play.settle();
+        let returned = play.news().contains("generation 3 granted to archive 1");
+        assert_eq!(returned, mode == FailoverMode::Manual);
+    }
+}
+
+#[test]
+fn a_wrapper_that_keeps_no_lease_is_not_replaced_by_silence_alone() {
+    let mut play = automatic();
+    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
+    database.replicated.as_mut().unwrap().primary.as_mut().unwrap().keeps_lease = false;
+    play.lose(0);
+    play.hears(1, false);
+    play.settle();
+    assert_eq!(play.holds(), "the wrapper of the primary is too old to keep a lease");
+}
+
+#[test]
+fn a_member_that_is_alone_is_not_replaced() {
+    let mut play = automatic();
+    play.exits(1, ExitReason::PodGone);
+    play.exits(2, ExitReason::PodGone);
+    play.settle();
+    play.lose(0);
+    play.settle();
+    assert_eq!(play.holds(), "no other archive of the sync set has a server that is connected");
+}

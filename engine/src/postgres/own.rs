@@ -1,0 +1,71 @@
+//! Commits of the wrapper's own at a primary: signs that all members of its rule take its log, and that its standbys hear it.
+
+use super::error::Error;
+use super::rule::{COMMIT, NUDGE};
+use super::session::Session;
+use super::{Server, Settings};
+use std::time::Duration;
+use tokio::time::{MissedTickBehavior, interval};
+
+/// Commits at a primary while something else is done with it. It is made once for each generation.
+#[derive(Debug)]
+pub struct Committer {
+    settings: Settings,
+    session: Option<Session>,
+    nudger: Option<Session>,
+}
+
+impl Server {
+    /// What commits at this primary.
+    ///
+    /// # Errors
+    /// If the server is no primary, or does not run.
+    pub fn committer(&self) -> Result<Committer, Error> {
+        self.primary()?;
+        Ok(Committer { settings: self.settings.clone(), session: None, nudger: None })
+    }
+}
+
+impl Committer {
+    /// Commits once, however long it takes: true if the commit was released by the rule, false if the wait for it was cancelled.
+    /// While it waits, something is written in every `period` that waits for no member, so that those that are there hear the primary.
+    ///
+    /// # Errors
+    /// If the server refuses, or has ended.
+    pub async fn commit(&mut self, period: Duration) -> Result<bool, Error> {
+        let session = match self.session.take() {
+            Some(session) => session,
+            None => Session::connect(&self.settings).await?,
+        };
+        let mut ticks = interval(period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.tick().await;
+        {
+            let committed = session.run("commit", COMMIT);
+            tokio::pin!(committed);
+            loop {
+                tokio::select! {
+                    done = &mut committed => {
+                        done?;
+                        break;
+                    }
+                    _ = ticks.tick() => Self::nudge(&self.settings, &mut self.nudger).await?,
+                }
+            }
+        }
+        // One that was cancelled once has warned, and would seem so after each later commit.
+        let released = !session.has_warned();
+        self.session = Some(session).filter(|_| released);
+        Ok(released)
+    }
+
+    async fn nudge(settings: &Settings, kept: &mut Option<Session>) -> Result<(), Error> {
+        let session = match kept.take() {
+            Some(session) => session,
+            None => Session::connect(settings).await?,
+        };
+        session.run("write to the log", NUDGE).await?;
+        *kept = Some(session);
+        Ok(())
+    }
+}
