@@ -2,6 +2,7 @@
 
 mod cases;
 mod decide;
+mod lease;
 mod model;
 mod mutations;
 mod possible;
@@ -17,7 +18,12 @@ use rules::CORRECTED;
 
 impl Explored for Protocol {
     fn hold(&self) -> &'static str {
-        if self.liveness { "S1 to S7 and L hold" } else { "S1 to S7 hold" }
+        match (self.lease, self.liveness) {
+            (false, false) => "S1 to S7 hold",
+            (false, true) => "S1 to S7 and L hold",
+            (true, false) => "S1 to S8 hold",
+            (true, true) => "S1 to S8 and L hold",
+        }
     }
 
     fn print(&self, steps: &[Action]) {

@@ -56,11 +56,19 @@ pub fn all() -> Vec<Case> {
         four(),
         can_continue(),
         continue_block(),
+        lease(),
+        lease_earlier(),
+        lease_change(),
+        lease_late(),
+        lease_late_three().large(),
+        lease_signs().large(),
+        lease_grants().large(),
+        lease_continue(),
     ]
 }
 
 const NOTHING: Budget =
-    Budget { writes: 0, crashes: 0, wipes: 0, late: 0, joins: 0, leaves: 0, snapshots: 0, copies: 0 };
+    Budget { writes: 0, crashes: 0, wipes: 0, late: 0, joins: 0, leaves: 0, snapshots: 0, copies: 0, signs: 0 };
 
 pub fn three() -> Case {
     let budget = Budget { writes: 1, crashes: 1, leaves: 1, ..NOTHING };
@@ -148,6 +156,55 @@ pub fn continue_block() -> Case {
     case.with(|p| (p.liveness, p.least) = (true, 2))
 }
 
+pub fn lease() -> Case {
+    let budget = Budget { crashes: 1, joins: 1, leaves: 1, signs: 2, ..NOTHING };
+    new("lease: 2 servers, a crash, 2 signs", 2, 2, budget).with(leased)
+}
+
+pub fn lease_earlier() -> Case {
+    let case = new("earlier: 3 in the set, a crash, a sign", 3, 3, Budget { crashes: 1, signs: 1, ..NOTHING });
+    case.with(leased).with(|p| p.any_part = false)
+}
+
+pub fn lease_change() -> Case {
+    let case = new("alone: one joins, 2 leave, 2 signs", 3, 2, Budget { joins: 1, leaves: 2, signs: 2, ..NOTHING });
+    case.with(leased).with(|p| p.max_generation = 2)
+}
+
+pub fn lease_late() -> Case {
+    let budget = Budget { joins: 1, late: 1, signs: 1, ..NOTHING };
+    new("word: 2 servers, a late message, a sign", 2, 2, budget).with(leased)
+}
+
+pub fn lease_late_three() -> Case {
+    let case = new("words: 3 in the set, a late message", 3, 3, Budget { late: 1, signs: 1, ..NOTHING }).with(leased);
+    case.with(|p| (p.any_part, p.changes) = (false, false))
+}
+
+pub fn lease_signs() -> Case {
+    let budget = Budget { writes: 1, crashes: 1, joins: 1, leaves: 1, signs: 3, ..NOTHING };
+    new("signs: 2 servers, 3 signs", 2, 2, budget).with(leased)
+}
+
+pub fn lease_grants() -> Case {
+    let budget = Budget { crashes: 1, leaves: 1, signs: 2, ..NOTHING };
+    let case = new("leases: 3 in the set, one leaves, 2 signs", 3, 3, budget).with(leased);
+    case.with(|p| p.any_part = false)
+}
+
+pub fn lease_continue() -> Case {
+    let budget = Budget { crashes: 1, joins: 1, leaves: 1, signs: 1, ..NOTHING };
+    let case = new("continue, lease: 3 servers, a crash", 3, 2, budget).with(leased);
+    case.with(|p| (p.max_generation, p.liveness) = (2, true))
+}
+
+/// Primaries keep leases. That of the first one lasts.
+fn leased(protocol: &mut Protocol) {
+    protocol.lease = true;
+    protocol.init.servers[0].lease = 1;
+    protocol.init.record.opened = true;
+}
+
 /// Server 0 is the primary of generation 1, the first `inside` are in the sync set, and all have its first record.
 fn new(name: &'static str, servers: u8, inside: u8, budget: Budget) -> Case {
     let mut log = Log::default();
@@ -179,6 +236,7 @@ fn new(name: &'static str, servers: u8, inside: u8, budget: Budget) -> Case {
         any_part: true,
         changes: true,
         inner: true,
+        lease: false,
         liveness: false,
     };
     Case { name, large: false, protocol }

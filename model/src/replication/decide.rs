@@ -201,11 +201,11 @@ impl Server {
         Some(())
     }
 
-    fn rule_of(&self, at: u8, members: Set) -> Rule {
+    pub fn rule_of(&self, at: u8, members: Set) -> Rule {
         Rule { generation: generation(self.generation), version: version(at), members: archives(members) }
     }
 
-    fn ruling(&self) -> Ruling {
+    pub fn ruling(&self) -> Ruling {
         let (in_force, coming) = match self.changing {
             // Which version the older rule had decides nothing.
             true => (self.rule_of(0, self.rule), Some(self.rule_of(self.version, self.coming))),

@@ -9,10 +9,11 @@
 //! | what a primary requires | `Replication::rule`, `Ruling::take`, `settle`, `report` | [`Action::Tell`], [`Action::Settle`], [`Action::InForce`] |
 //! | open after the first record | | [`Action::Acknowledge`] |
 //! | the number of a start | | [`Action::Start`] |
+//! | the lease | `Lease::released`, `vouched`, `changes`, `holds` | [`Action::Renew`], [`Action::Tell`], [`Action::LeaseEnds`], [`Action::WaitEnds`] |
 //!
 //! An action is atomic; what takes time is several actions. A process that is paused or cut off takes no action for a while.
-//! There is no time: the domain's commands are proposed at any moment, by any agent. Readers read everywhere and always:
-//! what they can see counts as read at once.
+//! There is no time: the domain's commands are proposed at any moment, by any agent; `lease.rs` says what that means for a lease.
+//! Readers read everywhere and always: what they can see counts as read at once.
 
 use super::rules::Rules;
 use super::state::{Broken, Set, State};
@@ -36,6 +37,8 @@ pub struct Protocol {
     /// Whether to look also at what the proof rests on: the sync set holds what counts. Without it, a mutation has to break
     /// what a client sees.
     pub inner: bool,
+    /// Whether primaries keep leases; off: clients are always let in at an open primary.
+    pub lease: bool,
     /// Whether to search for states too from which the database cannot continue.
     pub liveness: bool,
 }
@@ -82,6 +85,17 @@ pub enum Action {
     Arrive,
     Snapshot(u8),
     SetBack(u8),
+    /// A primary begins an own commit.
+    Begin(u8),
+    /// A standby flushes the record of its primary's own commit.
+    Flush(u8),
+    /// A primary asks the domain whether its generation is the current one.
+    Ask(u8),
+    /// A primary learns that its own commit was released, or gets the domain's word.
+    Renew(u8),
+    LeaseEnds(u8),
+    /// A winner has waited for as long as it has to.
+    WaitEnds(u8),
 }
 
 impl Model for Protocol {
@@ -113,6 +127,7 @@ impl Model for Protocol {
             Property::<Self>::always("S5 the recorded set confirms", |_, s| s.broken != Broken::AllConfirmed),
             Property::<Self>::always("S6 one history is read", |_, s| s.broken != Broken::OneHistory),
             Property::<Self>::always("S7 the recorded set holds what counts", |_, s| s.broken != Broken::SetHolds),
+            Property::<Self>::always("S8 no reader sees an old state", |_, s| s.broken != Broken::Stale),
         ];
         if self.liveness {
             let can = Property::<Self>::always("L can continue", |protocol, s| {

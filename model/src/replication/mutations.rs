@@ -9,7 +9,10 @@ pub type Mutation = Change<Case, Rules>;
 
 /// Every mutation.
 pub fn all() -> Vec<Mutation> {
-    [of_grants(), of_the_sync_set(), of_servers(), of_volumes(), second_lines()].into_iter().flatten().collect()
+    [of_grants(), of_the_sync_set(), of_servers(), of_volumes(), of_leases(), second_lines()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn of_grants() -> Vec<Mutation> {
@@ -70,6 +73,21 @@ fn of_volumes() -> Vec<Mutation> {
     ]
 }
 
+fn of_leases() -> Vec<Mutation> {
+    let case = cases::lease;
+    let earlier = cases::lease_earlier;
+    vec![
+        breaks("clients stay when the lease is over", case, Rules { lease_ends: false, ..CORRECTED }),
+        breaks("a winner does not wait", case, Rules { waits: false, ..CORRECTED }),
+        breaks("a winner waits from its grant", case, Rules { waits_from_stop: false, ..CORRECTED }),
+        breaks("a commit renews from its release", case, Rules { commit_from_begin: false, ..CORRECTED }),
+        breaks("the domain's word renews from its arrival", case, Rules { word_from_question: false, ..CORRECTED }),
+        breaks("the domain vouches for any generation", case, Rules { vouched_if_current: false, ..CORRECTED }),
+        breaks("an earlier lease is forgotten", earlier, Rules { earlier_kept: false, ..CORRECTED }),
+        breaks("the end of one of two earlier primaries", earlier, Rules { several_noted: false, ..CORRECTED }),
+    ]
+}
+
 fn second_lines() -> Vec<Mutation> {
     let leads = Rules { overwritten_leads_not: false, overwritten_not_granted: false, ..CORRECTED };
     let alone = Rules { kept_at_grant: false, opens_after_first: false, ..CORRECTED };
@@ -79,5 +97,7 @@ fn second_lines() -> Vec<Mutation> {
         holds("granted while it is overwritten", cases::copy, leads),
         holds("entries from a standby", cases::writes, Rules { no_cascade: false, ..CORRECTED }),
         holds("the new set is the winner alone, open at once", cases::three, alone),
+        holds("a commit of a changing rule renews", cases::lease_change, Rules { same_rule: false, ..CORRECTED }),
+        holds("no lease begins with the first member", cases::lease_change, Rules { lease_begins: false, ..CORRECTED }),
     ]
 }

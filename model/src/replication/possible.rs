@@ -54,6 +54,26 @@ impl Protocol {
         if s.late != Late::None {
             actions.push(Action::Arrive);
         }
+        if self.lease {
+            for server in all {
+                self.of_lease(s, server, actions);
+            }
+        }
+    }
+
+    fn of_lease(&self, s: &State, server: u8, actions: &mut Vec<Action>) {
+        let is = &s.servers[usize::from(server)];
+        if is.waits() {
+            actions.push(Action::WaitEnds(server));
+        }
+        match is.mode {
+            Mode::Primary if is.up => {
+                actions.extend([Action::Begin(server), Action::Ask(server), Action::Renew(server)]);
+                actions.push(Action::LeaseEnds(server));
+            }
+            Mode::Standby if is.up => actions.push(Action::Flush(server)),
+            Mode::Primary | Mode::Standby | Mode::Fenced => {}
+        }
     }
 
     /// The sync sets that a grant to a server may have.

@@ -3,7 +3,7 @@
 //! steps; it does not assume that a possible action happens.
 
 use super::model::{Action, Protocol};
-use super::state::{Budget, Late, State, bit, ids};
+use super::state::{Budget, Late, Sign, State, bit, ids};
 
 /// The maximum number of steps of a walk.
 const LONGEST_WALK: usize = 150;
@@ -21,7 +21,7 @@ impl Protocol {
             changes: true,
             ..self.clone()
         };
-        let budget = Budget { joins: 20, leaves: 20, copies: 20, ..Budget::default() };
+        let budget = Budget { joins: 20, leaves: 20, copies: 20, signs: 20, ..Budget::default() };
         let mut s = State { late: Late::None, budget, ..*from };
         for _ in 0..LONGEST_WALK {
             if self.has_arrived(&s) {
@@ -48,7 +48,8 @@ impl Protocol {
             let is_current = is.generation == record.generation && is.version == record.version && !is.changing;
             let is_complete = is.visible == is.log.len && record.joining == 0;
             let is_safe = record.sync_set.count_ones() >= self.least.into();
-            is.leads() && is.open && is_current && is_complete && is_safe
+            let lets_in = is.open && (!self.lease || is.serves(&self.rules));
+            is.leads() && lets_in && is_current && is_complete && is_safe
         })
     }
 
@@ -60,7 +61,13 @@ impl Protocol {
         let mut useful: Vec<Action> =
             all.clone().flat_map(|one| [Action::Start(one), Action::FinishOverwrite(one)]).collect();
         if let Some(leader) = leader {
-            useful.extend([Action::Settle(leader), Action::Acknowledge(leader, false)]);
+            useful.extend([Action::Settle(leader), Action::WaitEnds(leader)]);
+            useful.extend(all.clone().map(Action::Flush));
+            useful.push(Action::Renew(leader));
+            if server(leader).lease == 0 && server(leader).sign == Sign::None {
+                useful.push(Action::Begin(leader));
+            }
+            useful.push(Action::Acknowledge(leader, false));
             useful.extend(all.clone().map(|one| Action::Reply(leader, one)));
         }
         let agrees = |one: u8| leader.is_none_or(|leader| server(leader).log.starts_with(server(one).log));

@@ -61,6 +61,26 @@ pub struct Rules {
     pub followed_durable: bool,
     /// A standby takes entries from the primary only.
     pub no_cascade: bool,
+    /// A primary lets no client in when its lease is over.
+    pub lease_ends: bool,
+    /// A winner lets clients in only when the leases of earlier primaries are over.
+    pub waits: bool,
+    /// It waits from when it stopped to follow; off: from its grant.
+    pub waits_from_stop: bool,
+    /// An own commit renews the lease from when it was begun; off: from when it was seen to be released.
+    pub commit_from_begin: bool,
+    /// The domain's word renews it from when the domain was asked; off: from when the word came.
+    pub word_from_question: bool,
+    /// An own commit renews the lease only if the rule in force was the same all the time.
+    pub same_rule: bool,
+    /// The domain gives its word only to the server that has the current generation.
+    pub vouched_if_current: bool,
+    /// A primary that was alone begins a lease before it takes a rule with members.
+    pub lease_begins: bool,
+    /// The domain keeps the lease of a primary in mind over generations that never opened.
+    pub earlier_kept: bool,
+    /// Where there are several such primaries, the end of one of them ends no wait.
+    pub several_noted: bool,
 }
 
 /// The protocol of docs/replication.md.
@@ -94,4 +114,14 @@ pub const CORRECTED: Rules = Rules {
     older_refused: true,
     followed_durable: true,
     no_cascade: true,
+    lease_ends: true,
+    waits: true,
+    waits_from_stop: true,
+    commit_from_begin: true,
+    word_from_question: true,
+    same_rule: true,
+    vouched_if_current: true,
+    lease_begins: true,
+    earlier_kept: true,
+    several_noted: true,
 };

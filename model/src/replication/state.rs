@@ -6,6 +6,10 @@ pub const SERVERS: usize = 4;
 pub const IDS: usize = 6;
 /// No archive.
 pub const NONE: u8 = 15;
+/// The wait of a winner that is over.
+pub const OVER: u8 = 15;
+/// More than one earlier primary.
+pub const SEVERAL: u8 = 15;
 
 /// A set of archive ids, as bits.
 pub type Set = u8;
@@ -67,6 +71,24 @@ pub enum Mode {
     Primary,
 }
 
+/// A sign that a primary was the last one when it was begun. It is under way. `lease.rs` says what a moment is.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Sign {
+    #[default]
+    None,
+    /// An own commit.
+    Commit {
+        begun: u8,
+        /// Of the rule that was in force then.
+        version: u8,
+        /// The members that have flushed its record.
+        flushed: Set,
+        released: bool,
+    },
+    /// The domain's word that the generation is the current one.
+    Word { asked: u8 },
+}
+
 /// A server with its volume. `rest` says what is left of it when it stops.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Server {
@@ -102,6 +124,11 @@ pub struct Server {
     pub point: u8,
     /// How far each archive has flushed the log, as it reported: four bits for each.
     pub heard: u32,
+    /// When its lease ends at the latest, as a moment; 0 if it has none.
+    pub lease: u8,
+    pub sign: Sign,
+    /// The moment at which it began to wait for the leases of earlier primaries, or [`OVER`]; 0 if it does not wait.
+    pub wait: u8,
 }
 
 impl Server {
@@ -115,6 +142,11 @@ impl Server {
 
     pub fn leads(&self) -> bool {
         self.up && self.mode == Mode::Primary
+    }
+
+    /// Whether it waits for the leases of earlier primaries.
+    pub fn waits(&self) -> bool {
+        !matches!(self.wait, 0 | OVER)
     }
 
     /// As after a stop.
@@ -138,6 +170,11 @@ pub struct Record {
     pub permission: u8,
     /// The number of the last start of each archive.
     pub starts: [u8; IDS],
+    /// Whether the server that has the current generation lets clients in, and whether it has ended.
+    pub opened: bool,
+    pub ended: bool,
+    /// The archive, plus 1, of the earlier primary whose lease may last; 0 if there is none.
+    pub earlier: u8,
 }
 
 /// A message that is under way, and may arrive at any later time.
@@ -160,6 +197,8 @@ pub enum Late {
         generation: u8,
         version: u8,
         rule: Set,
+        /// Whether it has to wait for the lease of an earlier primary.
+        waits: bool,
     },
     Follow {
         id: u8,
@@ -189,6 +228,8 @@ pub struct Budget {
     pub leaves: u8,
     pub snapshots: u8,
     pub copies: u8,
+    /// Own commits and questions to the domain, that renew a lease.
+    pub signs: u8,
 }
 
 /// What clients were promised.
@@ -226,6 +267,7 @@ pub enum Broken {
     AllConfirmed,
     OneHistory,
     SetHolds,
+    Stale,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -272,6 +314,9 @@ impl State {
                 coming: set(old.coming),
                 ..*old
             };
+            if let Sign::Commit { flushed, .. } = &mut new.sign {
+                *flushed = set(*flushed);
+            }
             new.heard = 0;
             for archive in 0..IDS as u8 {
                 new.hear(id(archive), old.heard_of(archive));
@@ -280,6 +325,9 @@ impl State {
         let record = &mut renamed.record;
         (record.primary, record.sync_set) = (id(record.primary), set(record.sync_set));
         record.joining = set(record.joining);
+        if record.earlier != SEVERAL {
+            record.earlier = source(record.earlier);
+        }
         for archive in 0..IDS as u8 {
             let (new, old) = (usize::from(id(archive)), usize::from(archive));
             record.starts[new] = self.record.starts[old];

@@ -3,7 +3,7 @@
 use super::model::{Action, Protocol};
 use super::state::{Broken, Late, Log, Mode, Server, Set, Snapshot, State, bit};
 
-fn spend(budget: &mut u8) -> Option<()> {
+pub fn spend(budget: &mut u8) -> Option<()> {
     *budget = budget.checked_sub(1)?;
     Some(())
 }
@@ -15,6 +15,9 @@ impl Protocol {
         self.act(&mut next, action)?;
         if next == *s {
             return None;
+        }
+        if self.lease {
+            self.count_waits(&mut next);
         }
         if next.broken == Broken::Nothing {
             self.look(&mut next);
@@ -53,6 +56,12 @@ impl Protocol {
             | Action::LateFollow(..)
             | Action::LateTell(..)
             | Action::Arrive => self.exchange(t, action),
+            Action::Begin(..)
+            | Action::Flush(..)
+            | Action::Ask(..)
+            | Action::Renew(..)
+            | Action::LeaseEnds(..)
+            | Action::WaitEnds(..) => self.lease(t, action),
         }
     }
 
@@ -83,8 +92,10 @@ impl Protocol {
             }
             Action::Acknowledge(primary, before) => self.acknowledge(t, primary, before)?,
             Action::Promote(server) => {
-                (t.record.primary == t.servers[at(server)].id).then_some(())?;
-                self.promote(t, server, t.record.generation, t.record.version, t.record.rule())?;
+                let (is_it, waits) = (t.record.primary == t.servers[at(server)].id, t.record.earlier != 0);
+                // A generation is granted to one process.
+                (is_it && !t.record.ended).then_some(())?;
+                self.promote(t, server, (t.record.generation, t.record.version, t.record.rule()), waits)?;
             }
             Action::Follow(server) => self.follow(t, server, t.record.generation, t.record.primary)?,
             Action::Settle(primary) => {
@@ -109,12 +120,19 @@ impl Protocol {
         match action {
             Action::Grant(winner, set) => {
                 (t.record.generation < self.max_generation).then_some(())?;
-                let id = t.servers[at(winner)].id;
+                let (id, before) = (t.servers[at(winner)].id, t.record.primary);
+                (t.servers[at(winner)].up || !self.lease).then_some(())?;
                 t.record.grant(&self.rules, id, set)?;
+                if self.lease {
+                    self.note_grant(t, before);
+                    if !self.rules.waits_from_stop {
+                        self.begin_wait(t, winner, t.record.earlier != 0);
+                    }
+                }
             }
             Action::Tell(primary) => {
                 let (version, rule) = self.wanted(t, primary)?;
-                t.servers[at(primary)].take(&self.rules, t.record.generation, version, rule);
+                self.take(t, primary, (t.record.generation, version, rule));
             }
             Action::InForce(primary) => {
                 let (generation, version) = self.word(t, primary)?;
@@ -160,6 +178,7 @@ impl Protocol {
                 t.servers[at(server)].up.then_some(())?;
                 spend(&mut t.budget.crashes)?;
                 self.crash(&mut t.servers[at(server)]);
+                self.note_ended(t, t.servers[at(server)].id);
             }
             Action::Start(server) => self.start(t, server)?,
             Action::Wipe(server) => {
@@ -231,8 +250,8 @@ impl Protocol {
             Action::LatePromote(server) => {
                 let id = t.servers[at(server)].id;
                 let (generation, version, rule) = (t.record.generation, t.record.version, t.record.rule());
-                (t.record.primary == id).then_some(())?;
-                self.send(t, Late::Promote { id, generation, version, rule })?;
+                (t.record.primary == id && !t.record.ended).then_some(())?;
+                self.send(t, Late::Promote { id, generation, version, rule, waits: t.record.earlier != 0 })?;
             }
             Action::LateFollow(server) => {
                 let id = t.servers[at(server)].id;
@@ -282,22 +301,21 @@ impl Protocol {
                 is.permission = is.permission.max(permission);
                 Some(())
             }
-            Late::Promote { id, generation, version, rule } => {
-                self.promote(t, t.server_of(id)?, generation, version, rule)
+            Late::Promote { id, generation, version, rule, waits } => {
+                self.promote(t, t.server_of(id)?, (generation, version, rule), waits)
             }
             Late::Follow { id, generation, source } => self.follow(t, t.server_of(id)?, generation, source),
             Late::Tell { id, generation, version, rule } => {
-                let server = usize::from(t.server_of(id)?);
-                let is = &mut t.servers[server];
-                is.leads().then_some(())?;
-                is.take(&self.rules, generation, version, rule);
+                let server = t.server_of(id)?;
+                t.servers[usize::from(server)].leads().then_some(())?;
+                self.take(t, server, (generation, version, rule));
                 Some(())
             }
         }
     }
 
     /// The primary from which a standby takes the log.
-    fn source_of(&self, t: &State, is: &Server) -> Option<Server> {
+    pub fn source_of(&self, t: &State, is: &Server) -> Option<Server> {
         (is.up && is.mode == Mode::Standby).then_some(())?;
         let source = t.servers[..self.servers.into()].iter().find(|other| other.id + 1 == is.source)?;
         (source.leads() && source.generation == is.generation).then_some(*source)
@@ -343,11 +361,13 @@ impl Protocol {
         Some(())
     }
 
-    fn promote(&self, t: &mut State, server: u8, generation: u8, version: u8, rule: Set) -> Option<()> {
+    fn promote(&self, t: &mut State, server: u8, told: (u8, u8, Set), waits: bool) -> Option<()> {
+        let (generation, version, rule) = told;
         let is = &mut t.servers[usize::from(server)];
         let is_so = is.mode == Mode::Primary && is.generation >= generation;
         (is.up && !is_so && is.log.len < self.max_log).then_some(())?;
         is.take_up(&self.rules, generation)?;
+        let wait = is.wait;
         is.rest();
         (is.mode, is.generation) = (Mode::Primary, generation);
         is.log.push(generation);
@@ -355,7 +375,12 @@ impl Protocol {
         if !self.rules.opens_after_first {
             (is.open, is.visible) = (true, is.log.len);
         }
-        let log = is.log;
+        if self.lease && self.rules.waits_from_stop {
+            self.begin_wait(t, server, waits);
+        } else {
+            is.wait = wait;
+        }
+        let log = t.servers[usize::from(server)].log;
         let others = (0..self.servers).filter(|other| *other != server).map(|other| &t.servers[usize::from(other)]);
         if others.into_iter().any(|other| other.leads() && other.generation == generation) {
             t.broken = Broken::OnePrimary;
@@ -396,6 +421,7 @@ impl Protocol {
         (rule.count_ones() as u8 + 1 >= self.least).then_some(())?;
         let done = is.confirmed(&self.rules, rule);
         (done >= is.log.first_of(is.generation)? && (!is.open || done > is.visible)).then_some(())?;
+        self.may_open(t, &is).then_some(())?;
         let confirmed = is.log.cut(done);
         if t.record.generation == is.generation && (rule | bit(is.id)) & t.record.sync_set != t.record.sync_set {
             t.broken = Broken::AllConfirmed;
@@ -406,6 +432,7 @@ impl Protocol {
         }
         let open = &mut t.servers[usize::from(primary)];
         (open.open, open.visible) = (true, done);
+        self.note_opened(t, primary);
         let counts = t.promised.counts;
         if !confirmed.agrees(counts) || counts.len < done && !is.log.starts_with(counts) {
             if t.broken == Broken::Nothing {
@@ -435,6 +462,10 @@ impl Protocol {
             }
             if seen.len > t.promised.counts.len {
                 t.promised.counts = seen;
+            }
+            if self.lease && is.visible < t.promised.acknowledged && is.serves(&self.rules) {
+                t.broken = Broken::Stale;
+                return;
             }
         }
         if !self.inner {

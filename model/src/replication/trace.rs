@@ -1,7 +1,7 @@
 //! A run as text. Servers keep their letters, although equal states are explored under one set of names.
 
 use super::model::{Action, Protocol};
-use super::state::{Log, Mode, Server, Set, State, ids};
+use super::state::{Log, Mode, Server, Set, Sign, State, ids};
 use stateright::Model;
 
 /// A state, and the letter of each server in it.
@@ -63,7 +63,10 @@ fn mode(server: &Server) -> String {
         _ if !server.up => "down".to_owned(),
         Mode::Fenced => "fenced".to_owned(),
         Mode::Standby => format!("standby in generation {generation}"),
-        Mode::Primary if server.open => format!("primary of generation {generation}, {visible} visible"),
+        Mode::Primary if server.open => {
+            let lease = if server.lease > 0 { ", with a lease" } else { "" };
+            format!("primary of generation {generation}, {visible} visible{lease}")
+        }
         Mode::Primary => format!("primary of generation {generation}, closed"),
     }
 }
@@ -134,5 +137,22 @@ fn words(old: &Named, new: &Named, action: Action) -> String {
         Action::Arrive => format!("the late message arrives: {:?}", old.state.late),
         Action::Snapshot(server) => format!("a snapshot of the volume of {}", of(server)),
         Action::SetBack(server) => format!("the volume of {} is set back: log {}", of(server), log(after(server).log)),
+        other => of_lease(old, other),
+    }
+}
+
+fn of_lease(old: &Named, action: Action) -> String {
+    let of = |server: u8| old.of(server);
+    match action {
+        Action::Begin(server) => format!("{} begins an own commit", of(server)),
+        Action::Flush(server) => format!("{} flushes the own commit of its primary", of(server)),
+        Action::Ask(server) => format!("{} asks the domain, which says yes; the word arrives later", of(server)),
+        Action::Renew(server) => match old.state.servers[usize::from(server)].sign {
+            Sign::Word { .. } => format!("{} gets the domain's word", of(server)),
+            Sign::None | Sign::Commit { .. } => format!("{} learns that its own commit was released", of(server)),
+        },
+        Action::LeaseEnds(server) => format!("the lease of {} ends", of(server)),
+        Action::WaitEnds(server) => format!("{} has waited for the lease of the earlier primary", of(server)),
+        other => format!("{other:?}"),
     }
 }
