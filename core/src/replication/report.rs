@@ -29,7 +29,7 @@ pub struct Report {
     pub standbys: Vec<Standby>,
     /// The end of its log: written by a primary, replayed at a standby.
     pub end: Position,
-    /// The generation of the primary that its server follows and has not heard for a while.
+    /// The current generation, if its server has not heard the primary for a while.
     pub unheard: Option<Generation>,
     /// Whether it keeps the lease that it is assigned.
     pub keeps_lease: bool,

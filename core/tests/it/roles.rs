@@ -206,8 +206,10 @@ impl Play {
             returned: server.memory.returned,
             standbys,
             end: Position(1),
-            unheard: match server.stand {
-                Stand::Follows(generation) => server.unheard.then_some(generation),
+            unheard: match self.domain.assignment(server.process, None).map(|it| it.what) {
+                Some(Wanted::Follow { generation, .. } | Wanted::Hold(generation)) => {
+                    server.unheard.then_some(generation)
+                }
                 _ => None,
             },
             keeps_lease: true,

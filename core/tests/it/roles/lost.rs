@@ -169,6 +169,33 @@ fn a_winner_that_is_lost_before_it_opens_is_replaced_and_the_lease_before_it_is_
     assert_eq!(play.lease(2).1, 2_625, "archive 1's may not be over");
 }
 
+/// Its own server is the only one that is left with all commits.
+#[test]
+fn a_member_whose_log_has_more_stays_in_the_set_of_a_primary_that_is_lost() {
+    let mut play = automatic();
+    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
+    database.replicated.as_mut().unwrap().settings.as_mut().unwrap().synchronous = 2;
+    play.settle();
+    play.lose(0);
+    play.hears(1, false);
+    play.hears(2, false);
+    while !play
+        .domain
+        .replicated(&SHOP.into())
+        .unwrap()
+        .primary
+        .as_ref()
+        .is_some_and(|it| it.keeps_lease && it.opened.is_none())
+    {
+        play.round();
+    }
+    play.servers.get_mut(&2).unwrap().diverged = true;
+    play.lose(1);
+    play.settle();
+    let news = play.news();
+    assert!(news.contains("generation 4 granted to archive 3, after archive 2"), "{news}");
+}
+
 #[test]
 fn a_failover_for_nothing_holds_the_next_one_back() {
     let mut play = automatic();

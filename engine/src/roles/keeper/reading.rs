@@ -76,10 +76,11 @@ impl Keeper {
         self.reading = Some(reading);
     }
 
-    /// Takes note of whether its server hears the primary that it is to follow.
+    /// Takes note of whether its server hears the primary of the current generation.
     fn hears(&mut self, ear: Ear) {
         let wanted = match self.wanted.as_ref().map(|wanted| &wanted.what) {
-            Some(Wanted::Follow { generation, .. }) => Some(*generation),
+            // It is told to hold if the process of the primary was removed.
+            Some(Wanted::Follow { generation, .. } | Wanted::Hold(generation)) => Some(*generation),
             _ => None,
         };
         let followed = match &self.state.run {

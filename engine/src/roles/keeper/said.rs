@@ -37,6 +37,7 @@ impl Keeper {
             returned: self.state.memory.returned.0,
             end: self.reading.as_ref().map_or(0, |reading| reading.end.max(reading.received).0),
             trouble: self.trouble(),
+            unheard: self.hearing.unheard().map_or(0, |unheard| unheard.0),
             ..wire::Replica::default()
         };
         let wanted = self.wanted.as_ref();
@@ -53,7 +54,7 @@ impl Keeper {
             Run::Fenced => wire::Stand::Fenced,
             Run::Follows { generation, .. } => {
                 said.generation = generation.0;
-                said.unheard = self.hearing.unheard().map_or(0, |unheard| unheard.0);
+
                 wire::Stand::Follows
             }
             Run::Primary(primary) => {
