@@ -202,10 +202,9 @@ async fn at_primary(step: &Step, server: &mut Server, primary: &mut Primary) -> 
         }
         Step::Require(rule) => {
             let members: Vec<ArchiveId> = rule.members.iter().copied().collect();
-            // A commit that was begun under the rule has been released by it: all its members hold the first record too.
+            // A primary that is not established yet still writes the first record of its generation, which standbys look for.
             let end = server.require(&members, words::timeline(rule.generation)).await?;
             primary.ruling.settle(rule.version, end.0);
-            primary.established = true;
         }
         Step::HoldCommits => {
             server.release_nothing().await?;
