@@ -156,13 +156,13 @@ pub struct AgentArgs {
     /// The audience that an engine's ServiceAccount token must have; default: the domain's name.
     #[arg(long, env = "KAA_TOKEN_AUDIENCE")]
     pub token_audience: Option<String>,
-    /// How long a primary serves clients without a sign that it is still the one, and how long the next one waits for it: from 1s to
-    /// 60s, a number with ms or s. Shorter: a lost primary is replaced sooner, and one whose machine is busy closes sooner
+    /// How long a primary serves clients without a sign that it is still the one, and how long the next one waits for it: from 1500ms
+    /// to 60s, a number with ms or s. Shorter: a lost primary is replaced sooner, and one whose machine is busy closes sooner
     #[arg(long, env = "KAA_PRIMARY_LEASE", default_value = "2500ms", value_name = "TIME", value_parser = lease)]
     pub primary_lease: Duration,
     /// After how long without a sign of a primary's wrapper, or of its agent, its session is lost: from 1s to 60s. No other server
     /// takes over while a standby hears the primary
-    #[arg(long, env = "KAA_PRIMARY_SILENCE", default_value = "1500ms", value_name = "TIME", value_parser = lease)]
+    #[arg(long, env = "KAA_PRIMARY_SILENCE", default_value = "1500ms", value_name = "TIME", value_parser = silence)]
     pub primary_silence: Duration,
     /// The pause after a failover whose old primary turned out to run. It doubles up to an hour
     #[arg(long, env = "KAA_FAILOVER_PAUSE", default_value = "60s", value_name = "TIME", value_parser = duration)]
@@ -178,12 +178,22 @@ pub enum Deletion {
     Never,
 }
 
-/// `2500ms`, `5s`; from 1 to 60 seconds.
+/// A shorter lease would end between two signs of a primary.
 fn lease(text: &str) -> Result<Duration, String> {
+    millis(text, 1_500)
+}
+
+/// A sign comes every half second.
+fn silence(text: &str) -> Result<Duration, String> {
+    millis(text, 1_000)
+}
+
+/// `2500ms`, `5s`; up to 60 seconds.
+fn millis(text: &str, least: u32) -> Result<Duration, String> {
     let number = |unit: &str| text.strip_suffix(unit).and_then(|number| number.parse::<u32>().ok());
     let millis = number("ms").or_else(|| number("s")?.checked_mul(1000));
-    let millis = millis.filter(|millis| (1_000..=60_000).contains(millis));
-    let millis = millis.ok_or_else(|| format!("'{text}' is not a time from 1s to 60s, such as 2500ms"))?;
+    let millis = millis.filter(|millis| (least..=60_000).contains(millis));
+    let millis = millis.ok_or_else(|| format!("'{text}' is not a time from {least}ms to 60s, such as 2500ms"))?;
     Ok(Duration::from_millis(millis.into()))
 }
 
@@ -388,7 +398,7 @@ pub fn ordinal_of(server: &ServerId, stateful_set: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes, duration, lease};
+    use super::{bytes, duration, lease, silence};
     use std::time::Duration;
 
     #[test]
@@ -427,12 +437,13 @@ mod tests {
 
     #[test]
     fn a_lease_is_neither_too_short_nor_too_long() {
-        for (text, millis) in [("1s", 1_000), ("2500ms", 2_500), ("60s", 60_000)] {
+        for (text, millis) in [("1500ms", 1_500), ("2s", 2_000), ("60s", 60_000)] {
             assert_eq!(lease(text), Ok(Duration::from_millis(millis)), "{text}");
         }
-        for text in ["", "1", "999ms", "61s", "1m", "4294968s"] {
+        for text in ["", "1", "1499ms", "61s", "1m", "4294968s"] {
             assert!(lease(text).is_err(), "{text}");
         }
+        assert_eq!((silence("1s"), silence("999ms").is_err()), (Ok(Duration::from_secs(1)), true));
     }
 
     #[test]

@@ -14,11 +14,13 @@ impl Handle {
         status::silent(&self.metrics(), within, long)
     }
 
-    /// Waits until this server knows that another one than `id` leads.
+    /// Waits until this server hears that another one than `id` leads, and another than it knew when this was called.
     pub(super) async fn until_another_leads(&self, id: u64) {
         let mut metrics = self.raft().metrics();
+        let known = metrics.borrow_watched().current_leader;
         loop {
-            if metrics.borrow_watched().current_leader.is_some_and(|leader| leader != id) {
+            let now = metrics.borrow_watched().current_leader;
+            if now != known && now.is_some_and(|leader| leader != id) {
                 return;
             }
             if metrics.changed().await.is_err() {

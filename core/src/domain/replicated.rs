@@ -329,6 +329,11 @@ impl Replicated {
         self.settings.as_ref().map_or(FailoverMode::Manual, |settings| settings.failover)
     }
 
+    /// Whether the current generation was granted to another archive than the one before, and has not come into being.
+    pub fn has_moved(&self) -> bool {
+        self.primary.as_ref().is_some_and(|primary| primary.begins.is_none() && primary.from.is_some())
+    }
+
     /// The generation that the next grant gives, after this one.
     pub fn next_generation(&self, current: Generation) -> Generation {
         self.highest.max(current).next()

@@ -48,8 +48,9 @@ impl Domain {
             return progress(Progress::Ended(how));
         }
         let begins = report.begins().filter(|begins| begins.generation == generation)?;
-        if primary.begins.is_none() || (report.keeps_lease && !primary.keeps_lease) {
-            let (before, keeps_lease) = (report.ancestors.clone(), report.keeps_lease);
+        let keeps_lease = report.keeps_lease && primary.lease_ms > 0;
+        if primary.begins.is_none() || (keeps_lease && !primary.keeps_lease) {
+            let before = report.ancestors.clone();
             return progress(Progress::Promoted { begins, before, keeps_lease });
         }
         if primary.opened.is_none() && matches!(report.stand, Stand::Open(_)) {

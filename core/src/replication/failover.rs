@@ -90,7 +90,7 @@ pub fn failover(
     };
     let asked = grants::propose(domain, name, replicated, winner, reason, timing);
     let asked = asked.ok_or_else(|| refused(Refusal::NotServing(winner)))?;
-    match domain.may_grant(&asked, Actor::Operator) {
+    match domain.may_grant(&asked, Actor::Operator, domain.time) {
         Ok(()) => {}
         Err(Refusal::PrimaryMayRun(_)) if loss => return Err(NoFailover::MayAcknowledge { place: primary }),
         Err(Refusal::PrimaryMayRun(_)) => return Err(NoFailover::MayRun { place: primary }),

@@ -85,29 +85,20 @@ fn grant(
         }
     };
     let asked = propose(domain, name, replicated, winner, reason, timing)?;
-    domain.may_grant(&asked, Role::RaftLeader).ok().map(|()| asked)
+    domain.may_grant(&asked, Role::RaftLeader, now).ok().map(|()| asked)
 }
 
 /// Who follows a primary that has ended, and why.
 fn after_end(domain: &Domain, replicated: &Replicated, over: Over, now: Millis) -> Option<(ArchiveId, GrantReason)> {
     let record = replicated.record.as_ref()?;
-    let successor = domain.successors(replicated).first().copied();
+    let asked = domain.successors(replicated).first().copied();
+    // A switchover to an archive that is away must not be in the way of one that is there.
+    let successor = domain.successors(&Replicated { switchover: None, ..replicated.clone() }).first().copied();
     let own = domain.serving(record.primary).map(|process| (record.primary, process.id));
-    let primary = replicated.primary.as_ref();
-    let handed_over = || match &replicated.switchover {
-        Some(asked) => GrantReason::Switchover(asked.why.clone()),
-        None => GrantReason::HandedOver,
-    };
-    // It was to be elsewhere anyway: by an operator's request, or by a grant that has not come into being.
-    let moved = primary.is_some_and(|primary| primary.begins.is_none() && primary.from.is_some());
-    let moves = replicated.switchover.is_some() || moved;
-    match (over, successor) {
-        (Over::NeverGranted, _) => return own.map(|(own, _)| (own, GrantReason::First)),
-        (Over::Ended(Ended::StoodDown), Some(successor)) => return Some((successor, handed_over())),
-        (_, Some(successor)) if moves => {
-            let fails_over = replicated.switchover.is_none() && replicated.failover() == FailoverMode::Automatic;
-            return Some((successor, if fails_over { GrantReason::Ended } else { handed_over() }));
-        }
+    match (over, asked, &replicated.switchover) {
+        (Over::NeverGranted, _, _) => return own.map(|(own, _)| (own, GrantReason::First)),
+        (_, Some(asked), Some(switchover)) => return Some((asked, GrantReason::Switchover(switchover.why.clone()))),
+        (Over::Ended(Ended::StoodDown), Some(successor), None) => return Some((successor, GrantReason::HandedOver)),
         _ if replicated.failover() == FailoverMode::Paused || is_too_soon(replicated, now) => return None,
         _ => {}
     }
@@ -118,8 +109,8 @@ fn after_end(domain: &Domain, replicated: &Replicated, over: Over, now: Millis) 
             && domain.has_data_of(replicated, *archive)
             && before.is_none_or(|before| *own < before.id)
     };
-    let takes_over = successor.filter(|_| replicated.failover() == FailoverMode::Automatic);
-    match takes_over.filter(|_| !own.as_ref().is_some_and(is_first)) {
+    let moves = replicated.failover() == FailoverMode::Automatic || replicated.has_moved();
+    match successor.filter(|_| moves && !own.as_ref().is_some_and(is_first)) {
         Some(successor) => Some((successor, GrantReason::Ended)),
         None => own.map(|(own, _)| (own, GrantReason::Returned)),
     }

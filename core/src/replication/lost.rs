@@ -113,7 +113,7 @@ impl Domain {
     }
 
     /// Whether an agent has the stream of a process.
-    pub(super) fn is_live(&self, process: StartId) -> bool {
+    pub(crate) fn is_live(&self, process: StartId) -> bool {
         self.processes.get(&process).is_some_and(|process| process.session.state == SessionState::Live)
     }
 

@@ -3,7 +3,7 @@
 
 use super::lost::NotLost;
 use crate::domain::Domain;
-use crate::domain::ids::{ArchiveId, DatabaseName};
+use crate::domain::ids::{ArchiveId, DatabaseName, Millis};
 use crate::domain::process::{Process, SessionState};
 use crate::domain::replicated::{Data, FailoverMode, Replicated};
 use crate::wait::Wait;
@@ -98,7 +98,7 @@ impl fmt::Display for ReplicationWait {
 }
 
 /// What a database with one primary waits for.
-pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated) -> Vec<ReplicationWait> {
+pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Millis) -> Vec<ReplicationWait> {
     let Some(record) = &replicated.record else {
         return vec![without_data(domain, name, replicated)];
     };
@@ -113,9 +113,9 @@ pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated) -> Vec<
     let on_it = domain.process_on(record.primary);
     let is_away = on_it.is_none_or(|on_it| on_it.session.state != SessionState::Live);
     if is_away {
-        let successors = domain.successors(replicated);
+        let successors = domain.successors(&Replicated { switchover: None, ..replicated.clone() });
         let over = domain.primary_is_over(replicated).is_some();
-        let holds = if over { mode_holds(replicated) } else { domain.lost_primary(replicated, domain.time).err() };
+        let holds = if over { mode_holds(replicated) } else { domain.lost_primary(replicated, now).err() };
         waits.push(ReplicationWait::PrimaryAway { archive: record.primary, successors, holds });
     } else if !domain.is_open(replicated) {
         waits.push(ReplicationWait::PrimaryNotOpen(record.primary));

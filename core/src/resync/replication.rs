@@ -18,7 +18,7 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
     for (name, database) in &view.domain.databases {
         let Some(replicated) = &database.replicated else { continue };
         settings(view, plan, name, replicated);
-        for wait in waits::of(view.domain, name, replicated) {
+        for wait in waits::of(view.domain, name, replicated, view.now) {
             let reason = WaitingReason::Replication(wait);
             plan.waiting.push(Waiting { subject: Subject::Database(name.clone()), reason });
         }

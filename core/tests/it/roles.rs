@@ -659,7 +659,10 @@ fn a_primary_alone_continues_or_blocks_as_it_was_declared() {
         let in_force = play.servers[&0].in_force.unwrap().version == record.version;
         assert_eq!(in_force, open, "{when_alone}");
         let replicated = play.domain.replicated(&SHOP.into()).unwrap();
-        let said: Vec<_> = waits::of(&play.domain, &SHOP.into(), replicated).iter().map(ToString::to_string).collect();
+        let said: Vec<_> = waits::of(&play.domain, &SHOP.into(), replicated, play.domain.time)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         let blocked = if open { "" } else { ": commits wait until one does (kaa.dev/when-alone: block)" };
         assert_eq!(said, [format!("0 of 1 standbys confirm each commit{blocked}")]);
         play.starts(2);
@@ -692,7 +695,7 @@ fn all_pods_stop_at_once_and_the_database_is_back_without_an_operator() {
 /// What waits, by its codes.
 fn waits(play: &Play) -> Vec<&'static str> {
     let replicated = play.domain.replicated(&SHOP.into()).unwrap();
-    waits::of(&play.domain, &SHOP.into(), replicated).iter().map(|wait| wait.into()).collect()
+    waits::of(&play.domain, &SHOP.into(), replicated, play.domain.time).iter().map(|wait| wait.into()).collect()
 }
 
 #[test]

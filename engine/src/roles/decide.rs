@@ -39,6 +39,8 @@ pub(super) struct Primary {
     /// Whether its first record is on all that its rule requires.
     pub established: bool,
     pub open: bool,
+    /// Whether it may let clients in: from the begin of the step that opens it to the end of one that closes it.
+    pub admits: bool,
     /// Whether the roles of the Secrets are there.
     pub prepared: bool,
     /// The archives for whose servers it keeps its log.
@@ -179,7 +181,7 @@ pub(super) fn next(state: &State, wanted: &Assignment) -> Result<Option<Step>, S
 fn step(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
     let step = wanted_step(state, wanted);
     // Whatever else is wanted: what clients see may be old.
-    let closes = matches!(&state.run, Run::Primary(primary) if primary.open && !state.lease.holds);
+    let closes = matches!(&state.run, Run::Primary(primary) if primary.admits && !state.lease.holds);
     if closes && !matches!(step, Ok(Some(Step::Stop))) { Ok(Some(Step::Close)) } else { step }
 }
 
@@ -222,7 +224,7 @@ fn lead(
         && primary.begins.generation == rule.generation
     {
         return Ok(if stand_down {
-            Some(if primary.open { Step::Retire } else { Step::StandDown })
+            Some(if primary.admits { Step::Retire } else { Step::StandDown })
         } else if primary.slots != standbys {
             Some(Step::KeepLog(standbys.to_vec()))
         } else {
@@ -340,6 +342,7 @@ mod tests {
             stopped_ms: 0,
             established,
             open,
+            admits: open,
             prepared: true,
             slots: Vec::new(),
             ancestors: Vec::new(),

@@ -233,6 +233,9 @@ impl Keeper {
                 return;
             }
         }
+        if let (Step::Open, Run::Primary(primary)) = (&step, &mut self.state.run) {
+            primary.admits = true;
+        }
         let work = perform::perform(step.clone(), self.server.clone(), own, self.state.clone());
         if let Some(memory) = perform::remembers(&step, self.state.memory) {
             let kept = memory.and_then(|memory| self.remember(memory, self.start).map_err(|error| error.to_string()));

@@ -98,7 +98,9 @@ pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: Archive
     let result = carry_out(&step, &mut server, own, state, &mut run, &mut data).await;
     // What is mounted is no reason to stop a server.
     let may_be_lost = !matches!(step, Step::Refresh);
-    if may_be_lost && result.as_ref().is_err_and(|error| is_unknown(error, &run)) {
+    // One that does not close must not show anything more.
+    let shows = matches!(step, Step::Close) && result.is_err();
+    if shows || (may_be_lost && result.as_ref().is_err_and(|error| is_unknown(error, &run))) {
         // It starts fenced, and is stopped once more before that.
         run = Run::Down;
         if let Err(error) = server.stop(Stop::Immediate).await {
@@ -212,15 +214,15 @@ async fn at_primary(step: &Step, server: &mut Server, primary: &mut Primary) -> 
             primary.ruling.doubt();
         }
         Step::Close => {
-            let closed = timeout(CLOSE_LIMIT, server.close()).await;
-            closed.unwrap_or_else(|_| Err(Error::Stuck(format!("it does not close within {CLOSE_LIMIT:?}"))))?;
-            primary.open = false;
+            let done = timeout(CLOSE_LIMIT, server.close()).await;
+            done.unwrap_or_else(|_| Err(Error::Stuck(format!("it does not close within {CLOSE_LIMIT:?}"))))?;
+            closed(primary);
         }
         Step::Retire => {
             server.checkpoint().await?;
             server.close().await?;
             // If it is not to stand down after all, it opens again.
-            primary.open = false;
+            closed(primary);
         }
         Step::StandDown => {
             server.stand_down(STAND_DOWN_LIMIT).await?;
@@ -237,6 +239,12 @@ async fn at_primary(step: &Step, server: &mut Server, primary: &mut Primary) -> 
         | Step::Refresh => {}
     }
     Ok(false)
+}
+
+/// Takes note that no client is let in. A commit whose client was told to end shows although no member may have it: before it opens again,
+/// all members have to flush what is there now.
+fn closed(primary: &mut Primary) {
+    (primary.open, primary.admits, primary.established) = (false, false, false);
 }
 
 async fn promote(
@@ -269,6 +277,7 @@ async fn promote(
         stopped_ms,
         established: false,
         open: false,
+        admits: false,
         prepared: false,
         slots: Vec::new(),
         ancestors,

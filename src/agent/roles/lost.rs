@@ -19,6 +19,8 @@ use tracing::{info, warn};
 const PERIOD: Duration = Duration::from_millis(100);
 /// What could not be proposed is proposed again after this.
 const AGAIN: Duration = Duration::from_millis(200);
+/// How long a primary may be silent whose wrapper has not said that it keeps a lease: an earlier one is heard every two seconds.
+const UNKNOWN_WRAPPER: Duration = Duration::from_secs(5);
 /// A new Raft leader waits for this part of the limit for the first answer of an agent: the one that led before was silent already.
 const FIRST_ANSWER: u32 = 4;
 
@@ -26,16 +28,19 @@ impl Shared {
     /// Reports the sessions of primaries that nothing is heard of. Runs until the agent ends.
     pub async fn lose_silent_primaries(self: Arc<Self>) {
         let (mut led_since, mut missed) = (None, BTreeMap::new());
+        // When this agent was last paused: what was said meanwhile has to be heard first.
+        let mut paused: Option<Instant> = None;
         loop {
             let mut pause = PERIOD;
+            paused = paused.filter(|since| since.elapsed() < self.config.primary_silence);
             match self.raft.status().role {
                 RaftRole::Leader => led_since = led_since.or_else(|| Some(Instant::now())),
                 _ => led_since = None,
             }
-            let primaries = self.primaries();
-            missed.retain(|connection, _| primaries.iter().any(|(_, session)| session.connection == *connection));
-            for (process, session) in primaries {
-                let Some((role, why)) = self.is_silent(&session, led_since, &mut missed) else { continue };
+            let primaries = if paused.is_some() { Vec::new() } else { self.primaries() };
+            missed.retain(|connection, _| primaries.iter().any(|(_, session, _)| session.connection == *connection));
+            for (process, session, limit) in primaries {
+                let Some((role, why)) = self.is_silent(&session, limit, led_since, &mut missed) else { continue };
                 let command = Command::LoseSession(LoseSession { process, session: session.number, why: why.clone() });
                 match self.propose(role, command).await {
                     Ok(_) => info!("process {process}, a primary: session {} lost: {why}", session.number),
@@ -45,20 +50,28 @@ impl Shared {
                     }
                 }
             }
+            let began = Instant::now();
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = self.stopping() => return,
             }
+            if began.elapsed() > pause + self.config.primary_silence / 2 {
+                paused = Some(Instant::now());
+            }
         }
     }
 
-    /// The processes that have the current generation of a database, and are in a session.
-    fn primaries(&self) -> Vec<(StartId, Session)> {
+    /// The processes that have the current generation of a database, and are in a session; and how long each may be silent.
+    fn primaries(&self) -> Vec<(StartId, Session, Duration)> {
         self.raft.read(|domain| {
             let primaries = domain.databases.values().filter_map(|it| it.replicated.as_ref()?.primary.as_ref());
-            let processes = primaries.filter_map(|primary| domain.processes.get(&primary.process));
-            let live = processes.filter(|process| process.session.state == SessionState::Live);
-            live.map(|process| (process.id, process.session.clone())).collect()
+            let processes = primaries.filter_map(|primary| Some((primary, domain.processes.get(&primary.process)?)));
+            let live = processes.filter(|(_, process)| process.session.state == SessionState::Live);
+            let limit = |keeps_lease| {
+                let silence = self.config.primary_silence;
+                if keeps_lease { silence } else { silence.max(UNKNOWN_WRAPPER) }
+            };
+            live.map(|(primary, process)| (process.id, process.session.clone(), limit(primary.keeps_lease))).collect()
         })
     }
 
@@ -67,10 +80,10 @@ impl Shared {
     fn is_silent(
         &self,
         session: &Session,
+        limit: Duration,
         led_since: Option<Instant>,
         missed: &mut BTreeMap<u64, Instant>,
     ) -> Option<(Role, String)> {
-        let limit = self.config.primary_silence;
         if session.server == self.config.server {
             let missing = || missed.entry(session.connection).or_insert_with(Instant::now).elapsed();
             let silent = self.connected.heard(session.connection).unwrap_or_else(missing);

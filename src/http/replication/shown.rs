@@ -202,7 +202,7 @@ impl ReplicationAnswer {
         };
         let places = domain.places(&database.name, replicated);
         let hearing = Hearing::new(domain, replicated, peers);
-        let mut warnings = warnings(domain, &database.name, replicated, prefix);
+        let mut warnings = warnings(domain, &database.name, replicated, prefix, at);
         warnings.extend(hearing.warnings(&places));
         let record = replicated.record.as_ref();
         let settings = replicated.settings.as_ref();
@@ -254,8 +254,14 @@ fn version(domain: &Domain, primary: ArchiveId) -> Option<String> {
     (!version.is_empty()).then(|| version.clone())
 }
 
-fn warnings(domain: &Domain, name: &DatabaseName, replicated: &Replicated, prefix: &str) -> Vec<WarningRow> {
-    let waits = waits::of(domain, name, replicated).into_iter();
+fn warnings(
+    domain: &Domain,
+    name: &DatabaseName,
+    replicated: &Replicated,
+    prefix: &str,
+    at: Millis,
+) -> Vec<WarningRow> {
+    let waits = waits::of(domain, name, replicated, at).into_iter();
     let row = |wait| {
         let reason = WaitingReason::Replication(wait);
         let ends = reason.ends().replace(ANNOTATION_PREFIX, prefix).replace("NAME --", &format!("{name} --"));

@@ -119,7 +119,7 @@ impl Change for GrantPrimary {
     }
 
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
-        domain.may_grant(&self, actor.role)?;
+        domain.may_grant(&self, actor.role, domain.time)?;
         let Self { database: name, current, winner, process, sync_set, reason, lease_ms } = self;
         let granted = domain.time;
         let earlier = domain.may_serve(&name);
@@ -170,7 +170,9 @@ impl Replicated {
 
 impl Domain {
     /// Whether a generation may be granted, apart from what the record itself checks.
-    pub fn may_grant(&self, asked: &GrantPrimary, role: Role) -> Result<(), Refusal> {
+    ///
+    /// `now` is what times of the domain are compared with: an entry has its own.
+    pub fn may_grant(&self, asked: &GrantPrimary, role: Role, now: Millis) -> Result<(), Refusal> {
         let GrantPrimary { database: name, winner, process, reason, .. } = asked;
         let replicated = self.replicated(name).ok_or_else(|| Refusal::NotReplicated(name.clone()))?;
         let on_it = self.serving(*winner).filter(|on_it| on_it.id == *process && on_it.database == *name);
@@ -188,11 +190,12 @@ impl Domain {
             (Role::RaftLeader, GrantReason::Failover { .. } | GrantReason::LossAccepted { .. })
             | (Role::Operator, _) => Err(Refusal::OnlyAnOperator),
             (Role::RaftLeader, GrantReason::Silent { .. }) => {
-                // Times are judged here, too: by those of the entries.
-                let found = self.lost_primary(replicated, self.time).unwrap_or_default();
+                let found = self.lost_primary(replicated, now).unwrap_or_default();
                 if found.contains(winner) { Ok(()) } else { Err(Refusal::PrimaryMayRun(name.clone())) }
             }
-            (Role::RaftLeader, GrantReason::Ended) if replicated.failover() != FailoverMode::Automatic => {
+            (Role::RaftLeader, GrantReason::Ended)
+                if replicated.failover() != FailoverMode::Automatic && !replicated.has_moved() =>
+            {
                 Err(Refusal::OnlyAnOperator)
             }
             (Role::RaftLeader, _) => self.may_move(name, replicated),

@@ -37,6 +37,9 @@ impl Change for ReportSilence {
         let process = domain.of_session(id, session)?;
         let (name, archive) = (process.database.clone(), domain.replica_of(process)?);
         let since = domain.time;
+        // Its word would be of the time before, and stay.
+        let heard =
+            domain.replicated(&name).and_then(|it| it.primary.as_ref()).is_some_and(|it| domain.is_live(it.process));
         let replicated = domain.replicated_mut(&name)?;
         let record = replicated.record_mut(&name)?;
         let current = record.generation;
@@ -46,6 +49,9 @@ impl Change for ReportSilence {
         let Some(primary) = replicated.primary.as_mut().filter(|_| current == generation) else {
             return Err(Refusal::NotThePrimary { process: id, generation });
         };
+        if heard && silent.is_some() {
+            return Ok(Outcome::Unchanged);
+        }
         let before = primary.silent.get(&archive).copied();
         let same = before.is_some_and(|before| (before.process, before.session) == (id, session));
         if same == silent.is_some() && before.is_some() == silent.is_some() {

@@ -196,6 +196,69 @@ fn a_member_whose_log_has_more_stays_in_the_set_of_a_primary_that_is_lost() {
     assert!(news.contains("generation 4 granted to archive 3, after archive 2"), "{news}");
 }
 
+/// No entry may come meanwhile: then the time of the domain stands still.
+#[test]
+fn a_winner_that_is_lost_is_replaced_although_nothing_else_happens() {
+    let mut play = automatic();
+    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
+    database.replicated.as_mut().unwrap().settings.as_mut().unwrap().synchronous = 2;
+    play.settle();
+    play.lose(0);
+    play.hears(1, false);
+    play.hears(2, false);
+    while play.domain.replicated(&SHOP.into()).unwrap().record.as_ref().unwrap().generation == Generation(2) {
+        play.round();
+    }
+    play.lose(1);
+    assert_eq!(play.holds(), "it was granted the generation and may be about to be promoted");
+    let planned = |ms| grants::plan(&play.domain, Millis(play.domain.time.0 + ms), &Timing::default()).len();
+    assert_eq!([2_499, 2_500].map(planned), [0, 1]);
+}
+
+#[test]
+fn a_word_that_comes_late_decides_nothing() {
+    let mut play = automatic();
+    let (process, session) = (play.servers[&1].process, play.session(1));
+    let (generation, silent) = (Generation(2), Some(Position(1)));
+    let said = kaa_core::domain::change::ReportSilence { process, session, generation, silent };
+    assert_eq!(play.does(Role::Agent, Command::ReportSilence(said)), Outcome::Unchanged, "an agent hears the primary");
+    play.lose(0);
+    assert!(play.holds().contains("archive 2 may still hear it"), "{}", play.holds());
+}
+
+#[test]
+fn a_request_for_a_switchover_does_not_hold_up_a_failover() {
+    let mut play = automatic();
+    assert_eq!(play.switchover(Some(3)), "Changed");
+    play.exits(2, ExitReason::PodGone);
+    play.exits(0, ExitReason::ContainerEnded);
+    play.settle();
+    let news = play.news();
+    assert!(
+        news.contains("granted to archive 2, after archive 1, sync set 1, 2: failover: the server of the"),
+        "{news}"
+    );
+}
+
+#[test]
+fn grants_that_come_to_nothing_are_spaced() {
+    let mut play = automatic();
+    for ordinal in 0..3 {
+        let server = play.servers.get_mut(&ordinal).unwrap();
+        server.memory.taken_up = Generation(9);
+        if ordinal == 0 {
+            (server.ended, server.stand) = (Some((Generation(2), Ended::Failed)), Stand::Fenced);
+        }
+    }
+    for _ in 0..100 {
+        play.round();
+    }
+    let generation = play.domain.replicated(&SHOP.into()).unwrap().record.as_ref().unwrap().generation;
+    assert!(generation < Generation(9), "a hundred rounds in {} ms: {generation}", play.domain.time.0);
+    let planned = |ms| grants::plan(&play.domain, Millis(play.domain.time.0 + ms), &Timing::default()).len();
+    assert_eq!([0, 60_000].map(planned), [0, 1]);
+}
+
 #[test]
 fn a_failover_for_nothing_holds_the_next_one_back() {
     let mut play = automatic();
@@ -228,7 +291,10 @@ fn who_begins_a_failover_is_declared() {
         assert_eq!(play.holds(), format!("kaa.dev/failover is {mode}"));
         assert!(!play.news().contains("granted"));
         let replicated = play.domain.replicated(&SHOP.into()).unwrap();
-        let said: Vec<_> = waits::of(&play.domain, &SHOP.into(), replicated).iter().map(ToString::to_string).collect();
+        let said: Vec<_> = waits::of(&play.domain, &SHOP.into(), replicated, play.domain.time)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         let expected = "the server of the primary, on archive 1, is away; nothing would be lost with archive 2. No failover begins \
             by itself: kaa.dev/failover is ";
         assert_eq!(said[0], format!("{expected}{mode}"));

@@ -10,6 +10,8 @@ const SILENT: Duration = Duration::from_secs(1);
 const UNKNOWN: Duration = Duration::from_secs(5);
 /// From then on the server is read more often.
 const DOUBTFUL: Duration = Duration::from_millis(600);
+/// And up to then: a server that is fenced hears nothing for long.
+const LATELY: Duration = Duration::from_secs(10);
 /// After a longer pause of the wrapper the primary is given time to be heard.
 const PAUSED: Duration = Duration::from_secs(1);
 
@@ -48,7 +50,9 @@ impl Hearing {
             Ear::Deaf => None,
             Ear::Unknown => known,
         };
-        let paused = before.is_some_and(|it| now.saturating_duration_since(it.looked) > PAUSED);
+        // An answer that does not come takes longer than that.
+        let answers = ear != Ear::Unknown;
+        let paused = answers && before.is_some_and(|it| now.saturating_duration_since(it.looked) > PAUSED);
         let is_new = before.is_none() || (message.is_some() && message != known);
         let at = before.filter(|_| !is_new && !paused).map_or(now, |it| it.at);
         self.0 = Some(Heard { generation, message, at, looked: now, ear });
@@ -66,7 +70,8 @@ impl Hearing {
 
     /// Whether it is to be read more often.
     pub fn is_doubtful(&self) -> bool {
-        self.silent_for(DOUBTFUL).is_some()
+        let lately = self.0.as_ref().is_some_and(|it| it.looked.saturating_duration_since(it.at) < LATELY);
+        lately && self.silent_for(DOUBTFUL).is_some()
     }
 
     fn silent_for(&self, time: Duration) -> Option<Generation> {
@@ -114,9 +119,9 @@ mod tests {
     fn a_server_that_does_not_answer_has_more_time() {
         let unknown = |until: u64| {
             let looks: Vec<_> =
-                [(0, Last(Some(1)))].into_iter().chain((1..=until).map(|at| (at * 5, Unknown))).collect();
+                [(0, Last(Some(1)))].into_iter().chain((1..=until).map(|at| (at * 20, Unknown))).collect();
             said(&looks)
         };
-        assert_eq!([2, 9, 10].map(unknown), [None, None, Some(3)]);
+        assert_eq!([1, 2, 3].map(unknown), [None, None, Some(3)]);
     }
 }

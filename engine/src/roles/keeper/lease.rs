@@ -104,15 +104,21 @@ impl Keeper {
     /// Begins or ends the lease with the role of the server, and notes what of it decides about the next step.
     pub(super) fn look_at_the_lease(&mut self) {
         let now = monotonic_ms();
+        let asks = self.held(now);
+        self.report.send_if_modified(|report| std::mem::replace(&mut report.asks, asks) != asks);
+    }
+
+    /// Notes what holds, and gives the generation for which the domain is to be asked; 0 for none.
+    fn held(&mut self, now: u64) -> u64 {
         let Run::Primary(primary) = &self.state.run else {
             (self.leased, self.state.lease) = (None, Held::default());
-            return;
+            return 0;
         };
         if let Some((0, wait_ms)) = self.granted() {
             // It was granted by an agent that knows no lease: no other one is granted without proof or an operator's word.
             let may_open = now >= primary.stopped_ms.saturating_add(wait_ms);
             (self.leased, self.state.lease) = (None, Held { holds: true, may_open });
-            return;
+            return 0;
         }
         let begins = self.leased.as_ref().is_none_or(|it| it.generation != primary.begins.generation);
         if let (true, Some((lease_ms, wait_ms))) = (begins, self.granted())
@@ -123,7 +129,7 @@ impl Keeper {
         }
         let Some(leased) = &self.leased else {
             self.state.lease = Held::default();
-            return;
+            return 0;
         };
         let version = match &primary.ruling.coming {
             None => primary.ruling.in_force.version.0,
@@ -134,8 +140,7 @@ impl Keeper {
             holds: leased.lease.holds(&primary.ruling, now.saturating_add(CLOSING_MS)),
             may_open: now >= leased.opens_at,
         };
-        let asks = if leased.asks(now) { leased.generation.0 } else { 0 };
-        self.report.send_if_modified(|report| std::mem::replace(&mut report.asks, asks) != asks);
+        if leased.asks(now) { leased.generation.0 } else { 0 }
     }
 
     /// The lease and the wait that the domain assigns.
