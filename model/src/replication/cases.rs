@@ -60,6 +60,7 @@ pub fn all() -> Vec<Case> {
         lease_earlier(),
         lease_change(),
         lease_late(),
+        lease_closes(),
         lease_late_three().large(),
         lease_signs().large(),
         lease_grants().large(),
@@ -168,6 +169,11 @@ pub fn lease_earlier() -> Case {
 
 pub fn lease_change() -> Case {
     let case = new("alone: one joins, 2 leave, 2 signs", 3, 2, Budget { joins: 1, leaves: 2, signs: 2, ..NOTHING });
+    case.with(leased).with(|p| p.max_generation = 2)
+}
+
+pub fn lease_closes() -> Case {
+    let case = new("closes: 2 servers, a write, a sign", 2, 2, Budget { writes: 1, signs: 1, ..NOTHING });
     case.with(leased).with(|p| p.max_generation = 2)
 }
 

@@ -152,6 +152,12 @@ impl Protocol {
             }
             Action::Renew(server) => t.servers[at(server)].renew(&self.rules, now)?,
             Action::LeaseEnds(server) => t.servers[at(server)].lease = 0,
+            Action::Close(server) => {
+                let is = &mut t.servers[at(server)];
+                (is.leads() && is.open && !is.serves(&self.rules)).then_some(())?;
+                // A commit whose client is told to end shows, although no member may have it.
+                (is.open, is.visible, is.wait) = (false, is.log.len, OVER);
+            }
             Action::WaitEnds(server) => {
                 let began = t.servers[at(server)].wait;
                 t.servers[at(server)].waits().then_some(())?;

@@ -94,6 +94,8 @@ pub enum Action {
     /// A primary learns that its own commit was released, or gets the domain's word.
     Renew(u8),
     LeaseEnds(u8),
+    /// A primary whose lease is over lets no client in any more, and ends their sessions.
+    Close(u8),
     /// A winner has waited for as long as it has to.
     WaitEnds(u8),
 }

@@ -83,6 +83,11 @@ fn of_leases() -> Vec<Mutation> {
         breaks("a commit renews from its release", case, Rules { commit_from_begin: false, ..CORRECTED }),
         breaks("the domain's word renews from its arrival", case, Rules { word_from_question: false, ..CORRECTED }),
         breaks("the domain vouches for any generation", case, Rules { vouched_if_current: false, ..CORRECTED }),
+        breaks(
+            "opens again before all is flushed",
+            cases::lease_closes,
+            Rules { flushed_before_reopen: false, ..CORRECTED },
+        ),
         breaks("an earlier lease is forgotten", earlier, Rules { earlier_kept: false, ..CORRECTED }),
         breaks("the end of one of two earlier primaries", earlier, Rules { several_noted: false, ..CORRECTED }),
     ]

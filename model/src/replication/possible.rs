@@ -69,7 +69,7 @@ impl Protocol {
         match is.mode {
             Mode::Primary if is.up => {
                 actions.extend([Action::Begin(server), Action::Ask(server), Action::Renew(server)]);
-                actions.push(Action::LeaseEnds(server));
+                actions.extend([Action::LeaseEnds(server), Action::Close(server)]);
             }
             Mode::Standby if is.up => actions.push(Action::Flush(server)),
             Mode::Primary | Mode::Standby | Mode::Fenced => {}

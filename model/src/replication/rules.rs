@@ -81,6 +81,8 @@ pub struct Rules {
     pub earlier_kept: bool,
     /// Where there are several such primaries, the end of one of them ends no wait.
     pub several_noted: bool,
+    /// A primary that has closed opens only once all members hold what was in its log then.
+    pub flushed_before_reopen: bool,
 }
 
 /// The protocol of docs/replication.md.
@@ -124,4 +126,5 @@ pub const CORRECTED: Rules = Rules {
     lease_begins: true,
     earlier_kept: true,
     several_noted: true,
+    flushed_before_reopen: true,
 };

@@ -61,6 +61,7 @@ impl Protocol {
             | Action::Ask(..)
             | Action::Renew(..)
             | Action::LeaseEnds(..)
+            | Action::Close(..)
             | Action::WaitEnds(..) => self.lease(t, action),
         }
     }
@@ -420,7 +421,8 @@ impl Protocol {
         let rule = if before || !is.changing { is.rule } else { is.coming };
         (rule.count_ones() as u8 + 1 >= self.least).then_some(())?;
         let done = is.confirmed(&self.rules, rule);
-        (done >= is.log.first_of(is.generation)? && (!is.open || done > is.visible)).then_some(())?;
+        let news = if is.open { done > is.visible } else { done >= is.visible || !self.rules.flushed_before_reopen };
+        (done >= is.log.first_of(is.generation)? && news).then_some(())?;
         self.may_open(t, &is).then_some(())?;
         let confirmed = is.log.cut(done);
         if t.record.generation == is.generation && (rule | bit(is.id)) & t.record.sync_set != t.record.sync_set {
@@ -431,7 +433,7 @@ impl Protocol {
             t.broken = Broken::OlderBehindNewer;
         }
         let open = &mut t.servers[usize::from(primary)];
-        (open.open, open.visible) = (true, done);
+        (open.open, open.visible) = (true, done.max(open.visible));
         self.note_opened(t, primary);
         let counts = t.promised.counts;
         if !confirmed.agrees(counts) || counts.len < done && !is.log.starts_with(counts) {

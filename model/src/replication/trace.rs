@@ -152,6 +152,7 @@ fn of_lease(old: &Named, action: Action) -> String {
             Sign::None | Sign::Commit { .. } => format!("{} learns that its own commit was released", of(server)),
         },
         Action::LeaseEnds(server) => format!("the lease of {} ends", of(server)),
+        Action::Close(server) => format!("{} closes", of(server)),
         Action::WaitEnds(server) => format!("{} has waited for the lease of the earlier primary", of(server)),
         other => format!("{other:?}"),
     }
