@@ -15,10 +15,10 @@ pub(crate) fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Milliseconds of a clock that never goes back, also while the machine sleeps.
+/// Milliseconds of a clock that never goes back, also while the machine sleeps. If it cannot be read, every lease is over.
 pub(crate) fn monotonic_ms() -> u64 {
     let time = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from);
-    u64::try_from(time.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+    time.ok().and_then(|time| u64::try_from(time.as_millis()).ok()).unwrap_or(u64::MAX)
 }
 
 /// A random number.

@@ -135,19 +135,23 @@ impl Domain {
         }
     }
 
-    /// The archives of the sync set that could take over from the primary, by preference.
+    /// The archives of the sync set that could take over from the primary, by preference: of those that a requested switchover is about.
     pub fn successors(&self, replicated: &Replicated) -> Vec<ArchiveId> {
+        let mut found = self.any_successors(replicated);
+        if let Some(to) = replicated.switchover.as_ref().and_then(|switchover| switchover.to) {
+            found.retain(|archive| *archive == to);
+        }
+        found
+    }
+
+    /// The same, whatever was requested: a switchover to an archive that is away must not be in the way of one that is there.
+    pub fn any_successors(&self, replicated: &Replicated) -> Vec<ArchiveId> {
         let Some(record) = &replicated.record else { return Vec::new() };
         let others = record.sync_set.iter().filter(|archive| **archive != record.primary);
         let mut others: Vec<_> = others.filter_map(|id| self.archives.get(id)).collect();
         others.retain(|archive| archive.removed.is_none() && self.has_data_of(replicated, archive.id));
         others.sort_by_key(|archive| archive.place());
-        let mut found: Vec<ArchiveId> = others.into_iter().map(|archive| archive.id).collect();
-        if let Some(to) = replicated.switchover.as_ref().and_then(|switchover| switchover.to) {
-            // A request that names an archive is about that one.
-            found.retain(|archive| *archive == to);
-        }
-        found
+        others.into_iter().map(|archive| archive.id).collect()
     }
 
     /// Whether the primary is to stop for another one.

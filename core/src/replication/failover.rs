@@ -132,9 +132,7 @@ fn winner(
         let database = name.clone();
         return Err(NoFailover::NotThatOne { database, named, counts: counts(to), members: members() });
     }
-    // A switchover to an archive that is away must not be in the way.
-    let without_request = Replicated { switchover: None, ..replicated.clone() };
-    let successors = domain.successors(&without_request).into_iter();
+    let successors = domain.any_successors(replicated).into_iter();
     // The primary's own archive continues only if its server has ended: one that runs is not promoted twice.
     let own = primary.filter(|_| domain.primary_is_over(replicated).is_some());
     let own = own.filter(|archive| domain.has_data_of(replicated, *archive));

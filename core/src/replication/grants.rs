@@ -92,8 +92,7 @@ fn grant(
 fn after_end(domain: &Domain, replicated: &Replicated, over: Over, now: Millis) -> Option<(ArchiveId, GrantReason)> {
     let record = replicated.record.as_ref()?;
     let asked = domain.successors(replicated).first().copied();
-    // A switchover to an archive that is away must not be in the way of one that is there.
-    let successor = domain.successors(&Replicated { switchover: None, ..replicated.clone() }).first().copied();
+    let successor = domain.any_successors(replicated).first().copied();
     let own = domain.serving(record.primary).map(|process| (record.primary, process.id));
     match (over, asked, &replicated.switchover) {
         (Over::NeverGranted, _, _) => return own.map(|(own, _)| (own, GrantReason::First)),

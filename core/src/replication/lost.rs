@@ -6,7 +6,7 @@ use super::waits::listed;
 use crate::domain::Domain;
 use crate::domain::ids::{ArchiveId, Millis, StartId};
 use crate::domain::process::SessionState;
-use crate::domain::replicated::{FailoverMode, Primary, Replicated};
+use crate::domain::replicated::{Alarms, FailoverMode, Primary, Replicated, Silent};
 use std::fmt;
 
 /// The first pause after a failover whose old primary turned out to run, in milliseconds. It doubles with each that follows.
@@ -136,8 +136,6 @@ impl Domain {
         self.archives.get(&archive).map_or((u32::MAX, archive), |it| it.place())
     }
 }
-
-pub use crate::domain::replicated::{Alarms, Silent};
 
 fn after(from: Millis, ms: u64) -> Millis {
     Millis(from.0.saturating_add(ms))

@@ -113,7 +113,7 @@ pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Mi
     let on_it = domain.process_on(record.primary);
     let is_away = on_it.is_none_or(|on_it| on_it.session.state != SessionState::Live);
     if is_away {
-        let successors = domain.successors(&Replicated { switchover: None, ..replicated.clone() });
+        let successors = domain.any_successors(replicated);
         let over = domain.primary_is_over(replicated).is_some();
         let holds = if over { mode_holds(replicated) } else { domain.lost_primary(replicated, now).err() };
         waits.push(ReplicationWait::PrimaryAway { archive: record.primary, successors, holds });

@@ -1,7 +1,7 @@
 //! Commits of the wrapper's own at a primary: signs that all members of its rule take its log, and that its standbys hear it.
 
 use super::error::Error;
-use super::rule::{COMMIT, NUDGE};
+use super::rule::{NUDGE, commit};
 use super::session::Session;
 use super::{Server, Settings};
 use std::time::Duration;
@@ -40,21 +40,20 @@ impl Committer {
         let mut ticks = interval(period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.tick().await;
-        {
-            let committed = session.run("commit", COMMIT);
+        let released = {
+            let committed = commit(&session);
             tokio::pin!(committed);
             loop {
                 tokio::select! {
-                    done = &mut committed => {
-                        done?;
-                        break;
-                    }
-                    _ = ticks.tick() => Self::nudge(&self.settings, &mut self.nudger).await?,
+                    done = &mut committed => break done?,
+                    // The commit stays: one that is given up would leave a backend that waits.
+                    _ = ticks.tick() => if let Err(error) = Self::nudge(&self.settings, &mut self.nudger).await {
+                        tracing::debug!(%error, "nothing was written for the standbys to hear");
+                    },
                 }
             }
-        }
+        };
         // One that was cancelled once has warned, and would seem so after each later commit.
-        let released = !session.has_warned();
         self.session = Some(session).filter(|_| released);
         Ok(released)
     }

@@ -30,12 +30,12 @@ const NUDGE_PERIOD: Duration = Duration::from_millis(100);
 const COMMITS: usize = 3;
 
 /// A commit of the wrapper's own: a message in the log that no one reads, in a transaction.
-pub(super) const COMMIT: &str = "SELECT pg_logical_emit_message(true, 'kaa', '')";
+const COMMIT: &str = "SELECT pg_logical_emit_message(true, 'kaa', '')";
 /// The same, which waits for the own disk only: it makes members answer.
 pub(super) const NUDGE: &str = "SET synchronous_commit = local; SELECT pg_logical_emit_message(true, 'kaa', '')";
 
 /// Commits once: true if the server has released the commit by its rule, false if the wait for it was cancelled.
-async fn commit(session: Session) -> Result<bool, Error> {
+pub(super) async fn commit(session: &Session) -> Result<bool, Error> {
     session.run("commit", COMMIT).await?;
     Ok(!session.has_warned())
 }
@@ -132,7 +132,7 @@ impl Server {
                 own.pid().await?
             );
             let mut commits = JoinSet::new();
-            commits.spawn(commit(own));
+            commits.spawn(async move { commit(&own).await });
             loop {
                 if session.row("look at a commit", &waits).await?.get::<_, i64>(0) == 1 {
                     return Ok(commits);
@@ -154,7 +154,7 @@ impl Server {
     /// waited before, may be released while a row that was acknowledged at the same moment is on no member.
     async fn commit_under_rule(&self, session: &Session) -> Result<(), Error> {
         let mut commits = JoinSet::new();
-        let begin = |settings: Settings| async move { commit(Session::connect_as(&settings, PROOF).await?).await };
+        let begin = |settings: Settings| async move { commit(&Session::connect_as(&settings, PROOF).await?).await };
         let nudger = Session::connect(&self.settings).await?;
         loop {
             self.living()?;

@@ -8,6 +8,15 @@ fn automatic() -> Play {
     with(FailoverMode::Automatic)
 }
 
+/// The same, where both standbys confirm each commit.
+fn of_three() -> Play {
+    let mut play = automatic();
+    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
+    database.replicated.as_mut().unwrap().settings.as_mut().unwrap().synchronous = 2;
+    play.settle();
+    play
+}
+
 fn with(mode: FailoverMode) -> Play {
     let mut play = running(WhenAlone::Degrade);
     let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
@@ -74,10 +83,7 @@ fn a_primary_that_an_agent_or_a_standby_hears_stays() {
 
 #[test]
 fn a_word_of_an_earlier_session_is_void() {
-    let mut play = automatic();
-    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
-    database.replicated.as_mut().unwrap().settings.as_mut().unwrap().synchronous = 2;
-    play.settle();
+    let mut play = of_three();
     play.lose(0);
     play.hears(1, false);
     play.settle();
@@ -91,10 +97,7 @@ fn a_word_of_an_earlier_session_is_void() {
 
 #[test]
 fn all_members_have_to_miss_it_or_one_of_them_for_longer_than_a_lease() {
-    let mut play = automatic();
-    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
-    database.replicated.as_mut().unwrap().settings.as_mut().unwrap().synchronous = 2;
-    play.settle();
+    let mut play = of_three();
     play.lose(0);
     play.hears(2, false);
     play.settle();
@@ -107,10 +110,7 @@ fn all_members_have_to_miss_it_or_one_of_them_for_longer_than_a_lease() {
 
 #[test]
 fn the_member_with_the_most_log_takes_over() {
-    let mut play = automatic();
-    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
-    database.replicated.as_mut().unwrap().settings.as_mut().unwrap().synchronous = 2;
-    play.settle();
+    let mut play = of_three();
     play.lose(0);
     for (ordinal, end) in [(1, 70), (2, 90)] {
         let (process, session) = (play.servers[&ordinal].process, play.session(ordinal));
@@ -156,10 +156,7 @@ fn that_a_pod_is_gone_does_not_prove_that_its_server_has_ended() {
 
 #[test]
 fn a_winner_that_is_lost_before_it_opens_is_replaced_and_the_lease_before_it_is_waited_for() {
-    let mut play = automatic();
-    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
-    database.replicated.as_mut().unwrap().settings.as_mut().unwrap().synchronous = 2;
-    play.settle();
+    let mut play = of_three();
     play.lose(0);
     play.hears(1, false);
     play.hears(2, false);
@@ -176,10 +173,7 @@ fn a_winner_that_is_lost_before_it_opens_is_replaced_and_the_lease_before_it_is_
 /// Its own server is the only one that is left with all commits.
 #[test]
 fn a_member_whose_log_has_more_stays_in_the_set_of_a_primary_that_is_lost() {
-    let mut play = automatic();
-    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
-    database.replicated.as_mut().unwrap().settings.as_mut().unwrap().synchronous = 2;
-    play.settle();
+    let mut play = of_three();
     play.lose(0);
     play.hears(1, false);
     play.hears(2, false);
@@ -203,10 +197,7 @@ fn a_member_whose_log_has_more_stays_in_the_set_of_a_primary_that_is_lost() {
 /// No entry may come meanwhile: then the time of the domain stands still.
 #[test]
 fn a_winner_that_is_lost_is_replaced_although_nothing_else_happens() {
-    let mut play = automatic();
-    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
-    database.replicated.as_mut().unwrap().settings.as_mut().unwrap().synchronous = 2;
-    play.settle();
+    let mut play = of_three();
     play.lose(0);
     play.hears(1, false);
     play.hears(2, false);

@@ -1,8 +1,8 @@
-//! What the server says of itself, and what follows from that. It is read beside all else: a server that answers late holds up nothing.
+//! What the server says of itself, and what follows from that. The wrapper reads it while steps run, so a late answer delays none of them.
 
 use super::Keeper;
 use super::hearing::Ear;
-use crate::postgres::{Error, Reader, Reading};
+use crate::postgres::{Reader, Reading};
 use crate::roles::decide::{Readers, Run};
 use crate::roles::words;
 use kaa_core::replication::Wanted;
@@ -38,16 +38,16 @@ impl Keeper {
             return;
         }
         // A step that is under way may hold the server for long. What a primary sees of its standbys is read meanwhile.
-        let reader: Result<Reader, Option<Error>> = match self.server.try_lock() {
-            Ok(server) => server.reader().map_err(Some),
-            Err(_) => self.standbys.reader().ok_or(None),
+        let reader = match self.server.try_lock() {
+            Ok(server) => server.reader().ok(),
+            Err(_) => self.standbys.reader(),
         };
         match reader {
-            Ok(reader) => {
+            Some(reader) => {
                 self.standbys.set_reader(reader.clone());
                 self.reads = Some(Box::pin(read(reader)));
             }
-            Err(_) => self.hears(Ear::Deaf),
+            None => self.hears(Ear::Deaf),
         }
     }
 

@@ -54,7 +54,6 @@ impl Keeper {
             Run::Fenced => wire::Stand::Fenced,
             Run::Follows { generation, .. } => {
                 said.generation = generation.0;
-
                 wire::Stand::Follows
             }
             Run::Primary(primary) => {
