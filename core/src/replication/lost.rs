@@ -4,8 +4,8 @@
 use super::grants::doubled;
 use super::waits::listed;
 use crate::domain::Domain;
-use crate::domain::ids::{ArchiveId, Millis, StartId};
-use crate::domain::process::SessionState;
+use crate::domain::ids::{ArchiveId, Generation, Millis, StartId};
+use crate::domain::process::{Process, SessionState};
 use crate::domain::replicated::{Alarms, FailoverMode, Primary, Replicated, Silent};
 use std::fmt;
 
@@ -110,6 +110,21 @@ impl Domain {
         // The furthest: what the others have beyond would have to be rewound.
         silent.sort_by_key(|(archive, silent)| (std::cmp::Reverse(silent.end), self.place_of(*archive)));
         Ok(silent.into_iter().map(|(archive, _)| archive).collect())
+    }
+
+    /// The primaries of the current generations whose wrappers are in a session, with their processes.
+    pub fn primaries_in_session(&self) -> impl Iterator<Item = (&Primary, &Process)> {
+        let primaries = self.databases.values().filter_map(|it| it.replicated.as_ref()?.primary.as_ref());
+        let processes = primaries.filter_map(|primary| Some((primary, self.processes.get(&primary.process)?)));
+        processes.filter(|(_, process)| process.session.state == SessionState::Live)
+    }
+
+    /// Whether a process has this generation, and no later one was granted: then its lease may be renewed.
+    pub fn leads(&self, process: StartId, generation: Generation) -> bool {
+        let database = self.processes.get(&process).map(|process| &process.database);
+        let Some(replicated) = database.and_then(|database| self.replicated(database)) else { return false };
+        let current = replicated.record.as_ref().is_some_and(|record| record.generation == generation);
+        current && replicated.primary.as_ref().is_some_and(|primary| primary.process == process)
     }
 
     /// Whether an agent has the stream of a process.

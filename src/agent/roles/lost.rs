@@ -8,7 +8,7 @@ use crate::raft::Role as RaftRole;
 use kaa_core::domain::change::{Command, LoseSession};
 use kaa_core::domain::command::Role;
 use kaa_core::domain::ids::{ServerId, StartId};
-use kaa_core::domain::process::{Session, SessionState};
+use kaa_core::domain::process::Session;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,9 +64,7 @@ impl Shared {
     /// The processes that have the current generation of a database, and are in a session; and how long each may be silent.
     fn primaries(&self) -> Vec<(StartId, Session, Duration)> {
         self.raft.read(|domain| {
-            let primaries = domain.databases.values().filter_map(|it| it.replicated.as_ref()?.primary.as_ref());
-            let processes = primaries.filter_map(|primary| Some((primary, domain.processes.get(&primary.process)?)));
-            let live = processes.filter(|(_, process)| process.session.state == SessionState::Live);
+            let live = domain.primaries_in_session();
             let limit = |keeps_lease| {
                 let silence = self.config.primary_silence;
                 if keeps_lease { silence } else { silence.max(UNKNOWN_WRAPPER) }

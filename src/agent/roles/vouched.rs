@@ -3,7 +3,6 @@
 use crate::agent::connected::Answers;
 use crate::proto::engine::{self as wire, to_engine};
 use crate::raft::Handle;
-use kaa_core::domain::Domain;
 use kaa_core::domain::ids::{Generation, StartId};
 use tracing::debug;
 
@@ -15,18 +14,10 @@ pub async fn vouch(raft: Handle, process: StartId, heard: wire::Heartbeat, answe
         return;
     }
     let generation = Generation(heard.generation);
-    if raft.read(|domain| leads(domain, process, generation)) {
+    if raft.read(|domain| domain.leads(process, generation)) {
         let vouched = wire::Vouched { sequence: heard.sequence, generation: heard.generation };
         let message = wire::ToEngine { message: Some(to_engine::Message::Vouched(vouched)) };
         // One whose queue is full asks again.
         let _ = answers.try_send(Ok(message));
     }
-}
-
-/// Whether a process has this generation, and no later one was granted.
-fn leads(domain: &Domain, process: StartId, generation: Generation) -> bool {
-    let database = domain.processes.get(&process).map(|process| &process.database);
-    let Some(replicated) = database.and_then(|database| domain.replicated(database)) else { return false };
-    let current = replicated.record.as_ref().is_some_and(|record| record.generation == generation);
-    current && replicated.primary.as_ref().is_some_and(|primary| primary.process == process)
 }

@@ -194,6 +194,24 @@ fn a_member_whose_log_has_more_stays_in_the_set_of_a_primary_that_is_lost() {
     assert!(news.contains("generation 4 granted to archive 3, after archive 2"), "{news}");
 }
 
+#[test]
+fn the_domain_vouches_for_the_process_that_has_the_current_generation() {
+    let mut play = automatic();
+    let old = play.servers[&0].process;
+    let vouched = |play: &Play, process, generation| play.domain.leads(process, Generation(generation));
+    let primaries = |play: &Play| play.domain.primaries_in_session().map(|(_, it)| it.id).collect::<Vec<_>>();
+    assert_eq!([1, 2, 3].map(|generation| vouched(&play, old, generation)), [false, true, false]);
+    assert!(!vouched(&play, play.servers[&1].process, 2), "a standby");
+    assert_eq!(primaries(&play), [old]);
+    play.lose(0);
+    assert!(vouched(&play, old, 2), "no other one was granted");
+    assert_eq!(primaries(&play), []);
+    play.hears(1, false);
+    play.settle();
+    assert_eq!([2, 3].map(|generation| vouched(&play, old, generation)), [false, false]);
+    assert!(vouched(&play, play.servers[&1].process, 3));
+}
+
 /// No entry may come meanwhile: then the time of the domain stands still.
 #[test]
 fn a_winner_that_is_lost_is_replaced_although_nothing_else_happens() {

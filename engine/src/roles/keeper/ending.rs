@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 impl Keeper {
+    /// Whether the wrapper may end.
     pub(super) fn may_end(&self, now: Instant) -> bool {
         let Some(until) = self.stopping else { return false };
         let may = self.wanted.as_ref().is_none_or(|wanted| wanted.may_stop);
@@ -63,6 +64,7 @@ impl Keeper {
         self.at_once |= grace < AT_ONCE;
     }
 
+    /// The server has ended by itself.
     pub(super) async fn server_ended(&mut self, how: &str) {
         tracing::error!(how, "the server has ended");
         // What it left behind may still show something to clients: its end is said once there is nothing left.
