@@ -17,8 +17,6 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 
 /// How long a name may take to be resolved.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(3);
-/// How long a connection may take to open, TLS included.
-const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 /// No domain has more agents; a name that resolves to more is not worth trying all of them.
 const TARGETS_MAX: usize = 64;
 
@@ -55,8 +53,8 @@ pub(super) enum Error {
     NotLoopback,
     #[error("cannot connect: {}", chain(.0))]
     Connect(tonic::transport::Error),
-    #[error("not connected after {} s", CONNECT_LIMIT.as_secs())]
-    ConnectTimeout,
+    #[error("not connected after {} s", .0.as_secs())]
+    ConnectTimeout(Duration),
 }
 
 /// An error with its sources, which tonic leaves out of its own text.
@@ -69,9 +67,9 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 impl Dial {
-    /// All addresses of all agents as DNS knows them now, in random order so that engines spread over the agents; the
-    /// one that was lost last comes last. Names that do not resolve come back with the reason.
-    pub async fn find(&self, lost: Option<SocketAddr>) -> (Vec<Target>, BTreeMap<Agent, Error>) {
+    /// All addresses of all agents as DNS knows them now, in random order so that engines spread over the agents. Names
+    /// that do not resolve come back with the reason.
+    pub async fn find(&self) -> (Vec<Target>, BTreeMap<Agent, Error>) {
         let (mut targets, mut failed) = (Vec::new(), BTreeMap::new());
         for agent in &self.agents {
             match tokio::time::timeout(RESOLVE_LIMIT, names::lookup(&agent.host, agent.port)).await {
@@ -85,16 +83,15 @@ impl Dial {
         targets.sort();
         targets.dedup_by_key(|target| target.address);
         targets.shuffle(&mut rand::rng());
-        targets.sort_by_key(|target| Some(target.address) == lost);
         targets.truncate(TARGETS_MAX);
         (targets, failed)
     }
 
-    /// Opens a connection. Certificates and token are read again, since both are replaced while we run.
-    pub async fn connect(&self, target: &Target) -> Result<EngineClient<Channel>, Error> {
+    /// Opens a connection within `limit`, TLS included. Certificates and token are read again, since both are replaced while we run.
+    pub async fn connect(&self, target: &Target, limit: Duration) -> Result<EngineClient<Channel>, Error> {
         let scheme = if self.ca.is_some() { "https" } else { "http" };
         let endpoint = Endpoint::from_shared(format!("{scheme}://{}", target.address)).map_err(Error::Connect)?;
-        let mut endpoint = endpoint.connect_timeout(CONNECT_LIMIT);
+        let mut endpoint = endpoint.connect_timeout(limit);
         match &self.ca {
             Some(path) => {
                 let name = self.server_name.clone().unwrap_or_else(|| target.host.clone());
@@ -109,9 +106,9 @@ impl Dial {
             None => {}
         }
         // The limit of the endpoint covers TCP only.
-        match tokio::time::timeout(CONNECT_LIMIT, endpoint.connect()).await {
+        match tokio::time::timeout(limit, endpoint.connect()).await {
             Ok(connected) => connected.map(EngineClient::new).map_err(Error::Connect),
-            Err(_) => Err(Error::ConnectTimeout),
+            Err(_) => Err(Error::ConnectTimeout(limit)),
         }
     }
 
@@ -146,19 +143,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_agent_lost_last_is_tried_last() {
-        let dial = dial(&["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:2"]);
-        for port in [1, 2, 3] {
-            let lost = SocketAddr::from(([127, 0, 0, 1], port));
-            let (targets, failed) = dial.find(Some(lost)).await;
-            assert_eq!((3, Some(lost)), (targets.len(), targets.last().map(|target| target.address)));
-            assert!(failed.is_empty());
-        }
+    async fn each_address_is_found_once() {
+        let (targets, failed) = dial(&["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:2"]).find().await;
+        assert_eq!(3, targets.len());
+        assert!(failed.is_empty());
     }
 
     #[tokio::test]
     async fn plaintext_never_leaves_the_machine() {
         let target = Target { address: "192.0.2.1:48004".parse().unwrap(), host: "agent".to_owned() };
-        assert!(matches!(dial(&["agent"]).connect(&target).await, Err(Error::NotLoopback)));
+        assert!(matches!(dial(&["agent"]).connect(&target, Duration::from_secs(1)).await, Err(Error::NotLoopback)));
     }
 }

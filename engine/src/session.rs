@@ -25,6 +25,10 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 const ROLE_PERIOD: Duration = Duration::from_millis(500);
 /// Three of these heartbeats.
 const ROLE_SILENCE: Duration = Duration::from_millis(1_500);
+/// How long a connection may take to open, TLS included.
+const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+/// The same of an engine with a role.
+const ROLE_CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// So many heartbeats may be unanswered and still count.
 const BEATS_KEPT: usize = 8;
 /// An agent that does not take note of the engine's end for so long is left for another one: the wrapper waits to end.
@@ -33,6 +37,10 @@ const NOTED_WITHIN: Duration = Duration::from_secs(3);
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 /// The longest pause: an engine must not be unknown for longer than its agents need to come back.
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
+/// The same of an engine with a role: no generation is granted to a server that is in no session.
+const ROLE_BACKOFF_MAX: Duration = Duration::from_millis(500);
+/// An agent that fell silent is left out for so long while others are known: to connect with it would only run into a timeout.
+const SHUNNED: Duration = Duration::from_secs(5);
 /// A session that lasted so long was a good one: its loss is followed by a new round at once.
 const LASTING_SESSION: Duration = Duration::from_secs(2);
 /// Messages on their way to an agent. It takes them at once or is lost; a few heartbeats and answers are ever in here.
@@ -114,6 +122,32 @@ enum Lost {
     Ending,
 }
 
+/// How long things may take. They are shorter for an engine with a role.
+struct Times {
+    /// How often an agent hears of this engine.
+    period: Duration,
+    /// How long an agent may be silent.
+    silence: Duration,
+    /// How long a connection may take to open.
+    connect: Duration,
+    /// The longest pause between two rounds.
+    backoff: Duration,
+}
+
+/// The agent with which the last session was.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    address: SocketAddr,
+    /// When it fell silent, if the session was lost for that reason.
+    silent: Option<Instant>,
+}
+
+impl Left {
+    fn is_shunned(&self) -> bool {
+        self.silent.is_some_and(|since| since.elapsed() < SHUNNED)
+    }
+}
+
 /// Everything that keeps a stream open.
 pub(super) struct Session {
     dial: Dial,
@@ -149,22 +183,22 @@ impl Session {
     /// Runs until the receiver of its messages is dropped.
     pub async fn keep(mut self) {
         let mut backoff = BACKOFF_FIRST;
-        let mut lost = None;
+        let mut left = None;
         while !self.told.is_closed() {
-            if self.round(&mut lost).await {
+            if self.round(&mut left).await {
                 backoff = BACKOFF_FIRST;
                 continue;
             }
             // Anything between half and the whole: engines that lost the same agent shall not come back as one.
             sleep(jittered(backoff)).await;
-            backoff = (backoff * 2).min(BACKOFF_MAX);
+            backoff = (backoff * 2).min(self.times().backoff);
         }
     }
 
     /// Tries every agent once, until one was good for a while: then the next round follows at once.
-    async fn round(&mut self, lost: &mut Option<SocketAddr>) -> bool {
-        let (found, failed) = self.dial.find(*lost).await;
-        let targets = or_known(found, &mut self.known, *lost);
+    async fn round(&mut self, left: &mut Option<Left>) -> bool {
+        let (found, failed) = self.dial.find().await;
+        let targets = or_known(found, &mut self.known, *left);
         for (agent, error) in failed {
             self.complain(agent.to_string(), error.to_string());
         }
@@ -181,7 +215,8 @@ impl Session {
             };
             let lasted = accepted.elapsed();
             tracing::warn!(agent = %target, %why, lasted_s = lasted.as_secs(), "session lost, trying the next agent");
-            *lost = Some(target.address);
+            let silent = matches!(why, Lost::Silent(_)).then(Instant::now);
+            *left = Some(Left { address: target.address, silent });
             if lasted >= LASTING_SESSION {
                 return true;
             }
@@ -202,7 +237,7 @@ impl Session {
 
     /// Opens one stream, registers, and stays until it is lost.
     async fn attend(&mut self, target: &Target) -> Result<std::convert::Infallible, Lost> {
-        let mut client = self.dial.connect(target).await?;
+        let mut client = self.dial.connect(target, self.times().connect).await?;
         let (outbound, queue) = mpsc::channel(OUTBOUND_CAPACITY);
         let report = self.report.borrow().clone();
         let register = Register {
@@ -273,7 +308,7 @@ impl Session {
         mut inbound: Streaming<ToEngine>,
         outbound: mpsc::Sender<FromEngine>,
     ) -> Result<std::convert::Infallible, Lost> {
-        let (period, silence) = self.times();
+        let Times { period, silence, .. } = self.times();
         let mut beats = interval(period);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut silent_at = Instant::now() + silence;
@@ -330,11 +365,17 @@ impl Session {
         from_engine::Message::Heartbeat(Heartbeat { sequence, applied, running, asks: false, generation })
     }
 
-    /// How often an agent hears of this engine, and how long it may be silent.
-    fn times(&self) -> (Duration, Duration) {
+    fn times(&self) -> Times {
         match self.report.borrow().replica {
-            Some(_) => (ROLE_PERIOD, ROLE_SILENCE),
-            None => (HEARTBEAT_PERIOD, SILENCE_LIMIT),
+            Some(_) => Times {
+                period: ROLE_PERIOD,
+                silence: ROLE_SILENCE,
+                connect: ROLE_CONNECT_LIMIT,
+                backoff: ROLE_BACKOFF_MAX,
+            },
+            None => {
+                Times { period: HEARTBEAT_PERIOD, silence: SILENCE_LIMIT, connect: CONNECT_LIMIT, backoff: BACKOFF_MAX }
+            }
         }
     }
 
@@ -371,13 +412,17 @@ impl Session {
 }
 
 /// What was found, or what was found last where nothing is found now: agents can be there while DNS is not, and each proves
-/// by its certificate that it is one. The one that was lost last comes last.
-fn or_known(found: Vec<Target>, known: &mut Vec<Target>, lost: Option<SocketAddr>) -> Vec<Target> {
+/// by its certificate that it is one. The one that was left last comes last, or is left out if it fell silent a moment ago.
+fn or_known(found: Vec<Target>, known: &mut Vec<Target>, left: Option<Left>) -> Vec<Target> {
     if !found.is_empty() {
         *known = found;
     }
-    known.sort_by_key(|target| Some(target.address) == lost);
-    known.clone()
+    let Some(left) = left else { return known.clone() };
+    let (last, mut others): (Vec<_>, Vec<_>) = known.iter().cloned().partition(|target| target.address == left.address);
+    if others.is_empty() || !left.is_shunned() {
+        others.extend(last);
+    }
+    others
 }
 
 /// What an agent that was told `said` has yet to hear; the end always follows the last state.
@@ -455,9 +500,22 @@ mod tests {
         assert_eq!(or_known(Vec::new(), &mut known, None), []);
         let both = vec![first.clone(), second.clone()];
         assert_eq!(or_known(both.clone(), &mut known, None), both);
-        assert_eq!(or_known(Vec::new(), &mut known, Some(first.address)), [second.clone(), first]);
+        let left = |silent| Some(Left { address: first.address, silent });
+        assert_eq!(or_known(Vec::new(), &mut known, left(None)), [second.clone(), first.clone()]);
         let one = vec![second];
         assert_eq!(or_known(one.clone(), &mut known, None), one);
         assert_eq!(or_known(Vec::new(), &mut known, None), one, "what is found now replaces what was found before");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_that_fell_silent_is_left_out_for_a_while() {
+        let target = |port| Target { address: SocketAddr::from(([127, 0, 0, 1], port)), host: "agent".to_owned() };
+        let (first, second) = (target(1), target(2));
+        let left = Some(Left { address: first.address, silent: Some(Instant::now()) });
+        let tried = |found: &[&Target]| or_known(found.iter().map(|&it| it.clone()).collect(), &mut Vec::new(), left);
+        assert_eq!(tried(&[&first, &second]), [second.clone()]);
+        assert_eq!(tried(&[&first]), [first.clone()], "there is no other one");
+        tokio::time::advance(SHUNNED).await;
+        assert_eq!(tried(&[&first, &second]), [second, first]);
     }
 }
