@@ -13,8 +13,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How often a server that starts is asked for a session.
-const LOOK_PERIOD: Duration = Duration::from_millis(10);
+/// A server that starts is asked for a session after this, and then at growing intervals: it logs each refusal.
+const LOOK_FIRST: Duration = Duration::from_millis(10);
+/// The longest interval.
+const LOOK_LAST: Duration = Duration::from_millis(250);
 /// How long a postmaster may take from its start until recovery has begun. It first flushes the whole directory after a
 /// crash.
 const START_LIMIT: Duration = Duration::from_secs(600);
@@ -130,6 +132,7 @@ impl Server {
         let (settings, running) = (self.settings.clone(), self.running()?);
         let began = Instant::now();
         let mut recovers_since = None;
+        let mut pause = LOOK_FIRST;
         loop {
             if running.process.has_ended() {
                 let Running { mut process, .. } = self.running.take().ok_or_else(not_running)?;
@@ -154,7 +157,8 @@ impl Server {
                 }
                 Err(_) => {}
             }
-            sleep(LOOK_PERIOD).await;
+            sleep(pause).await;
+            pause = (pause + pause / 4).min(LOOK_LAST);
         }
     }
 
