@@ -117,7 +117,7 @@ pub struct Options {
 impl Options {
     /// Options with the default patience, and no floor of room.
     pub fn new(server: ServerId, address: String, cluster: ClusterName, version: String) -> Self {
-        let (heartbeat_ms, election_min_ms, election_max_ms) = (150, 1000, 2000);
+        let (heartbeat_ms, election_min_ms, election_max_ms) = (150, 750, 1500);
         Self { server, address, cluster, version, heartbeat_ms, election_min_ms, election_max_ms, min_free: 0 }
     }
 
