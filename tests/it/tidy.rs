@@ -280,3 +280,20 @@ fn every_mutant_still_applies() {
     assert!(count >= 12, "the mutants are missing");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// An alert names the section of the page that says what to do.
+#[test]
+fn every_alert_has_its_section() {
+    let read = |name: &str| std::fs::read_to_string(root().join(name)).unwrap();
+    let (rules, page) = (read("manifests/alerts/postgres-rules.yaml"), read("docs/postgres-alerts.md"));
+    let alerts: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    let sections: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## Kaa")).collect();
+    assert!(alerts.len() > 8 && alerts.len() == sections.len(), "{alerts:?} {sections:?}");
+    for alert in alerts {
+        let link = format!("runbook_page: \"docs/postgres-alerts.md#{}\"", alert.to_lowercase());
+        assert!(
+            page.contains(&format!("\n## {alert}\n")) && rules.contains(&link),
+            "{alert} has no section, or no link to it"
+        );
+    }
+}
