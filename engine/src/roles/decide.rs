@@ -123,11 +123,13 @@ impl Step {
         matches!(self, Self::Open | Self::KeepLog(_) | Self::HoldCommits | Self::Retire)
     }
 
-    /// Whether a server whose pod is to end still begins it: what a hand-over needs, and what is decided to come before that.
+    /// Whether a server whose pod is to end still begins it: what a hand-over needs, and what is decided to come before that. One that
+    /// must not serve any more stops at once, and not when its pod ends: until then clients would see what is old.
     fn hands_over(&self) -> bool {
         matches!(
             self,
-            Self::KeepLog(_)
+            Self::Stop
+                | Self::KeepLog(_)
                 | Self::Establish
                 | Self::Open
                 | Self::Close
@@ -576,6 +578,18 @@ mod tests {
         assert_eq!(said(&stopping(primary(4, &[2], true, false)), &lead(rule(3, 4, &[2]))), "Open");
         assert_eq!(said(&stopping(primary(4, &[2], true, true)), &stand_down()), "Retire");
         assert_eq!(said(&stopping(primary(4, &[2], true, false)), &stand_down()), "StandDown");
+    }
+
+    #[test]
+    fn an_old_primary_stops_at_once_although_its_pod_is_to_end() {
+        let stopping = |holds| {
+            let lease = Held { holds, may_open: true };
+            State { stopping: true, lease, ..state(primary(4, &[2], true, true)) }
+        };
+        let granted = [assigned(Wanted::Hold(Generation(4))), follow(4, None)];
+        for (wanted, holds) in granted.iter().flat_map(|wanted| [(wanted, true), (wanted, false)]) {
+            assert_eq!(said(&stopping(holds), wanted), "Stop", "{wanted:?}, the lease holds: {holds}");
+        }
     }
 
     #[test]
