@@ -1,9 +1,13 @@
-//! Commits of the wrapper's own at a primary: signs that all members of its rule take its log, and that its standbys hear it.
+//! Commits of the wrapper's own at a primary: signs that all members of its rule take its log, that its standbys hear it, and that it
+//! answers.
 
 use super::error::Error;
 use super::rule::{NUDGE, commit};
 use super::session::Session;
 use super::{Server, Settings};
+use crate::clock::monotonic_ms;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -13,6 +17,7 @@ pub struct Committer {
     settings: Settings,
     session: Option<Session>,
     nudger: Option<Session>,
+    answered: Arc<AtomicU64>,
 }
 
 impl Server {
@@ -22,17 +27,30 @@ impl Server {
     /// If the server is no primary, or does not run.
     pub fn committer(&self) -> Result<Committer, Error> {
         self.primary()?;
-        Ok(Committer { settings: self.settings.clone(), session: None, nudger: None })
+        let answered = Arc::new(AtomicU64::new(monotonic_ms()));
+        Ok(Committer { settings: self.settings.clone(), session: None, nudger: None, answered })
     }
 }
 
 impl Committer {
+    /// When the server last answered, in milliseconds of the clock that never goes back: it made a commit that only its own disk has
+    /// to take, or refused one. It has to make one in every period of [`Self::commit`].
+    pub fn answered(&self) -> Arc<AtomicU64> {
+        self.answered.clone()
+    }
+
     /// Commits once, however long it takes: true if the commit was released by the rule, false if the wait for it was cancelled.
     /// While it waits, something is written in every `period` that waits for no member, so that those that are there hear the primary.
     ///
     /// # Errors
     /// If the server refuses, or has ended.
     pub async fn commit(&mut self, period: Duration) -> Result<bool, Error> {
+        let done = self.try_commit(period).await;
+        self.answered.store(monotonic_ms(), Ordering::SeqCst);
+        done
+    }
+
+    async fn try_commit(&mut self, period: Duration) -> Result<bool, Error> {
         let session = match self.session.take() {
             Some(session) => session,
             None => Session::connect(&self.settings).await?,
@@ -47,9 +65,12 @@ impl Committer {
                 tokio::select! {
                     done = &mut committed => break done?,
                     // The commit stays: one that is given up would leave a backend that waits.
-                    _ = ticks.tick() => if let Err(error) = Self::nudge(&self.settings, &mut self.nudger).await {
-                        tracing::debug!(%error, "nothing was written for the standbys to hear");
-                    },
+                    _ = ticks.tick() => {
+                        if let Err(error) = Self::nudge(&self.settings, &mut self.nudger).await {
+                            tracing::debug!(%error, "nothing was written for the standbys to hear");
+                        }
+                        self.answered.store(monotonic_ms(), Ordering::SeqCst);
+                    }
                 }
             }
         };

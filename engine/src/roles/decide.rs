@@ -72,7 +72,7 @@ pub(super) struct State {
 pub(super) enum Step {
     Initialize,
     StartFenced,
-    /// Stop at once: another primary was granted, or the data has to be overwritten.
+    /// Stop at once: another primary was granted, the data has to be overwritten, or the server hangs.
     Stop,
     /// Take up a generation, and be promoted in it.
     Promote(Rule),
@@ -181,10 +181,22 @@ pub(super) fn next(state: &State, wanted: &Assignment) -> Result<Option<Step>, S
 }
 
 fn step(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
+    if hangs(state) {
+        return Ok(Some(Step::Stop));
+    }
     let step = wanted_step(state, wanted);
     // Whatever else is wanted: what clients see may be old.
     let closes = matches!(&state.run, Run::Primary(primary) if primary.admits && !state.lease.holds);
     if closes && !matches!(step, Ok(Some(Step::Stop))) { Ok(Some(Step::Close)) } else { step }
+}
+
+/// Whether the server is a primary that does not answer, and another one may take over once it has ended. One that is alone in its rule would
+/// only be the next primary itself.
+pub(super) fn hangs(state: &State) -> bool {
+    let Run::Primary(primary) = &state.run else { return false };
+    let Ruling { in_force, coming, .. } = &primary.ruling;
+    let members = |rule: &Rule| !rule.members.is_empty();
+    state.lease.stalled && (members(in_force) || coming.as_ref().is_some_and(members))
 }
 
 fn wanted_step(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
@@ -326,7 +338,7 @@ mod tests {
             needs_overwrite: None,
             stopping: false,
             stale: false,
-            lease: Held { holds: true, may_open: true },
+            lease: Held { holds: true, may_open: true, stalled: false },
         }
     }
 
@@ -380,8 +392,10 @@ mod tests {
 
     #[test]
     fn a_primary_lets_clients_in_only_while_its_lease_holds() {
-        let leased =
-            |open, holds, may_open| State { lease: Held { holds, may_open }, ..state(primary(4, &[2], true, open)) };
+        let leased = |open, holds, may_open| State {
+            lease: Held { holds, may_open, stalled: false },
+            ..state(primary(4, &[2], true, open))
+        };
         let lead = lead(rule(3, 4, &[2]));
         assert_eq!(said(&leased(true, true, true), &lead), "nothing");
         assert_eq!(said(&leased(true, false, true), &lead), "Close");
@@ -399,6 +413,16 @@ mod tests {
         assert_eq!(said(&leased(false, false, true), &lead), "nothing");
         assert_eq!(said(&leased(false, true, false), &lead), "nothing", "an earlier lease may last");
         assert_eq!(said(&leased(false, true, true), &lead), "Open", "in the same generation");
+    }
+
+    #[test]
+    fn a_primary_that_hangs_is_stopped_if_another_may_take_over() {
+        let stalled = |run| State { lease: Held { holds: true, may_open: true, stalled: true }, ..state(run) };
+        let both = lead(rule(3, 4, &[2]));
+        assert_eq!(said(&stalled(primary(4, &[2], true, true)), &both), "Stop");
+        assert_eq!(said(&State { stopping: true, ..stalled(primary(4, &[2], true, true)) }, &both), "Stop");
+        assert_eq!(said(&stalled(primary(4, &[], true, true)), &lead(rule(3, 4, &[]))), "nothing", "it is alone");
+        assert_eq!(said(&stalled(Run::Fenced), &assigned(Wanted::Hold(Generation(3)))), "nothing");
     }
 
     fn source(archive: u64) -> Source {
@@ -583,7 +607,7 @@ mod tests {
     #[test]
     fn an_old_primary_stops_at_once_although_its_pod_is_to_end() {
         let stopping = |holds| {
-            let lease = Held { holds, may_open: true };
+            let lease = Held { holds, may_open: true, stalled: false };
             State { stopping: true, lease, ..state(primary(4, &[2], true, true)) }
         };
         let granted = [assigned(Wanted::Hold(Generation(4))), follow(4, None)];

@@ -200,12 +200,13 @@ impl Keeper {
         let Some(wanted) = &self.wanted else { return };
         let step = decide::next(&self.state, wanted);
         let closes = matches!(step, Ok(Some(Step::Close)));
-        if self.pause.is_some_and(|(until, _)| Instant::now() < until) && !closes {
+        let hangs = decide::hangs(&self.state);
+        if self.pause.is_some_and(|(until, _)| Instant::now() < until) && !closes && !hangs {
             return;
         }
         if let Some((under, _)) = &self.under {
             // It may refuse to be begun again, as a promotion that is on the volume already: that is no trouble.
-            let gives_way = under.waits() || (closes && under.gives_way());
+            let gives_way = under.waits() || (closes && under.gives_way()) || hangs;
             if !gives_way || matches!(&step, Ok(Some(step)) if step == under) {
                 return;
             }
@@ -216,6 +217,9 @@ impl Keeper {
             None
         });
         let Some(step) = step else { return };
+        if hangs {
+            tracing::error!("the primary has not answered for long: it is stopped, so that another one can take over");
+        }
         tracing::info!(step = step.name(), "next");
         if let Step::Require(rule) = &step
             && let Run::Primary(primary) = &mut self.state.run

@@ -20,6 +20,9 @@ const PERIOD_MAX_MS: u64 = 500;
 /// A primary begins to close so long before its lease is over, in milliseconds: until it is over no client may be left. It takes
 /// half a second at most, or the server is stopped at once.
 const CLOSING_MS: u64 = 600;
+/// So many lengths of a lease without an answer of the server, and it is stopped: an agent hears the wrapper, and nothing else would end
+/// a primary whose disk hangs.
+const STALLED_AFTER: u64 = 4;
 /// The pause after a commit that failed.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Released commits on their way. More are of no use.
@@ -32,6 +35,8 @@ pub(super) struct Leased {
     length_ms: u64,
     /// When clients may be let in first.
     opens_at: u64,
+    /// When the server last answered.
+    answered: Arc<AtomicU64>,
     /// The version of the rule in force; 0 while it changes.
     version: Arc<AtomicU64>,
     commits: mpsc::Receiver<Released>,
@@ -55,6 +60,7 @@ impl Leased {
             lease: Lease::new(lease_ms),
             length_ms: lease_ms,
             opens_at: primary.stopped_ms.saturating_add(wait_ms),
+            answered: committer.answered(),
             version: version.clone(),
             commits,
             task: tokio::spawn(commit_again(committer, period, version, sender)),
@@ -70,6 +76,11 @@ impl Leased {
     pub fn rule_changes(&mut self, ruling: &Ruling, to: &Rule) {
         self.version.store(0, Ordering::SeqCst);
         self.lease.changes(ruling, to, monotonic_ms());
+    }
+
+    /// When the server is taken for one that hangs, unless it answers.
+    fn stalls_at(&self) -> u64 {
+        self.answered.load(Ordering::SeqCst).saturating_add(self.length_ms * STALLED_AFTER)
     }
 
     /// Whether the domain is to be asked: no own commit has renewed the lease for a while.
@@ -117,7 +128,7 @@ impl Keeper {
         if let Some((0, wait_ms)) = self.granted() {
             // It was granted by an agent that knows no lease: no other one is granted without proof or an operator's word.
             let may_open = now >= primary.stopped_ms.saturating_add(wait_ms);
-            (self.leased, self.state.lease) = (None, Held { holds: true, may_open });
+            (self.leased, self.state.lease) = (None, Held { holds: true, may_open, stalled: false });
             return 0;
         }
         let begins = self.leased.as_ref().is_none_or(|it| it.generation != primary.begins.generation);
@@ -139,6 +150,7 @@ impl Keeper {
         self.state.lease = Held {
             holds: leased.lease.holds(&primary.ruling, now.saturating_add(CLOSING_MS)),
             may_open: now >= leased.opens_at,
+            stalled: now >= leased.stalls_at(),
         };
         if leased.asks(now) { leased.generation.0 } else { 0 }
     }
@@ -166,7 +178,7 @@ impl Keeper {
         let now = monotonic_ms();
         let ends = Some(leased.lease.until().saturating_sub(CLOSING_MS)).filter(|_| self.state.lease.holds);
         let opens = Some(leased.opens_at).filter(|_| !self.state.lease.may_open);
-        let next = [ends, opens].into_iter().flatten().filter(|at| *at >= now).min()?;
+        let next = [ends, opens, Some(leased.stalls_at())].into_iter().flatten().filter(|at| *at >= now).min()?;
         Some(Instant::now() + Duration::from_millis(next - now))
     }
 
@@ -192,4 +204,6 @@ pub(in crate::roles) struct Held {
     pub holds: bool,
     /// Whether every earlier lease is over.
     pub may_open: bool,
+    /// Whether the server has not answered for long.
+    pub stalled: bool,
 }
