@@ -1,6 +1,7 @@
 """`kaa demo --postgres` with eight clients that write, for the scripts beside this file."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -13,7 +14,16 @@ here = os.path.dirname(os.path.abspath(__file__))
 kaa = os.environ.get("KAA_BINARY") or os.path.join(here, "../../target/release/kaa")
 psql = "/usr/lib/postgresql/15/bin/psql"
 CLIENTS = "8"
+TABLE = """
+CREATE TABLE rows (id bigint, text text,
+    timeline text DEFAULT left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), at pg_lsn DEFAULT pg_current_wal_insert_lsn());
+CREATE INDEX ON rows (id);
+CREATE TABLE own (text text)"""
+# The rows of an older timeline that stand behind the first one of a newer timeline.
+LATE = """
+SELECT count(*) FROM (SELECT timeline, max(timeline) OVER (ORDER BY at) AS newest FROM rows) AS it WHERE timeline < newest"""
 WAIT = 60  # seconds, for anything but a row
+CONTAINER = "/spec/template/spec/containers/0"
 # Of the first agent of the demo.
 environment = dict(os.environ, KAA_API_SERVER="http://127.77.0.1:8888")
 
@@ -78,23 +88,64 @@ class Played:
             raise OSError(f"kaa {' '.join(words)}: {done.stderr}")
         return done.stdout
 
-    def compare(self):
-        """Each acknowledged row is at each server once, and all servers have the same rows."""
+    def kubectl(self, *words):
+        kubeconfig = dict(os.environ, KUBECONFIG=os.path.join(self.work, "demo/kubeconfig"))
+        return subprocess.run(["kubectl", *words], env=kubeconfig, check=True, capture_output=True, text=True).stdout
+
+    def set_parameters(self, text):
+        """Restarts the servers with parameters of the user."""
+        file = os.path.join(self.work, "parameters")
+        with open(file, "w") as parameters:
+            parameters.write(text)
+        value = json.dumps([{"op": "add", "path": f"{CONTAINER}/env/-", "value": {"name": "KAA_POSTGRES_PARAMETERS", "value": file}}])
+        self.kubectl("patch", "statefulset", "shop", "--type=json", "-p", value)
+        self.kubectl("rollout", "status", "statefulset/shop", f"--timeout={WAIT}s")
+
+    def told(self, kind):
+        """What the writer said of the end, a list for each line (clients.py)."""
+        return [line.split() for line in self.read(f"acknowledged.{kind}").splitlines()]
+
+    def compare(self, may_be_stale=False):
+        """What the writer was told is true at each server, and all servers have the same rows."""
         self.writer.stdin.close()
         self.writer.wait(WAIT)
         acknowledged = self.read("acknowledged").split()
+        absent = {row for [row] in self.told("absent")}
+        seen = {row for rows in self.told("seen") for row in rows}
+        stale = self.told("stale")
+        primary = self.read("demo/postgres-rw-url")
+        ready = {row for row in ask(primary, "SELECT gid FROM pg_prepared_xacts").split()}
+        at_primary = set(ask(primary, "SELECT id FROM rows").split())
+        if lost := [row for [row] in self.told("prepared") if row not in ready | at_primary]:
+            sys.exit(f"prepared, and lost: {lost}")
+        for row in ready:
+            ask(primary, f"ROLLBACK PREPARED '{row}'")
 
         def is_whole(url):
             rows = ask(url, "SELECT id FROM rows").split("\n")
-            if len(rows) != len(set(rows)):
+            there = set(rows)
+            if len(rows) != len(there):
                 sys.exit("a row is there twice")
-            return set(acknowledged) <= set(rows)
+            if wrong := there & absent:
+                sys.exit(f"rolled back, and there: {wrong}")
+            if wrong := [rows for rows in self.told("whole") if 0 < len(there & set(rows)) < len(rows)]:
+                sys.exit(f"a part of a transaction is there: {wrong}")
+            if late := ask(url, LATE) != "0":
+                sys.exit(f"{late} rows of an older generation stand behind one of a newer generation")
+            if missing := (set(acknowledged) | seen) - there:
+                raise OSError(f"missing: {len(missing)}, as {sorted(missing)[:5]}")
+            return True
 
         for pod in self.servers():
-            eventually(f"all acknowledged rows at {pod}", lambda: is_whole(self.servers()[pod]))
+            eventually(f"all rows at {pod} that were acknowledged or read", lambda: is_whole(self.servers()[pod]))
         hashed = "SELECT md5(string_agg(rows::text, ',' ORDER BY id)) FROM rows"
         eventually("the same rows at all servers", lambda: len({ask(url, hashed) for url in self.servers().values()}) == 1)
-        print(f"{len(acknowledged)} acknowledged rows are at each of {len(self.servers())} servers once")
+        if stale and not may_be_stale:
+            sys.exit(f"acknowledged, and not there for a reader at a primary: {stale}")
+        print(
+            f"{len(acknowledged)} acknowledged rows, and {len(seen)} that were read, are at each of {len(self.servers())} servers once; "
+            f"{len(stale)} stale reads, {len(ready)} prepared transactions left"
+        )
 
 
 @contextlib.contextmanager
@@ -108,7 +159,10 @@ def played(url_file="postgres-url", **variables):
             it = Played(work, demo.pid, None)
             eventually("the demo", lambda: "Ctrl-C" in it.read("demo.log"))
             url = it.read(f"demo/{url_file}")
-            ask(url, "CREATE TABLE rows (id bigint, text text)")
+            if "prepared" in variables.get("WORK", ""):
+                it.set_parameters("max_prepared_transactions = 50\n")
+                eventually("a primary", lambda: it.read(f"demo/{url_file}") and ask(it.read(f"demo/{url_file}"), "SELECT 1"))
+            ask(url, TABLE)
             command = [os.path.join(here, "writer"), psql, os.path.join(work, "acknowledged"), CLIENTS]
             # Its input ends with this block.
             with subprocess.Popen(

@@ -1,0 +1,205 @@
+"""Faults of a primary of `kaa demo --postgres`, by its processes and by kubectl."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from played import eventually, psql
+
+LASTS = 10  # seconds
+OWN = 100  # MiB of log that only the old primary has
+
+
+def children(pid):
+    """Those of all threads of a process."""
+    found = []
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/children") as file:
+            found += [int(child) for child in file.read().split()]
+    return found
+
+
+def arguments(pid):
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        return file.read().decode().split("\0")
+
+
+def tree(pid):
+    """A process and all below it, the lowest last."""
+    return [pid] + [below for child in children(pid) for below in tree(child)]
+
+
+def send(pids, what):
+    for pid in pids:
+        try:
+            os.kill(pid, what)
+        except ProcessLookupError:
+            pass
+
+
+class Cluster:
+    """The processes of the demo, and who leads."""
+
+    def __init__(self, it, demo):
+        self.it, self.demo = it, demo
+
+    def show(self):
+        return json.loads(self.it.kaa("show", "database", "shop", "-o", "json"))
+
+    def primary(self):
+        """The pod of the primary, if it is open and a standby confirms its commits."""
+        return self.roles()[0]
+
+    def roles(self):
+        """The pod of the primary, and those of standbys that stream, if there are."""
+        archives = self.show()["archives"]
+        are = lambda role, state: [it["pod"] for it in archives if (it["role"]["code"], it["state"]["code"]) == (role, state)]
+        if not are("primary", "open") or not are("standby", "streaming"):
+            raise OSError(f"{archives}")
+        return are("primary", "open")[0], are("standby", "streaming")
+
+    def wrapper(self, pod):
+        """The process of a pod's wrapper."""
+        return self.child(f"KAA_POD={pod}")
+
+    def server(self, pod):
+        """The first process of a pod's server."""
+        [server] = [pid for pid in children(self.wrapper(pod)) if arguments(pid)[0].endswith("/postgres")]
+        return server
+
+    def part(self, pod, name):
+        """A process of a pod's server by the name that it shows."""
+        return next(pid for pid in children(self.server(pod)) if f": {name}" in arguments(pid)[0])
+
+    def leader(self):
+        """The process of the agent that leads Raft."""
+        for row in json.loads(self.it.kaa("show", "domain", "-o", "json"))["peers"]:
+            if row["localRoleInfo"]["role"] == "LEADER":
+                return self.child(f"KAA_SERVER={row['id']}")
+        sys.exit("no agent leads")
+
+    def agents(self):
+        return [pid for pid in children(self.demo) if arguments(pid)[1:2] == ["agent"]]
+
+    def child(self, variable):
+        """The child of the demo with this environment variable."""
+        for pid in children(self.demo):
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if variable.encode() in file.read().split(b"\0"):
+                    return pid
+        raise OSError(f"no process has {variable}")
+
+
+def paused(pids):
+    """Stops processes for a while."""
+    send(pids, signal.SIGSTOP)
+    time.sleep(LASTS)
+    send(pids, signal.SIGCONT)
+
+
+def server(cluster, pod, chance):
+    """kill -9 of the server's first process"""
+    send([cluster.server(pod)], signal.SIGKILL)
+
+
+def backend(cluster, pod, chance):
+    """kill -9 of one that serves a client"""
+    clients = [pid for pid in children(cluster.server(pod)) if ": shop shop " in arguments(pid)[0]]
+    send([chance.choice(clients)], signal.SIGKILL)
+
+
+def container(cluster, pod, chance):
+    """kill -9 of the wrapper: its container ends, and with it the server"""
+    send([cluster.wrapper(pod)], signal.SIGKILL)
+
+
+def pod(cluster, pod, chance):
+    """kubectl delete pod --force, with kill -9 at once"""
+    wrapper = cluster.wrapper(pod)
+    cluster.it.kubectl("delete", "pod", pod, "--force", "--grace-period=0", "--wait=false")
+    send(tree(wrapper), signal.SIGKILL)
+
+
+def claim(cluster, pod, chance):
+    """the same, and the claim is deleted: the pod returns with an empty volume"""
+    wrapper = cluster.wrapper(pod)
+    cluster.it.kubectl("delete", "pvc", f"archive-volume-{pod}", "--wait=false")
+    cluster.it.kubectl("delete", "pod", pod, "--force", "--grace-period=0", "--wait=false")
+    send(tree(wrapper), signal.SIGKILL)
+
+
+def stopped(cluster, pod, chance):
+    """SIGSTOP of wrapper and server for 10 s: the pod is as lost as on a node that is cut off"""
+    paused(tree(cluster.wrapper(pod)))
+
+
+def agent(cluster, pod, chance):
+    """SIGSTOP of wrapper, server and of the agent that leads Raft for 10 s"""
+    paused(tree(cluster.wrapper(pod)) + [cluster.leader()])
+
+
+def frozen(cluster, pod, chance):
+    """SIGSTOP of the server for 10 s: its wrapper ends it"""
+    paused(tree(cluster.server(pod)))
+
+
+def twice(cluster, pod, chance):
+    """kill -9 of the server, and of the next primary's once it is open"""
+    server(cluster, pod, chance)
+    eventually("another primary", lambda: cluster.primary() != pod)
+    server(cluster, cluster.primary(), chance)
+
+
+def standby(cluster, pod, chance):
+    """kill -9 of a standby's wrapper, and of the server a moment later"""
+    container(cluster, chance.choice(cluster.roles()[1]), chance)
+    time.sleep(3 * chance.random())
+    server(cluster, pod, chance)
+
+
+def checkpointer(cluster, pod, chance):
+    """SIGSTOP of the primary's checkpointer for 5 s, while a standby's wrapper is killed: the sync set changes meanwhile"""
+    checkpointer = cluster.part(pod, "checkpointer")
+    send([checkpointer], signal.SIGSTOP)
+    container(cluster, chance.choice(cluster.roles()[1]), chance)
+    time.sleep(5)
+    send([checkpointer], signal.SIGCONT)
+
+
+def ahead(cluster, pod, chance):
+    """100 MiB of log that no standby has, while these are stopped; then kill -9 of the wrapper"""
+    away = [pid for it in cluster.roles()[1] for pid in tree(cluster.server(it))]
+    send(away, signal.SIGSTOP)
+    try:
+        # In a transaction that never commits, and sooner than the standbys leave the sync set.
+        sql = f"BEGIN; INSERT INTO own SELECT repeat('x', 1000) FROM generate_series(1, {OWN * 1000}); SELECT pg_sleep(60)"
+        subprocess.run(["timeout", "1.5", psql, "-XqAt", cluster.it.servers()[pod], "-c", sql], capture_output=True)
+        send([cluster.wrapper(pod)], signal.SIGKILL)
+    finally:
+        send(away, signal.SIGCONT)
+
+
+def wrapper(cluster, pod, chance):
+    """SIGSTOP of the wrapper for 10 s: the standbys hear its server, and nothing moves"""
+    paused([cluster.wrapper(pod)])
+
+
+def postmaster(cluster, pod, chance):
+    """SIGSTOP of the server's first process for 10 s: sessions are served, and no new ones"""
+    paused([cluster.server(pod)])
+
+
+def agents(cluster, pod, chance):
+    """SIGSTOP of all agents for 10 s: nothing moves, and clients notice nothing"""
+    paused(cluster.agents())
+
+
+# Others take over, or not.
+MOVE = [server, backend, container, pod, claim, stopped, agent, frozen, twice, standby, ahead]
+STAY = [wrapper, agents]
+FAULTS = {fault.__name__: fault for fault in MOVE + STAY + [checkpointer, postmaster]}
+# A process that was paused may answer a reader before it can close.
+PAUSES = {"stopped", "agent", "frozen", "wrapper", "postmaster"}
