@@ -32,17 +32,17 @@ def ask(url, sql):
     return subprocess.run([psql, "-XqAt", url, "-c", sql], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def eventually(what, condition):
-    """Repeats it until it is true; an error counts as not yet."""
-    end, why = time.monotonic() + WAIT, None
+def eventually(what, condition, wait=WAIT):
+    """Repeats it until it is true, and returns it; an error counts as not yet."""
+    end, why = time.monotonic() + wait, None
     while time.monotonic() < end:
         try:
-            if condition():
-                return
+            if done := condition():
+                return done
         except (OSError, subprocess.CalledProcessError) as error:
             why = getattr(error, "stderr", None) or error
         time.sleep(0.2)
-    sys.exit(f"not within {WAIT} s: {what}: {why}")
+    sys.exit(f"not within {wait} s: {what}: {why}")
 
 
 def of_all(url):
@@ -105,11 +105,20 @@ class Played:
         """What the writer said of the end, a list for each line (clients.py)."""
         return [line.split() for line in self.read(f"acknowledged.{kind}").splitlines()]
 
-    def compare(self, may_be_stale=False):
-        """What the writer was told is true at each server, and all servers have the same rows."""
+    def acknowledged(self):
+        """Ends the writer: the ids of the rows that were acknowledged."""
         self.writer.stdin.close()
         self.writer.wait(WAIT)
-        acknowledged = self.read("acknowledged").split()
+        return self.read("acknowledged").split()
+
+    def same(self):
+        """Whether all servers have the same rows."""
+        hashed = "SELECT md5(string_agg(rows::text, ',' ORDER BY id)) FROM rows"
+        return len({ask(url, hashed) for url in self.servers().values()}) == 1
+
+    def compare(self, may_be_stale=False):
+        """What the writer was told is true at each server, and all servers have the same rows."""
+        acknowledged = self.acknowledged()
         absent = {row for [row] in self.told("absent")}
         seen = {row for rows in self.told("seen") for row in rows}
         stale = self.told("stale")
@@ -138,14 +147,22 @@ class Played:
 
         for pod in self.servers():
             eventually(f"all rows at {pod} that were acknowledged or read", lambda: is_whole(self.servers()[pod]))
-        hashed = "SELECT md5(string_agg(rows::text, ',' ORDER BY id)) FROM rows"
-        eventually("the same rows at all servers", lambda: len({ask(url, hashed) for url in self.servers().values()}) == 1)
+        eventually("the same rows at all servers", self.same)
         if stale and not may_be_stale:
             sys.exit(f"acknowledged, and not there for a reader at a primary: {stale}")
         print(
             f"{len(acknowledged)} acknowledged rows, and {len(seen)} that were read, are at each of {len(self.servers())} servers once; "
             f"{len(stale)} stale reads, {len(ready)} prepared transactions left"
         )
+
+
+@contextlib.contextmanager
+def writing(work, url, **variables):
+    """Starts the writer, which gets these variables. It ends with this block, as its input does."""
+    ask(url, TABLE)
+    command = [os.path.join(here, "writer"), psql, os.path.join(work, "acknowledged"), CLIENTS]
+    with subprocess.Popen(command, env=dict(of_all(url), **variables), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        yield writer
 
 
 @contextlib.contextmanager
@@ -162,12 +179,7 @@ def played(url_file="postgres-url", **variables):
             if "prepared" in variables.get("WORK", ""):
                 it.set_parameters("max_prepared_transactions = 50\n")
                 eventually("a primary", lambda: it.read(f"demo/{url_file}") and ask(it.read(f"demo/{url_file}"), "SELECT 1"))
-            ask(url, TABLE)
-            command = [os.path.join(here, "writer"), psql, os.path.join(work, "acknowledged"), CLIENTS]
-            # Its input ends with this block.
-            with subprocess.Popen(
-                command, env=dict(of_all(url), **variables), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            ) as it.writer:
+            with writing(work, url, **variables) as it.writer:
                 yield it
         except BaseException:
             for words in (["show", "database", "shop"], ["plan"], ["explain", "database/shop"]):

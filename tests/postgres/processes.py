@@ -1,0 +1,30 @@
+"""Processes by their ids, for the scripts beside this file."""
+
+import os
+
+
+def children(pid):
+    """Those of all threads of a process."""
+    found = []
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/children") as file:
+            found += [int(child) for child in file.read().split()]
+    return found
+
+
+def arguments(pid):
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        return file.read().decode().split("\0")
+
+
+def tree(pid):
+    """A process and all below it, the lowest last."""
+    return [pid] + [below for child in children(pid) for below in tree(child)]
+
+
+def send(pids, what):
+    for pid in pids:
+        try:
+            os.kill(pid, what)
+        except ProcessLookupError:
+            pass
