@@ -516,8 +516,8 @@ mod tests {
             or_known(found.iter().map(|&it| it.clone()).collect(), &mut Vec::new(), left)
         };
         let now = Instant::now();
-        assert_eq!(tried(&[&first, &second], Some(now)), [second.clone()]);
-        assert_eq!(tried(&[&first], Some(now)), [first.clone()], "there is no other one");
-        assert_eq!(tried(&[&first, &second], now.checked_sub(SHUNNED)), [second.clone(), first.clone()]);
+        assert_eq!(tried(&[&first, &second], Some(now)), std::slice::from_ref(&second));
+        assert_eq!(tried(&[&first], Some(now)), std::slice::from_ref(&first), "there is no other one");
+        assert_eq!(tried(&[&first, &second], now.checked_sub(SHUNNED)), [second, first]);
     }
 }

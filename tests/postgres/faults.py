@@ -67,10 +67,10 @@ class Cluster:
         raise OSError(f"no process has {variable}")
 
 
-def paused(pids):
+def paused(pids, lasts=LASTS):
     """Stops processes for a while."""
     send(pids, signal.SIGSTOP)
-    time.sleep(LASTS)
+    time.sleep(lasts)
     send(pids, signal.SIGCONT)
 
 
@@ -116,8 +116,8 @@ def agent(cluster, pod, chance):
 
 
 def frozen(cluster, pod, chance):
-    """SIGSTOP of the server for 10 s: its wrapper ends it"""
-    paused(tree(cluster.server(pod)))
+    """SIGSTOP of the server for 15 s: its wrapper ends it after 10 s"""
+    paused(tree(cluster.server(pod)), 15)
 
 
 def twice(cluster, pod, chance):

@@ -121,11 +121,11 @@ class Played:
         acknowledged = self.acknowledged()
         absent = {row for [row] in self.told("absent")}
         seen = {row for rows in self.told("seen") for row in rows}
-        stale = self.told("stale")
+        whole, stale = self.told("whole"), self.told("stale")
         primary = self.read("demo/postgres-rw-url")
-        ready = {row for row in ask(primary, "SELECT gid FROM pg_prepared_xacts").split()}
-        at_primary = set(ask(primary, "SELECT id FROM rows").split())
-        if lost := [row for [row] in self.told("prepared") if row not in ready | at_primary]:
+        ready = set(ask(primary, "SELECT gid FROM pg_prepared_xacts").split())
+        kept = ready | set(ask(primary, "SELECT id FROM rows").split())
+        if lost := [row for [row] in self.told("prepared") if row not in kept]:
             sys.exit(f"prepared, and lost: {lost}")
         for row in ready:
             ask(primary, f"ROLLBACK PREPARED '{row}'")
@@ -137,9 +137,9 @@ class Played:
                 sys.exit("a row is there twice")
             if wrong := there & absent:
                 sys.exit(f"rolled back, and there: {wrong}")
-            if wrong := [rows for rows in self.told("whole") if 0 < len(there & set(rows)) < len(rows)]:
+            if wrong := [rows for rows in whole if 0 < len(there & set(rows)) < len(rows)]:
                 sys.exit(f"a part of a transaction is there: {wrong}")
-            if late := ask(url, LATE) != "0":
+            if (late := ask(url, LATE)) != "0":
                 sys.exit(f"{late} rows of an older generation stand behind one of a newer generation")
             if missing := (set(acknowledged) | seen) - there:
                 raise OSError(f"missing: {len(missing)}, as {sorted(missing)[:5]}")

@@ -55,6 +55,7 @@ mod report_data;
 mod report_exit;
 mod report_history;
 mod report_primary;
+mod report_room;
 mod report_silence;
 mod report_state;
 mod request_switchover;
@@ -113,6 +114,7 @@ pub use report_data::ReportData;
 pub use report_exit::ReportExit;
 pub use report_history::ReportHistory;
 pub use report_primary::{Progress, ReportPrimary};
+pub use report_room::ReportRoom;
 pub use report_silence::ReportSilence;
 pub use report_state::ReportState;
 pub use request_switchover::{Asked, RequestSwitchover};
@@ -312,6 +314,8 @@ pub enum Command {
     DiscardData(DiscardData),
     /// Notes that the server of a standby does not hear its primary, or hears it again.
     ReportSilence(ReportSilence),
+    /// Notes whether the volume of a server has room for a primary.
+    ReportRoom(ReportRoom),
 }
 
 /// The same for the change of each command. The last one carries nothing.
@@ -374,6 +378,7 @@ macro_rules! of_each {
             Self::DiscardData($change) => $do,
             Self::ConfirmStart($change) => $do,
             Self::ReportSilence($change) => $do,
+            Self::ReportRoom($change) => $do,
             Self::ResumeResync => $resume,
         }
     };

@@ -6,6 +6,7 @@ use super::ids::{
     ArchiveId, ClusterName, ContainerId, DatabaseName, Millis, NodeId, ProtocolId, ServerId, SessionNumber, StartId,
     Uid,
 };
+use super::is_default;
 use super::replicated::Data;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -62,6 +63,9 @@ pub struct Process {
     /// What is on its volume, if its database has one primary and it has said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Data>,
+    /// Whether its volume has too little room for a primary, by its wrapper's word.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub short_of_room: bool,
 }
 
 /// The labels that tie a process to Kubernetes: names and values, in the order of the names.

@@ -379,6 +379,11 @@ impl Domain {
         system.is_some() && system == replicated.system && replicated.owns(archive)
     }
 
+    /// Whether the volume of an archive has room for a primary, as far as its wrapper has said.
+    pub fn has_room_for_primary(&self, archive: ArchiveId) -> bool {
+        self.serving(archive).is_none_or(|process| !process.short_of_room)
+    }
+
     /// Why another grant may follow without an operator's word; `None` if the primary may still run.
     pub fn primary_is_over(&self, replicated: &Replicated) -> Option<Over> {
         let record = replicated.record.as_ref()?;

@@ -161,7 +161,8 @@ impl Domain {
         let Some(record) = replicated.record.as_ref().filter(|_| may) else { return false };
         // The successor does not begin alone if a third server can join before.
         let spare = report.is_some_and(|report| sync_set::spare_for_successor(self, replicated, report).is_some());
-        !self.successors(replicated).is_empty() && record.joining.is_none() && !spare
+        let takes_over = self.successors(replicated).into_iter().any(|archive| self.has_room_for_primary(archive));
+        takes_over && record.joining.is_none() && !spare
     }
 
     /// Whether a pod may end: nothing is handed over any more.

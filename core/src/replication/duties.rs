@@ -4,7 +4,7 @@
 use super::{Report, Stand, sync_set};
 use crate::domain::Domain;
 use crate::domain::change::{
-    ChangeSyncSet, Command, ConfirmStart, Overwrite, OverwriteArchive, Progress, ReportData, ReportPrimary,
+    ChangeSyncSet, Command, ConfirmStart, Overwrite, OverwriteArchive, Progress, ReportData, ReportPrimary, ReportRoom,
     ReportSilence, SetChange,
 };
 use crate::domain::ids::{ArchiveId, SessionNumber, StartId};
@@ -27,6 +27,9 @@ impl Domain {
         let Some(replicated) = self.replicated(&process.database) else { return Vec::new() };
         if report.start == process.id && replicated.starts.get(&archive) != Some(&process.id) {
             return vec![Command::ConfirmStart(ConfirmStart { process: process.id, session })];
+        }
+        if process.short_of_room != report.short_of_room {
+            return vec![Command::ReportRoom(ReportRoom { process: process.id, session, short: report.short_of_room })];
         }
         let primary = self.of_primary(process, replicated, report);
         let silence = self.of_silence(process, archive, replicated, report);

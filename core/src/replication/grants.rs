@@ -91,8 +91,9 @@ fn grant(
 /// Who follows a primary that has ended, and why.
 fn after_end(domain: &Domain, replicated: &Replicated, over: Over, now: Millis) -> Option<(ArchiveId, GrantReason)> {
     let record = replicated.record.as_ref()?;
-    let asked = domain.successors(replicated).first().copied();
-    let successor = domain.any_successors(replicated).first().copied();
+    let with_room = |found: Vec<ArchiveId>| found.into_iter().find(|archive| domain.has_room_for_primary(*archive));
+    let asked = with_room(domain.successors(replicated));
+    let successor = with_room(domain.any_successors(replicated));
     let own = domain.serving(record.primary).map(|process| (record.primary, process.id));
     match (over, asked, &replicated.switchover) {
         (Over::NeverGranted, _, _) => return own.map(|(own, _)| (own, GrantReason::First)),
@@ -111,7 +112,7 @@ fn after_end(domain: &Domain, replicated: &Replicated, over: Over, now: Millis) 
     let moves = replicated.failover() == FailoverMode::Automatic || replicated.has_moved();
     match successor.filter(|_| moves && !own.as_ref().is_some_and(is_first)) {
         Some(successor) => Some((successor, GrantReason::Ended)),
-        None => own.map(|(own, _)| (own, GrantReason::Returned)),
+        None => own.filter(|(own, _)| domain.has_room_for_primary(*own)).map(|(own, _)| (own, GrantReason::Returned)),
     }
 }
 

@@ -31,6 +31,8 @@ pub struct Report {
     pub end: Position,
     /// The current generation, if its server has not heard the primary for a while.
     pub unheard: Option<Generation>,
+    /// Whether its volume has too little room for a primary.
+    pub short_of_room: bool,
     /// Whether it keeps the lease that it is assigned.
     pub keeps_lease: bool,
     /// Why the server does not do what it was assigned, if it does not.

@@ -18,6 +18,7 @@ use kaa_core::replication::{Assignment, InForce, Memory, Report, Stand, Standby,
 use std::collections::BTreeMap;
 
 mod lost;
+mod room;
 
 const SHOP: &str = "shop";
 
@@ -35,6 +36,8 @@ struct Server {
     may_stop: bool,
     /// Whether it has not heard the primary for a while.
     unheard: bool,
+    /// Whether its volume has too little room.
+    short_of_room: bool,
     /// The start that its volume remembers, and that it remembered when the wrapper came up.
     start: StartId,
     start_before: StartId,
@@ -146,6 +149,7 @@ impl Play {
             diverged: kept.as_ref().is_some_and(|server| server.diverged),
             may_stop: false,
             unheard: false,
+            short_of_room: false,
             start: kept.as_ref().map_or(StartId(0), |server| server.start),
             start_before: kept.map_or(StartId(0), |server| server.start),
         };
@@ -212,6 +216,7 @@ impl Play {
                 }
                 _ => None,
             },
+            short_of_room: server.short_of_room,
             keeps_lease: true,
             trouble: None,
         }

@@ -50,6 +50,7 @@ pub fn reported(said: wire::Replica) -> Report {
         end: Position(said.end),
         unheard: (said.unheard != 0).then_some(Generation(said.unheard)),
         keeps_lease: said.keeps_lease,
+        short_of_room: said.short_of_room,
         trouble: Some(text(said.trouble)).filter(|trouble| !trouble.is_empty()),
     }
 }

@@ -151,6 +151,7 @@ fn of_replication() -> Vec<ReplicationEvent> {
             what: Progress::Promoted { begins, before: vec![begins], keeps_lease: false },
         },
         ReplicationEvent::Heard { generation, archive, silent: Some(Position(0x7_3A01_48B8)) },
+        ReplicationEvent::Room { archive, short: true },
         ReplicationEvent::Joins { archive, version },
         ReplicationEvent::Joined { archive, version },
         ReplicationEvent::Left { archive, version, why: why() },

@@ -87,7 +87,7 @@ impl Domain {
             database.judged.remove(&asked.cluster);
         }
         let archive = found.map(|found| self.settle_archive(actor, found, &asked));
-        let session = SessionNumber(1);
+        let (number, state) = (SessionNumber(1), SessionState::Live);
         let process = Process {
             id,
             node,
@@ -97,12 +97,7 @@ impl Domain {
             cluster: asked.cluster,
             identity: asked.identity,
             container_id: None,
-            session: Session {
-                server: asked.server,
-                number: session,
-                connection: asked.connection,
-                state: SessionState::Live,
-            },
+            session: Session { server: asked.server, number, connection: asked.connection, state },
             durable: DurableState::Requested,
             engine: EngineState::Unknown,
             about: asked.about,
@@ -114,10 +109,11 @@ impl Domain {
             claim_unread: asked.kind == EngineKind::Sm && asked.claim.is_none(),
             interrupted: None,
             data: None,
+            short_of_room: false,
         };
         self.note_registered(actor, &process);
         self.processes.insert(id, process);
-        Ok(Outcome::Registered(self.registered(id, node, archive, session)))
+        Ok(Outcome::Registered(self.registered(id, node, archive, number)))
     }
 
     /// Refuses an engine of a cluster that an operator has removed: it has to join again first.

@@ -67,6 +67,13 @@ pub enum ReplicationEvent {
         /// The end of the log that its server has, if it does not hear the primary.
         silent: Option<Position>,
     },
+    /// The volume of a server has too little room for a primary, or enough again.
+    Room {
+        /// Its archive.
+        archive: ArchiveId,
+        /// Whether it has too little.
+        short: bool,
+    },
     /// An archive is asked to join the sync set.
     Joins {
         /// The archive.
@@ -163,6 +170,7 @@ impl ReplicationEvent {
             | Self::Initializes { archive: _ }
             | Self::SetBack { .. }
             | Self::Heard { .. }
+            | Self::Room { archive: _, short: _ }
             | Self::Joins { archive: _, version: _ }
             | Self::Joined { archive: _, version: _ }
             | Self::Whole { archive: _, permission: _ } => 0,
@@ -210,9 +218,11 @@ impl fmt::Display for ReplicationEvent {
             Self::Heard { generation, archive, silent: None } => {
                 write!(f, "the server of archive {archive} hears the primary of generation {generation} again")
             }
-            Self::Joins { archive, version } => {
-                write!(f, "archive {archive} joins the sync set, version {version}")
+            Self::Room { archive, short } => {
+                let room = if *short { "too little room for a primary" } else { "room for a primary again" };
+                write!(f, "the volume of archive {archive} has {room}")
             }
+            Self::Joins { archive, version } => write!(f, "archive {archive} joins the sync set, version {version}"),
             Self::Joined { archive, version } => {
                 write!(f, "archive {archive} is in the sync set: version {version} is in force")
             }

@@ -25,12 +25,12 @@ fn with(mode: FailoverMode) -> Play {
 }
 
 impl Play {
-    fn hears(&mut self, ordinal: u32, hears: bool) {
+    pub(super) fn hears(&mut self, ordinal: u32, hears: bool) {
         self.servers.get_mut(&ordinal).unwrap().unheard = !hears;
     }
 
     /// Why no failover begins.
-    fn holds(&self) -> String {
+    pub(super) fn holds(&self) -> String {
         let found = self.domain.lost_primary(self.domain.replicated(&SHOP.into()).unwrap(), self.domain.time);
         found.err().map_or("nothing".to_owned(), |why| why.to_string())
     }

@@ -1,7 +1,7 @@
 //! What people are told of the server, from the last reading and the volume.
 
 use super::volume::Volume;
-use crate::postgres::{self, Reading};
+use crate::postgres::{self, Reading, Space};
 use crate::proto as wire;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,6 +14,11 @@ const SILENT: Duration = Duration::from_secs(5);
 /// The free space is told in units of this, so that a database that rests is quiet; in bytes.
 const UNIT: u64 = 1 << 20;
 
+/// With less room than this, in bytes, a server is not to be the primary...
+const ROOM: u64 = 256 << 20;
+/// ...or with less than this part of a smaller volume.
+const PART_OF_ROOM: u64 = 16;
+
 /// Keeps what is told, and when it may change.
 pub(super) struct Watch {
     volume: Volume,
@@ -23,6 +28,7 @@ pub(super) struct Watch {
     caught_up: Option<Instant>,
     said: Option<wire::Vitals>,
     next: Instant,
+    short_of_room: bool,
     /// Until then a server that was never read is given time to start.
     starts_until: Instant,
 }
@@ -37,6 +43,7 @@ impl Watch {
             caught_up: None,
             said: None,
             next: now,
+            short_of_room: false,
             starts_until: now + SILENT,
         }
     }
@@ -70,6 +77,14 @@ impl Watch {
         self.read = Some((vitals, now));
     }
 
+    /// Whether the volume has too little room for a primary. One whose room is not known has enough.
+    pub fn is_short_of_room(&mut self) -> bool {
+        if let Some(space) = self.volume.space() {
+            self.short_of_room = is_short(self.short_of_room, space);
+        }
+        self.short_of_room
+    }
+
     /// The server has ended, or is another one.
     pub fn clear(&mut self) {
         (self.read, self.caught_up) = (None, None);
@@ -93,6 +108,12 @@ impl Watch {
         }
         self.said.clone()
     }
+}
+
+/// It has enough again with twice the room: a primary writes.
+fn is_short(was: bool, Space { free, size }: Space) -> bool {
+    let enough = ROOM.min(size / PART_OF_ROOM);
+    free < if was { 2 * enough } else { enough }
 }
 
 fn millis(time: Duration) -> u64 {
@@ -143,6 +164,22 @@ mod tests {
         }
         seen.dedup();
         assert_eq!(seen, ["0 Some(0)", "2 Some(0)", "4 Some(0)", "6 Some(0)"]);
+    }
+
+    #[test]
+    fn a_volume_has_too_little_room_until_it_has_twice_as_much() {
+        let mut short = false;
+        let mut at = |free_mib: u64, size_mib: u64| {
+            short = is_short(short, Space { free: free_mib << 20, size: size_mib << 20 });
+            short
+        };
+        assert!(!at(256, 102_400));
+        assert!(at(255, 102_400));
+        assert!(at(511, 102_400));
+        assert!(!at(512, 102_400));
+        assert!(!at(64, 1024));
+        assert!(at(63, 1024), "a sixteenth of a small volume");
+        assert!(!at(128, 1024));
     }
 
     #[test]

@@ -50,6 +50,10 @@ fn report_silence(silent: Option<Position>) -> Command {
     Command::ReportSilence(change::ReportSilence { process, session, generation, silent })
 }
 
+fn report_room(short: bool) -> Command {
+    Command::ReportRoom(change::ReportRoom { process: PROCESS, session: SESSION, short })
+}
+
 fn note(when_alone: WhenAlone) -> Command {
     note_settings(settings(when_alone))
 }
@@ -118,5 +122,7 @@ pub(super) fn commands() -> Vec<Command> {
         report_primary(Progress::Promoted { begins, before: vec![earlier], keeps_lease: true }),
         report_silence(Some(Position(0x7_3A01_48B8))),
         report_silence(None),
+        report_room(true),
+        report_room(false),
     ]
 }
