@@ -13,7 +13,7 @@ use crate::domain::replicated::{Begins, Replicated};
 pub struct Assignment {
     /// What it is to do.
     pub what: Wanted,
-    /// Whether the server may start: its volume remembers the start, and holds data that counts.
+    /// Whether the server may start: its volume remembers the start, and holds data that counts or that is replaced first.
     pub may_start: bool,
     /// Whether the pod may end, if it was told to: its end costs no commit and no primary.
     pub may_stop: bool,
@@ -77,7 +77,10 @@ impl Domain {
         let replicated = self.replicated(&process.database)?;
         let archive = process.archive?;
         let what = self.wanted(process, replicated, archive, report);
-        let may_start = replicated.starts.get(&archive) == Some(&process.id) && replicated.own.contains(&archive);
+        // Data that was given up is not used, but replaced.
+        let replaces = matches!(what, Wanted::Follow { permission: Some(_), discard: true, .. });
+        let counts = replicated.own.contains(&archive) || replaces;
+        let may_start = counts && replicated.starts.get(&archive) == Some(&process.id);
         let may_stop = is_stopping(process) && self.may_stop(process, replicated, archive, report);
         Some(Assignment { what, may_start, may_stop })
     }

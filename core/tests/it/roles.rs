@@ -237,8 +237,13 @@ impl Play {
             server.start = server.process;
             return true;
         }
-        if !may_start && server.stand == Stand::Down && !discarded(&what) {
-            return false;
+        if !may_start && server.stand == Stand::Down {
+            // It says what it needs, and begins nothing.
+            let needs = match what {
+                Wanted::Follow { generation, discard: true, .. } => Some((generation, "its log has more".to_owned())),
+                _ => return false,
+            };
+            return std::mem::replace(&mut server.needs, needs.clone()) != needs;
         }
         let has_data = server.data != Data::Empty;
         match what {
@@ -382,10 +387,6 @@ fn outcome(outcome: Outcome) -> String {
         Outcome::Refused(why) => why.to_string(),
         other => format!("{other:?}"),
     }
-}
-
-fn discarded(what: &Wanted) -> bool {
-    matches!(what, Wanted::Follow { discard: true, .. })
 }
 
 fn follow(server: &mut Server, generation: Generation, permission: Option<Permission>) {
