@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from processes import arguments, children, send, tree
 
 LASTS = 10  # seconds
 OWN = 100  # MiB of log that only the old primary has
+DISK = 4 << 30  # bytes of a small volume, without what is on it: more than the log between two checkpoints
+LEFT = 4 << 20  # bytes that are left of one that is full
 
 
 class Cluster:
@@ -38,6 +41,20 @@ class Cluster:
     def wrapper(self, pod):
         """The process of a pod's wrapper."""
         return self.child(f"KAA_POD={pod}")
+
+    def volume(self, pod):
+        """The directory of a pod's volume."""
+        with open(f"/proc/{self.wrapper(pod)}/environ", "rb") as file:
+            [volume] = [it for it in file.read().split(b"\0") if it.startswith(b"KAA_ARCHIVE=")]
+        return volume.decode().split("=", 1)[1]
+
+    def archive(self, pod):
+        [archive] = [it["archive"] for it in self.show()["archives"] if it["pod"] == pod]
+        return archive
+
+    def streams(self, pod):
+        """Whether its server is a standby that streams, in the sync set or not."""
+        return (pod, "streaming") in [(it["pod"], it["state"]["code"]) for it in self.show()["archives"]]
 
     def server(self, pod):
         """The first process of a pod's server."""
@@ -156,6 +173,78 @@ def ahead(cluster, pod, chance):
         send(away, signal.SIGCONT)
 
 
+def setback(cluster, pod, chance):
+    """its volume as it was before the last start is put back: its data is not used before `kaa database discard`"""
+    volume, archive = cluster.volume(pod), cluster.archive(pod)
+    replaced(cluster, pod, lambda: subprocess.run(["cp", "-a", volume, f"{volume}.earlier"], check=True))
+    eventually("it streams", lambda: cluster.streams(pod))
+    put_back = lambda: (os.rename(volume, f"{volume}.later"), os.rename(f"{volume}.earlier", volume))
+    replaced(cluster, pod, put_back)
+    eventually("its data is not used", lambda: f"archive {archive} holds data that the domain knows nothing of" in cluster.it.kaa("plan"))
+    discard = ["database", "discard", "shop", "--archive", str(archive), "--reason", "set back"]
+    eventually("its data is given up", lambda: cluster.it.kaa(*discard) or True)
+    eventually("it streams again", lambda: cluster.streams(pod))
+    shutil.rmtree(f"{volume}.later")
+
+
+def replaced(cluster, pod, change):
+    """Changes a pod's volume while all of it is stopped, and kills it: its container starts again with that."""
+    pids = tree(cluster.wrapper(pod))
+    send(pids, signal.SIGSTOP)
+    change()
+    send(pids, signal.SIGKILL)
+
+
+def full(cluster, pod, chance):
+    """its volume is full: PostgreSQL ends, and another takes over until there is room"""
+    fill(cluster, pod, True)
+    eventually("another primary", lambda: cluster.primary() != pod)
+    empty(cluster, pod)
+
+
+def full_standby(cluster, pod, chance):
+    """the volume of a standby is full: its PostgreSQL ends until there is room"""
+    fill(cluster, chance.choice(cluster.roles()[1]), False)
+    eventually("a standby that streams", cluster.roles)
+    empty(cluster, pod)
+
+
+def fill(cluster, pod, leads):
+    """Gives a pod a small volume if it has none, and fills it once the pod leads, or is a standby of the sync set."""
+    volume = cluster.volume(pod)
+
+    def smaller():
+        os.rename(volume, f"{volume}.large")
+        os.mkdir(volume)
+        shutil.copystat(f"{volume}.large", volume)
+        used = int(subprocess.run(["du", "-sb", f"{volume}.large"], check=True, capture_output=True, text=True).stdout.split()[0])
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={used + DISK}", "kaa-test", volume], check=True)
+        subprocess.run(["cp", "-a", f"{volume}.large/.", volume], check=True)
+
+    if not os.path.ismount(volume):
+        replaced(cluster, pod, smaller)
+        eventually("it streams", lambda: cluster.streams(pod))
+        if leads:
+            eventually("an open primary", cluster.primary)
+            cluster.it.kaa("switchover", "shop", "--to", pod, "--wait", "--reason", "a test")
+    eventually("its role", lambda: cluster.primary() == pod if leads else pod in cluster.roles()[1])
+    space = os.statvfs(volume)
+    with open(f"{volume}/filler", "wb") as filler:
+        os.posix_fallocate(filler.fileno(), 0, space.f_bavail * space.f_bsize - LEFT)
+    # Log, and nothing else.
+    sql = "SELECT pg_logical_emit_message(false, 'fill', repeat('x', 1000000)) FROM generate_series(1, 800)"
+    subprocess.run([psql, "-XqAt", cluster.it.read("demo/postgres-rw-url"), "-c", sql], capture_output=True)
+
+
+def empty(cluster, pod):
+    """There is room again."""
+    for it in cluster.it.servers():
+        filler = f"{cluster.volume(it)}/filler"
+        if os.path.exists(filler):
+            os.remove(filler)
+            eventually("it streams again", lambda: cluster.streams(it))
+
+
 def wrapper(cluster, pod, chance):
     """SIGSTOP of the wrapper for 10 s: the standbys hear its server, and nothing moves"""
     paused([cluster.wrapper(pod)])
@@ -172,8 +261,10 @@ def agents(cluster, pod, chance):
 
 
 # Others take over, or not.
-MOVE = [server, backend, container, pod, claim, stopped, agent, frozen, twice, standby, ahead]
+MOVE = [server, backend, container, pod, claim, stopped, agent, frozen, twice, standby, ahead, setback, full]
 STAY = [wrapper, agents]
-FAULTS = {fault.__name__: fault for fault in MOVE + STAY + [checkpointer, postmaster]}
+FAULTS = {fault.__name__: fault for fault in MOVE + STAY + [checkpointer, postmaster, full_standby]}
+# They mount something.
+MOUNT = {"full", "full_standby"}
 # A process that was paused may answer a reader before it can close.
 PAUSES = {"stopped", "agent", "frozen", "wrapper", "postmaster"}

@@ -188,6 +188,9 @@ def played(url_file="postgres-url", **variables):
         finally:
             demo.send_signal(signal.SIGINT)
             demo.wait()
+            with open("/proc/self/mounts") as mounts:
+                for mount in [line.split()[1] for line in mounts if line.split()[1].startswith(work + "/")]:
+                    subprocess.run(["umount", mount], check=True)
 
 
 def shown(what, gaps):
