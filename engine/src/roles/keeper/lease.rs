@@ -23,6 +23,8 @@ const CLOSING_MS: u64 = 600;
 /// So many lengths of a lease without an answer of the server, and it is stopped: an agent hears the wrapper, and nothing else would end
 /// a primary whose disk hangs.
 const STALLED_AFTER: u64 = 4;
+/// The most that counts between two looks at it: there is one in every half second.
+const LOOK_MAX_MS: u64 = 1_000;
 /// The pause after a commit that failed.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Released commits on their way. More are of no use.
@@ -37,6 +39,7 @@ pub(super) struct Leased {
     opens_at: u64,
     /// When the server last answered.
     answered: Arc<AtomicU64>,
+    silence: Silence,
     /// The version of the rule in force; 0 while it changes.
     version: Arc<AtomicU64>,
     commits: mpsc::Receiver<Released>,
@@ -46,6 +49,24 @@ pub(super) struct Leased {
 impl Drop for Leased {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+/// For how long a server has not answered, as far as this process ran meanwhile: one that was paused has not heard anything either.
+#[derive(Default)]
+struct Silence {
+    answered: u64,
+    looked: u64,
+    lasts_ms: u64,
+}
+
+impl Silence {
+    /// Takes note of when the server last answered, and gives for how long it has been silent, in milliseconds.
+    fn look(&mut self, answered: u64, now: u64) -> u64 {
+        let passed = now.saturating_sub(self.looked).min(LOOK_MAX_MS);
+        self.lasts_ms = if answered == self.answered { self.lasts_ms.saturating_add(passed) } else { 0 };
+        (self.answered, self.looked) = (answered, now);
+        self.lasts_ms
     }
 }
 
@@ -61,6 +82,7 @@ impl Leased {
             length_ms: lease_ms,
             opens_at: primary.stopped_ms.saturating_add(wait_ms),
             answered: committer.answered(),
+            silence: Silence::default(),
             version: version.clone(),
             commits,
             task: tokio::spawn(commit_again(committer, period, version, sender)),
@@ -78,9 +100,9 @@ impl Leased {
         self.lease.changes(ruling, to, monotonic_ms());
     }
 
-    /// When the server is taken for one that hangs, unless it answers.
-    fn stalls_at(&self) -> u64 {
-        self.answered.load(Ordering::SeqCst).saturating_add(self.length_ms * STALLED_AFTER)
+    /// Whether the server is taken for one that hangs.
+    fn is_stalled(&mut self, now: u64) -> bool {
+        self.silence.look(self.answered.load(Ordering::SeqCst), now) >= self.length_ms * STALLED_AFTER
     }
 
     /// Whether the domain is to be asked: no own commit has renewed the lease for a while.
@@ -138,7 +160,7 @@ impl Keeper {
         {
             self.leased = Some(Leased::begin(primary, committer, lease_ms, wait_ms));
         }
-        let Some(leased) = &self.leased else {
+        let Some(leased) = &mut self.leased else {
             self.state.lease = Held::default();
             return 0;
         };
@@ -150,7 +172,7 @@ impl Keeper {
         self.state.lease = Held {
             holds: leased.lease.holds(&primary.ruling, now.saturating_add(CLOSING_MS)),
             may_open: now >= leased.opens_at,
-            stalled: now >= leased.stalls_at(),
+            stalled: leased.is_stalled(now),
         };
         if leased.asks(now) { leased.generation.0 } else { 0 }
     }
@@ -178,7 +200,7 @@ impl Keeper {
         let now = monotonic_ms();
         let ends = Some(leased.lease.until().saturating_sub(CLOSING_MS)).filter(|_| self.state.lease.holds);
         let opens = Some(leased.opens_at).filter(|_| !self.state.lease.may_open);
-        let next = [ends, opens, Some(leased.stalls_at())].into_iter().flatten().filter(|at| *at >= now).min()?;
+        let next = [ends, opens].into_iter().flatten().filter(|at| *at >= now).min()?;
         Some(Instant::now() + Duration::from_millis(next - now))
     }
 
@@ -206,4 +228,22 @@ pub(in crate::roles) struct Held {
     pub may_open: bool,
     /// Whether the server has not answered for long.
     pub stalled: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_silent_for_as_long_as_the_wrapper_ran_meanwhile() {
+        let mut silence = Silence::default();
+        assert_eq!(
+            [(900, 1_000), (900, 1_500), (900, 2_000)].map(|(answered, now)| silence.look(answered, now)),
+            [0, 500, 1_000]
+        );
+        assert_eq!(silence.look(900, 60_000), 2_000, "the wrapper was paused");
+        assert_eq!(silence.look(900, 60_500), 2_500);
+        assert_eq!(silence.look(60_600, 60_700), 0, "it answers");
+        assert_eq!(silence.look(60_600, 61_700), 1_000);
+    }
 }
