@@ -15,7 +15,8 @@ pub mod marker;
 pub mod names;
 pub mod postgres;
 pub mod process;
-mod roles;
+#[doc(hidden)]
+pub mod roles;
 mod running;
 mod session;
 mod signals;

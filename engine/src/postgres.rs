@@ -29,6 +29,8 @@ mod slots;
 mod start;
 
 pub use error::Error;
+#[doc(hidden)]
+pub use follow::{Place, differs};
 pub use kaa_core::domain::replicated::{Begins, Position};
 pub use kaa_core::replication::Source;
 pub use mounted::Mounted;

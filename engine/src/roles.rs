@@ -15,3 +15,14 @@ mod using;
 mod words;
 
 pub(crate) use keeper::Keeper;
+
+/// The decisions of this module, for a simulation that has another server and another clock.
+#[doc(hidden)]
+pub mod decisions {
+    pub use super::decide::{Primary, Readers, Run, State, Step, declined, ended, needed, next};
+    pub use super::keeper::{Ear, Hearing, Held};
+    pub use super::perform::remembers;
+    pub use super::standbys::Standbys;
+    pub use super::words::{assigned, said, volume};
+    pub use crate::postgres::{Place, differs};
+}

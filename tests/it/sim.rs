@@ -1,6 +1,6 @@
 //! Whole agents in simulated time: three of them, each with its Raft, its watches, its Lease, its evidence and the
 //! sessions of its engines, on a small Kubernetes and a network whose faults come from a seed. In every other seed the
-//! admin servers are scaled.
+//! admin servers are scaled. [`databases`] is the same with a database with roles.
 //!
 //! A seed decides everything, so that each run can be repeated: `KAA_SIM_SEED=7 cargo test -p kaa --test it
 //! sim::nothing` runs one seed and prints what happened; `KAA_SIM_SEEDS=1000` runs this number of seeds instead of the
@@ -13,6 +13,7 @@ compile_error!(
 
 mod admins;
 mod checks;
+mod databases;
 mod disk;
 mod engine;
 mod group;

@@ -15,14 +15,16 @@ use kaa_core::domain::ids::{ArchiveId, Generation};
 /// Where a server that is fenced is in the histories: the timeline of which it holds the first own record, and its
 /// exact end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    timeline: Generation,
-    end: Position,
+pub struct Place {
+    /// The timeline.
+    pub timeline: Generation,
+    /// The end.
+    pub end: Position,
 }
 
 /// Why a log that is here may not be a prefix of the log of a generation; `None` if it is one. `history` are the grants
 /// that came into being, in any order.
-fn differs(place: Place, generation: Generation, history: &[Begins]) -> Option<String> {
+pub fn differs(place: Place, generation: Generation, history: &[Begins]) -> Option<String> {
     let Place { timeline, end } = place;
     let (mut at, mut left) = (generation, Position(u64::MAX));
     while at != timeline {

@@ -8,7 +8,7 @@ use kaa_core::replication::{Assignment, Memory, Rule, Ruling, Source, Wanted};
 
 /// What a server does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Run {
+pub enum Run {
     /// It does not run.
     Down,
     /// A standby that follows no server.
@@ -21,7 +21,7 @@ pub(super) enum Run {
 
 /// Whether a standby lets clients in, who only read there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Readers {
+pub enum Readers {
     /// What it shows may never have been acknowledged.
     No,
     /// It holds the first record of its generation, and streams.
@@ -31,7 +31,7 @@ pub(super) enum Readers {
 
 /// A server that was promoted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Primary {
+pub struct Primary {
     pub begins: Begins,
     pub ruling: Ruling,
     /// When it was found to take no log any more, before it was promoted: milliseconds of the clock that never goes back.
@@ -51,7 +51,7 @@ pub(super) struct Primary {
 
 /// What is known of a server.
 #[derive(Clone, Debug)]
-pub(super) struct State {
+pub struct State {
     pub data: Data,
     pub run: Run,
     pub memory: Memory,
@@ -69,7 +69,7 @@ pub(super) struct State {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub enum Step {
     Initialize,
     StartFenced,
     /// Stop at once: another primary was granted, the data has to be overwritten, or the server hangs.
@@ -142,7 +142,7 @@ impl Step {
 
 /// A generation that was granted to this server and comes to nothing here: it may have been taken up before, or is not any more.
 /// `under` is the step that is under way.
-pub(super) fn declined(state: &State, wanted: &Assignment, under: Option<&Step>) -> Option<Generation> {
+pub fn declined(state: &State, wanted: &Assignment, under: Option<&Step>) -> Option<Generation> {
     let Wanted::Primary { rule, .. } = &wanted.what else { return None };
     let is_it = matches!(&state.run, Run::Primary(primary) if primary.begins.generation == rule.generation);
     let promotes = matches!(under, Some(Step::Promote(_)));
@@ -151,7 +151,7 @@ pub(super) fn declined(state: &State, wanted: &Assignment, under: Option<&Step>)
 }
 
 /// For the primary of which generation the data has to be overwritten, and why.
-pub(super) fn needed(state: &State, wanted: &Assignment) -> Option<(Generation, String)> {
+pub fn needed(state: &State, wanted: &Assignment) -> Option<(Generation, String)> {
     let Wanted::Follow { generation, discard, .. } = &wanted.what else { return None };
     let follows = matches!(state.run, Run::Follows { .. });
     let why = if *discard {
@@ -167,13 +167,13 @@ pub(super) fn needed(state: &State, wanted: &Assignment) -> Option<(Generation, 
 }
 
 /// What is said of the end of a generation: how its server ended, if it ever ran, or that it comes to nothing here.
-pub(super) fn ended(ended: Option<(Generation, Ended)>, declined: Option<Generation>) -> Option<(Generation, Ended)> {
+pub fn ended(ended: Option<(Generation, Ended)>, declined: Option<Generation>) -> Option<(Generation, Ended)> {
     let declined = declined.filter(|declined| ended.is_none_or(|(of, _)| of < *declined));
     declined.map(|generation| (generation, Ended::Failed)).or(ended)
 }
 
 /// The next step; `None` if there is nothing to do, or the server may not do what is wanted: `Err` says why.
-pub(super) fn next(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
+pub fn next(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
     let step = step(state, wanted)?;
     // Nothing that a role needs waits for it.
     let refresh = || (state.stale && state.run != Run::Down).then_some(Step::Refresh);
@@ -220,7 +220,7 @@ fn wanted_step(state: &State, wanted: &Assignment) -> Result<Option<Step>, Strin
 }
 
 /// A server with data runs, as a standby that follows no server if nothing else is wanted.
-pub(super) fn started(state: &State) -> Option<Step> {
+pub fn started(state: &State) -> Option<Step> {
     let has_data = state.data != Data::Empty && !state.memory.overwriting && state.may_start;
     (state.run == Run::Down && has_data).then_some(Step::StartFenced)
 }

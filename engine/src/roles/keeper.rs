@@ -13,7 +13,8 @@ mod slots;
 mod vitals;
 mod volume;
 
-pub(super) use lease::Held;
+pub use hearing::{Ear, Hearing};
+pub use lease::Held;
 
 use super::decide::{self, Run, State, Step};
 use super::kept::{self, Kept};

@@ -66,7 +66,7 @@ impl Step {
 }
 
 /// What the volume has to remember before the step begins; `None` if nothing new.
-pub(super) fn remembers(step: &Step, mut memory: Memory) -> Option<Result<Memory, String>> {
+pub fn remembers(step: &Step, mut memory: Memory) -> Option<Result<Memory, String>> {
     let changed = match step {
         Step::Promote(rule) => memory.take_up(rule.generation),
         Step::Follow { generation, .. } => memory.follow(*generation),

@@ -15,7 +15,7 @@ const FIRST: Duration = Duration::from_secs(8);
 
 /// What a primary sees of its standbys.
 #[derive(Default)]
-pub(super) struct Standbys {
+pub struct Standbys {
     seen: BTreeMap<ArchiveId, Seen>,
     reader: Option<Reader>,
     /// When the server was last read: silence counts up to then, and not while the server itself does not answer.

@@ -7,7 +7,7 @@ use kaa_core::domain::replicated::{Begins, Position};
 use kaa_core::replication::{Assignment, Memory, Rule, Source, Wanted};
 
 /// What an agent assigns; `None` if this wrapper is too old to know it.
-pub(super) fn assigned(said: wire::Assignment) -> Option<Assignment> {
+pub fn assigned(said: wire::Assignment) -> Option<Assignment> {
     let what = match said.what? {
         What::Hold(hold) => Wanted::Hold(Generation(hold.generation)),
         What::Initialize(_) => Wanted::Initialize,
@@ -44,12 +44,12 @@ fn begins(said: &wire::Begins) -> Begins {
 }
 
 /// Where the log of a generation begins, for an agent.
-pub(super) fn said(begins: &Begins) -> wire::Begins {
+pub fn said(begins: &Begins) -> wire::Begins {
     wire::Begins { generation: begins.generation.0, parent: begins.parent.0, at: begins.at.0 }
 }
 
 /// What is on the volume, for an agent. The highest generation is also one that was taken up and came to nothing.
-pub(super) fn volume(data: &Data, memory: &Memory) -> Option<wire::Volume> {
+pub fn volume(data: &Data, memory: &Memory) -> Option<wire::Volume> {
     match data {
         Data::Empty => None,
         Data::Initialized { system, highest, .. } => {
@@ -60,6 +60,6 @@ pub(super) fn volume(data: &Data, memory: &Memory) -> Option<wire::Volume> {
 }
 
 /// A generation as a timeline. No server has had so many: then it is none.
-pub(super) fn timeline(generation: Generation) -> u32 {
+pub fn timeline(generation: Generation) -> u32 {
     u32::try_from(generation.0).unwrap_or_default()
 }

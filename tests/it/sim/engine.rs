@@ -4,6 +4,7 @@
 //! tells it to, sends heartbeats, and tries the next agent when a stream is lost. The real state is kept outside the
 //! domain, for comparison.
 
+use crate::sim::databases::Databases;
 use crate::sim::network::Network;
 use crate::sim::trace::Trace;
 use embedded_kubernetes::tokens::{Bound, Tokens};
@@ -77,6 +78,8 @@ pub struct Ground {
     pub truth: Arc<Mutex<Truth>>,
     pub agents: Vec<String>,
     pub trace: Trace,
+    /// The servers of a database with roles, if there is one.
+    pub databases: Option<Databases>,
 }
 
 /// One run of a container.
@@ -168,23 +171,12 @@ impl Engine {
 
     /// Opens one stream, registers, and stays until it is lost.
     async fn attend(&mut self, agent: &str) -> Ended {
-        let channel = self.ground.network.channel(&self.facts.pod, &format!("{agent}:48004"));
         let (said, queue) = mpsc::channel(32);
         let say = |message| drop(said.try_send(FromEngine { message: Some(message) }));
         say(from_engine::Message::Register(self.register()));
         let now = Timestamp::from_millisecond(i64::try_from(clock::now().0).unwrap()).unwrap();
-        let bound = Bound {
-            namespace: "default".to_owned(),
-            service_account: "default".to_owned(),
-            service_account_uid: "any".to_owned(),
-            pod: Some((self.facts.pod.clone(), self.facts.pod_uid.clone())),
-            node: None,
-        };
-        let token = self.ground.tokens.issue(&bound, &["kaa".to_owned()], 3600, now);
-        let mut request = Request::new(ReceiverStream::new(queue));
-        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().expect("ASCII"));
-        let opened = async { EngineClient::new(channel).attach(request).await.map(tonic::Response::into_inner) };
-        let Ok(Ok(mut heard)) = tokio::time::timeout(SILENCE, opened).await else { return Ended::Lost };
+        let opened = open(&self.ground, (&self.facts.pod, &self.facts.pod_uid), agent, queue, now);
+        let Ok(Some(mut heard)) = tokio::time::timeout(SILENCE, opened).await else { return Ended::Lost };
         let mut beats = interval(BEAT);
         let mut sequence = 0;
         self.applied = 0;
@@ -354,6 +346,28 @@ impl Engine {
             facts.running = true;
         });
     }
+}
+
+/// Opens a stream from a pod to an agent.
+pub async fn open(
+    ground: &Ground,
+    (pod, pod_uid): (&str, &str),
+    agent: &str,
+    queue: mpsc::Receiver<FromEngine>,
+    now: Timestamp,
+) -> Option<Streaming<ToEngine>> {
+    let channel = ground.network.channel(pod, &format!("{agent}:48004"));
+    let bound = Bound {
+        namespace: "default".to_owned(),
+        service_account: "default".to_owned(),
+        service_account_uid: "any".to_owned(),
+        pod: Some((pod.to_owned(), pod_uid.to_owned())),
+        node: None,
+    };
+    let token = ground.tokens.issue(&bound, &["kaa".to_owned()], 3600, now);
+    let mut request = Request::new(ReceiverStream::new(queue));
+    request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().expect("ASCII"));
+    EngineClient::new(channel).attach(request).await.ok().map(tonic::Response::into_inner)
 }
 
 fn exit(graceful: bool) -> from_engine::Message {

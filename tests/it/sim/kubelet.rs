@@ -110,10 +110,12 @@ impl Kubelet {
         }
         let claim = Key::new(Kind::PersistentVolumeClaim, "default", &format!("archive-volume-{}", key.name));
         let claim = self.instance.look(|store| store.find(&claim).map(|claim| uid(claim).to_owned()));
+        // What is on a volume of a database with roles is in the model of its servers.
+        let databases = self.ground.databases.clone().zip(claim.clone());
         let facts = Facts {
             pod: key.name.clone(),
             pod_uid: uid(&pod).to_owned(),
-            claim_uid: claim.filter(|_| component == "sm"),
+            claim_uid: claim.filter(|_| component == "sm" && databases.is_none()),
             running: false,
             ended: false,
             start_id: 0,
@@ -126,6 +128,12 @@ impl Kubelet {
         let started_ms = clock::now().0;
         let pod_uid = facts.pod_uid.clone();
         let ground = self.ground.clone();
+        if let Some((databases, claim)) = databases {
+            let stream = databases.begin(ground, nonce, (&facts.pod, &pod_uid), &claim, stopped);
+            let task = runtime.spawn(stream).abort_handle();
+            self.pods.insert(pod_uid, Container { nonce, stop, task, kill_ms: None });
+            return;
+        }
         let engine = Engine {
             ground,
             nonce,

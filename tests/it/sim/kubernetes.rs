@@ -1,6 +1,7 @@
 //! The small Kubernetes without a socket, and the faults between it and an agent: no connection, errors, slow answers,
 //! watches that lag.
 
+use crate::sim::databases;
 use crate::sim::trace::Trace;
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
@@ -48,7 +49,7 @@ fn now() -> Timestamp {
 }
 
 impl Kubernetes {
-    pub fn new(seed: u64, trace: Trace) -> Self {
+    pub fn new(seed: u64, trace: Trace, has_roles: bool) -> Self {
         let mut store = Store::new(seed, now());
         store.create(Kind::Namespace, json!({"metadata": {"name": "default"}})).unwrap();
         hollow::node(&mut store, "node");
@@ -57,6 +58,12 @@ impl Kubernetes {
         let door = Arc::new(Door::new(instance.clone(), tokens.clone(), Callers::new("nobody knows it")));
         instance.with(|store| {
             store.create(Kind::StatefulSet, stateful_set("kaa-admin", "raftlog", 3, &json!({"app": "kaa"}))).unwrap();
+            if has_roles {
+                let labels = json!({"database": databases::NAME, "component": "sm"});
+                let set = stateful_set(databases::NAME, "archive-volume", 3, &labels);
+                store.create(Kind::StatefulSet, set).unwrap();
+                return;
+            }
             let labels = json!({"database": "demo", "component": "sm"});
             store.create(Kind::StatefulSet, stateful_set("sm-demo", "archive-volume", 2, &labels)).unwrap();
             store.create(Kind::Deployment, te_demo()).unwrap();

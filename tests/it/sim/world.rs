@@ -1,6 +1,7 @@
 //! One run, from a seed to its result. One thread, one clock, one source of random numbers.
 
 use crate::sim::checks::Checks;
+use crate::sim::databases::Databases;
 use crate::sim::engine::{self, Truth};
 use crate::sim::group::{Counts, Group};
 use crate::sim::host::{self, Host, runtime};
@@ -115,13 +116,23 @@ pub fn play(seed: u64) -> Run {
 
 impl World {
     pub fn new(seed: u64) -> Self {
+        Self::with(seed, false)
+    }
+
+    /// A world whose database has roles.
+    pub fn with_databases(seed: u64) -> Self {
+        Self::with(seed, true)
+    }
+
+    fn with(seed: u64, has_roles: bool) -> Self {
         let trace = Trace::default();
-        let (network, kubernetes) = (Network::new(trace.clone()), Kubernetes::new(seed, trace.clone()));
+        let (network, kubernetes) = (Network::new(trace.clone()), Kubernetes::new(seed, trace.clone(), has_roles));
         let truth: Arc<Mutex<Truth>> = Arc::default();
+        let databases = has_roles.then(|| Databases::new(network.clone(), trace.clone(), truth.clone()));
         let agents = (0..ADMINS).map(|ordinal| format!("kaa-admin-{ordinal}")).collect();
         let (tokens, instance) = (kubernetes.tokens.clone(), kubernetes.instance.clone());
         let (checks, for_engines) = (Checks::new(trace.clone(), instance.clone(), truth.clone()), trace.clone());
-        let engines = engine::Ground { network: network.clone(), tokens, truth, agents, trace: for_engines };
+        let engines = engine::Ground { network: network.clone(), tokens, truth, agents, trace: for_engines, databases };
         let ground = host::Ground { network, kubernetes, trace: trace.clone() };
         let directory = tempfile::tempdir().unwrap();
         let dice = Ids::new(seed ^ 0xd1ce);
@@ -166,6 +177,9 @@ impl World {
             self.kubelet.step(&self.outside, self.now_ms);
             self.kubelet.tend(&mut self.hosts, &self.ground, self.now_ms);
             self.checks.truth.lock().unwrap().move_on();
+            if let Some(databases) = &self.kubelet.ground.databases {
+                databases.step(self.now_ms);
+            }
             self.group.look(&self.hosts);
         }
         for host in &self.hosts {

@@ -17,7 +17,7 @@ const PAUSED: Duration = Duration::from_secs(1);
 
 /// What is known of the server that should hear a primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ear {
+pub enum Ear {
     /// It does not follow the primary: it does not run, or has not got that far.
     Deaf,
     /// It does not answer its wrapper.
@@ -28,7 +28,7 @@ pub(super) enum Ear {
 
 /// What a standby has heard of its primary.
 #[derive(Default)]
-pub(super) struct Hearing(Option<Heard>);
+pub struct Hearing(Option<Heard>);
 
 struct Heard {
     generation: Generation,

@@ -221,7 +221,7 @@ impl Keeper {
 
 /// What of the lease decides about the next step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::roles) struct Held {
+pub struct Held {
     /// Whether clients may stay.
     pub holds: bool,
     /// Whether every earlier lease is over.
