@@ -128,6 +128,8 @@ impl Wrapper {
         self.state.lease = Held {
             holds: leased.lease.holds(&primary.ruling, now_ms.saturating_add(CLOSING_MS)),
             may_open: now_ms >= leased.opens_at,
+            // A model of PostgreSQL always answers its wrapper.
+            stalled: false,
         };
         let asks = leased.lease.until() < now_ms.saturating_add(leased.length_ms * 7 / 10);
         if asks { leased.generation.0 } else { 0 }
