@@ -29,6 +29,9 @@ const ROLE_SILENCE: Duration = Duration::from_millis(1_500);
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 /// The same of an engine with a role.
 const ROLE_CONNECT_LIMIT: Duration = Duration::from_secs(1);
+/// How long the answer to the registration of an engine with a role may take: the agent may read the pod for two seconds, and wait for
+/// an election.
+const ROLE_ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// So many heartbeats may be unanswered and still count.
 const BEATS_KEPT: usize = 8;
 /// An agent that does not take note of the engine's end for so long is left for another one: the wrapper waits to end.
@@ -40,7 +43,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(2);
 /// The same of an engine with a role: no generation is granted to a server that is in no session.
 const ROLE_BACKOFF_MAX: Duration = Duration::from_millis(500);
 /// An agent that fell silent is left out for so long while others are known: to connect with it would only run into a timeout.
-const SHUNNED: Duration = Duration::from_secs(5);
+const SHUNNED: Duration = Duration::from_secs(2);
 /// A session that lasted so long was a good one: its loss is followed by a new round at once.
 const LASTING_SESSION: Duration = Duration::from_secs(2);
 /// Messages on their way to an agent. It takes them at once or is lost; a few heartbeats and answers are ever in here.
@@ -130,6 +133,8 @@ struct Times {
     silence: Duration,
     /// How long a connection may take to open.
     connect: Duration,
+    /// How long the answer to the registration may take.
+    answer: Duration,
     /// The longest pause between two rounds.
     backoff: Duration,
 }
@@ -253,7 +258,7 @@ impl Session {
             let first = inbound.message().await?;
             Ok::<_, tonic::Status>((first, inbound))
         };
-        let limit = if self.report.borrow().exit.is_some() { NOTED_WITHIN } else { SILENCE_LIMIT };
+        let limit = if self.report.borrow().exit.is_some() { NOTED_WITHIN } else { self.times().answer };
         let answer = timeout(limit, answer).await.map_err(|_| Lost::Silent(limit))?;
         let (first, inbound) = answer.map_err(|status| Lost::Call(Box::new(status)))?;
         match first.ok_or(Lost::Closed)?.message {
@@ -371,11 +376,16 @@ impl Session {
                 period: ROLE_PERIOD,
                 silence: ROLE_SILENCE,
                 connect: ROLE_CONNECT_LIMIT,
+                answer: ROLE_ANSWER_LIMIT,
                 backoff: ROLE_BACKOFF_MAX,
             },
-            None => {
-                Times { period: HEARTBEAT_PERIOD, silence: SILENCE_LIMIT, connect: CONNECT_LIMIT, backoff: BACKOFF_MAX }
-            }
+            None => Times {
+                period: HEARTBEAT_PERIOD,
+                silence: SILENCE_LIMIT,
+                connect: CONNECT_LIMIT,
+                answer: SILENCE_LIMIT,
+                backoff: BACKOFF_MAX,
+            },
         }
     }
 

@@ -430,9 +430,6 @@ pub enum Refusal {
     /// No engine on it can take part.
     #[error("archive {0} has no engine that is connected, has the database's data, and was not told to stop")]
     NotServing(ArchiveId),
-    /// It would end soon.
-    #[error("the volume of archive {0} has too little room for a primary")]
-    NoRoom(ArchiveId),
     /// The record does not change.
     #[error(transparent)]
     Replication(#[from] Refused),

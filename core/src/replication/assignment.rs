@@ -6,7 +6,7 @@ use super::{Report, Rule, sync_set};
 use crate::domain::Domain;
 use crate::domain::ids::{ArchiveId, Generation, Permission, StartId};
 use crate::domain::process::{DurableState, EngineState, Process, SessionState};
-use crate::domain::replicated::{Begins, Replicated};
+use crate::domain::replicated::{Begins, FailoverMode, Replicated};
 
 /// What the domain wants of one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Assignment {
     pub what: Wanted,
     /// Whether the server may start: its volume remembers the start, and holds data that counts or that is replaced first.
     pub may_start: bool,
+    /// Whether another server takes over by itself if this one, the primary's, ends.
+    pub replaceable: bool,
     /// Whether the pod may end, if it was told to: its end costs no commit and no primary.
     pub may_stop: bool,
 }
@@ -82,7 +84,10 @@ impl Domain {
         let counts = replicated.own.contains(&archive) || replaces;
         let may_start = counts && replicated.starts.get(&archive) == Some(&process.id);
         let may_stop = is_stopping(process) && self.may_stop(process, replicated, archive, report);
-        Some(Assignment { what, may_start, may_stop })
+        let is_primary = replicated.record.as_ref().is_some_and(|record| record.primary == archive);
+        let automatic = replicated.failover() == FailoverMode::Automatic && replicated.uncertain.is_none();
+        let replaceable = is_primary && automatic && !self.any_successors(replicated).is_empty();
+        Some(Assignment { what, may_start, may_stop, replaceable })
     }
 
     fn wanted(
@@ -153,7 +158,8 @@ impl Domain {
         let others = record.sync_set.iter().filter(|archive| **archive != record.primary);
         let mut others: Vec<_> = others.filter_map(|id| self.archives.get(id)).collect();
         others.retain(|archive| archive.removed.is_none() && self.has_data_of(replicated, archive.id));
-        others.sort_by_key(|archive| archive.place());
+        // One without room would end soon.
+        others.sort_by_key(|archive| (!self.has_room_for_primary(archive.id), archive.place()));
         others.into_iter().map(|archive| archive.id).collect()
     }
 
@@ -164,8 +170,7 @@ impl Domain {
         let Some(record) = replicated.record.as_ref().filter(|_| may) else { return false };
         // The successor does not begin alone if a third server can join before.
         let spare = report.is_some_and(|report| sync_set::spare_for_successor(self, replicated, report).is_some());
-        let takes_over = self.successors(replicated).into_iter().any(|archive| self.has_room_for_primary(archive));
-        takes_over && record.joining.is_none() && !spare
+        !self.successors(replicated).is_empty() && record.joining.is_none() && !spare
     }
 
     /// Whether a pod may end: nothing is handed over any more.

@@ -91,9 +91,8 @@ fn grant(
 /// Who follows a primary that has ended, and why.
 fn after_end(domain: &Domain, replicated: &Replicated, over: Over, now: Millis) -> Option<(ArchiveId, GrantReason)> {
     let record = replicated.record.as_ref()?;
-    let with_room = |found: Vec<ArchiveId>| found.into_iter().find(|archive| domain.has_room_for_primary(*archive));
-    let asked = with_room(domain.successors(replicated));
-    let successor = with_room(domain.any_successors(replicated));
+    let asked = domain.successors(replicated).first().copied();
+    let successor = domain.any_successors(replicated).first().copied();
     let own = domain.serving(record.primary).map(|process| (record.primary, process.id));
     match (over, asked, &replicated.switchover) {
         (Over::NeverGranted, _, _) => return own.map(|(own, _)| (own, GrantReason::First)),
@@ -105,14 +104,17 @@ fn after_end(domain: &Domain, replicated: &Replicated, over: Over, now: Millis) 
     // One that started before the old primary came back is ready; if all started again, the old one spares an overwrite.
     let is_first = |(archive, own): &(ArchiveId, StartId)| {
         let before = successor.and_then(|successor| domain.process_on(successor));
+        let short =
+            successor.is_some_and(|it| domain.has_room_for_primary(it)) && !domain.has_room_for_primary(*archive);
         over == Over::StartedAgain
+            && !short
             && domain.has_data_of(replicated, *archive)
             && before.is_none_or(|before| *own < before.id)
     };
     let moves = replicated.failover() == FailoverMode::Automatic || replicated.has_moved();
     match successor.filter(|_| moves && !own.as_ref().is_some_and(is_first)) {
         Some(successor) => Some((successor, GrantReason::Ended)),
-        None => own.filter(|(own, _)| domain.has_room_for_primary(*own)).map(|(own, _)| (own, GrantReason::Returned)),
+        None => own.map(|(own, _)| (own, GrantReason::Returned)),
     }
 }
 

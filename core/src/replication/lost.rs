@@ -31,8 +31,6 @@ pub enum NotLost {
     NoneThere,
     /// The servers of these archives hear the primary, or have not said that they do not.
     StillHeard(Vec<ArchiveId>),
-    /// The volumes of these archives, which could take over, have too little room for a primary.
-    NoRoom(Vec<ArchiveId>),
     /// A failover was for nothing a while ago.
     HeldBack {
         /// Until when.
@@ -51,9 +49,6 @@ impl fmt::Display for NotLost {
             Self::NoneThere => f.write_str("no other archive of the sync set has a server that is connected"),
             Self::StillHeard(archives) => {
                 write!(f, "the server of archive {} may still hear it", listed(archives))
-            }
-            Self::NoRoom(archives) => {
-                write!(f, "the volume of archive {} has too little room for a primary", listed(archives))
             }
             Self::HeldBack { until } => {
                 write!(f, "the last failover found a primary that ran; the next one may begin after {until}")
@@ -91,7 +86,7 @@ impl Domain {
         if primary.begins.is_none() {
             return match lost.filter(|lost| now.since(*lost) < primary.lease_ms) {
                 Some(_) => Err(NotLost::Starting),
-                None => self.with_room(members),
+                None => Ok(members),
             };
         }
         if !primary.keeps_lease {
@@ -112,25 +107,11 @@ impl Domain {
         if let Some(until) = until.filter(|until| now < *until) {
             return Err(NotLost::HeldBack { until });
         }
-        // The furthest: what the others have beyond would have to be rewound.
-        silent.sort_by_key(|(archive, silent)| (std::cmp::Reverse(silent.end), self.place_of(*archive)));
-        self.with_room(silent.into_iter().map(|(archive, _)| archive).collect())
-    }
-
-    /// Those of some archives whose volumes have room for a primary.
-    fn with_room(&self, archives: Vec<ArchiveId>) -> Result<Vec<ArchiveId>, NotLost> {
-        let (found, short): (Vec<_>, Vec<_>) =
-            archives.into_iter().partition(|archive| self.has_room_for_primary(*archive));
-        if found.is_empty() { Err(NotLost::NoRoom(short)) } else { Ok(found) }
-    }
-
-    /// The archives that could take over from a primary that has ended, or continue as its own, if the volumes of all of them have too
-    /// little room.
-    pub(super) fn all_short_of_room(&self, replicated: &Replicated) -> Vec<ArchiveId> {
-        let own = replicated.record.iter().map(|record| record.primary);
-        let own = own.filter(|archive| self.has_data_of(replicated, *archive));
-        let found: Vec<ArchiveId> = self.any_successors(replicated).into_iter().chain(own).collect();
-        if found.iter().any(|archive| self.has_room_for_primary(*archive)) { Vec::new() } else { found }
+        // The furthest: what the others have beyond would have to be rewound. One without room would end soon.
+        silent.sort_by_key(|(archive, silent)| {
+            (!self.has_room_for_primary(*archive), std::cmp::Reverse(silent.end), self.place_of(*archive))
+        });
+        Ok(silent.into_iter().map(|(archive, _)| archive).collect())
     }
 
     /// The primaries of the current generations whose wrappers are in a session, with their processes.

@@ -36,8 +36,6 @@ pub enum ReplicationWait {
     },
     /// The primary does not let clients in yet.
     PrimaryNotOpen(ArchiveId),
-    /// No archive that holds all commits has a server with room for a primary on its volume.
-    NoRoom(Vec<ArchiveId>),
     /// The rule of the current version of the sync set is not in force: commits may wait.
     RuleAwaited,
     /// Fewer standbys confirm each commit than are asked for.
@@ -86,13 +84,6 @@ impl fmt::Display for ReplicationWait {
             Self::PrimaryNotOpen(archive) => {
                 write!(f, "the server on archive {archive} is to be the primary, and does not let clients in yet")
             }
-            Self::NoRoom(archives) => {
-                write!(
-                    f,
-                    "no primary is granted: the volume of archive {} has too little room for one",
-                    listed(archives)
-                )
-            }
             Self::RuleAwaited => f.write_str(
                 "the primary has not reported yet that it waits for the archives of the sync set as recorded",
             ),
@@ -124,15 +115,10 @@ pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Mi
     if is_away {
         let successors = domain.any_successors(replicated);
         let over = domain.primary_is_over(replicated).is_some();
-        let holds = if over { holds_after_end(domain, replicated) } else { domain.lost_primary(replicated, now).err() };
+        let holds = if over { mode_holds(replicated) } else { domain.lost_primary(replicated, now).err() };
         waits.push(ReplicationWait::PrimaryAway { archive: record.primary, successors, holds });
     } else if !domain.is_open(replicated) {
-        let over = domain.primary_is_over(replicated).is_some();
-        let short = if over { domain.all_short_of_room(replicated) } else { Vec::new() };
-        waits.push(match short.is_empty() {
-            true => ReplicationWait::PrimaryNotOpen(record.primary),
-            false => ReplicationWait::NoRoom(short),
-        });
+        waits.push(ReplicationWait::PrimaryNotOpen(record.primary));
     } else if blocked {
         // It does not obey a rule without members, and reports none.
         waits.push(ReplicationWait::FewStandbys { confirm, wanted, blocked });
@@ -146,13 +132,9 @@ pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Mi
 }
 
 /// What keeps another server from taking over from one that has ended.
-fn holds_after_end(domain: &Domain, replicated: &Replicated) -> Option<NotLost> {
+fn mode_holds(replicated: &Replicated) -> Option<NotLost> {
     let mode = replicated.failover();
-    if mode != FailoverMode::Automatic {
-        return Some(NotLost::NotWanted(mode));
-    }
-    let short = domain.all_short_of_room(replicated);
-    (!short.is_empty()).then_some(NotLost::NoRoom(short))
+    (mode != FailoverMode::Automatic).then_some(NotLost::NotWanted(mode))
 }
 
 /// `4 or 5`.
@@ -181,7 +163,7 @@ fn without_data(domain: &Domain, name: &DatabaseName, replicated: &Replicated) -
 }
 
 /// Every reason: in the order of the variants.
-pub const REPLICATION_WAITS: [Wait; 10] = [
+pub const REPLICATION_WAITS: [Wait; 9] = [
     Wait {
         code: "pods_awaited",
         means: "a database with one primary has no data yet, and not all pods of its StatefulSet have registered with an empty volume: one that is late may have data",
@@ -206,11 +188,6 @@ pub const REPLICATION_WAITS: [Wait; 10] = [
         code: "primary_not_open",
         means: "the server that is to be the primary is being promoted, replays its log, or waits until all archives of the sync set hold its first record; with `kaa.dev/when-alone: block` it also waits until a standby has joined",
         ends: "ends by itself when the servers of the sync set are up: `kubectl get pods`; what holds up the server is in its log: `kubectl logs POD`",
-    },
-    Wait {
-        code: "no_room",
-        means: "the server of the primary has ended, and the volumes of all servers that hold every commit have too little room for a primary: less than 256 MiB, or than a sixteenth of a smaller volume. It would end again soon",
-        ends: "ends by itself when a volume has twice that: enlarge a claim, `kubectl edit pvc archive-volume-POD`; or `kaa failover NAME --to POD --reason WHY`",
     },
     Wait {
         code: "rule_awaited",

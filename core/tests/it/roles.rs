@@ -226,7 +226,7 @@ impl Play {
     fn obeys(&mut self, ordinal: u32) -> bool {
         let report = self.report(ordinal);
         let server = &self.servers[&ordinal];
-        let Some(Assignment { what, may_start, may_stop }) = self.domain.assignment(server.process, Some(&report))
+        let Some(Assignment { what, may_start, may_stop, .. }) = self.domain.assignment(server.process, Some(&report))
         else {
             return false;
         };

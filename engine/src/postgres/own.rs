@@ -20,6 +20,13 @@ pub struct Committer {
     answered: Arc<AtomicU64>,
 }
 
+/// Takes note of an answer. That there is none for long, or no connection, is none.
+fn note<T>(answered: &AtomicU64, done: &Result<T, Error>) {
+    if done.as_ref().err().is_none_or(Error::is_from_server) {
+        answered.store(monotonic_ms(), Ordering::SeqCst);
+    }
+}
+
 impl Server {
     /// What commits at this primary.
     ///
@@ -46,7 +53,7 @@ impl Committer {
     /// If the server refuses, or has ended.
     pub async fn commit(&mut self, period: Duration) -> Result<bool, Error> {
         let done = self.try_commit(period).await;
-        self.answered.store(monotonic_ms(), Ordering::SeqCst);
+        note(&self.answered, &done);
         done
     }
 
@@ -66,10 +73,11 @@ impl Committer {
                     done = &mut committed => break done?,
                     // The commit stays: one that is given up would leave a backend that waits.
                     _ = ticks.tick() => {
-                        if let Err(error) = Self::nudge(&self.settings, &mut self.nudger).await {
+                        let done = Self::nudge(&self.settings, &mut self.nudger).await;
+                        note(&self.answered, &done);
+                        if let Err(error) = done {
                             tracing::debug!(%error, "nothing was written for the standbys to hear");
                         }
-                        self.answered.store(monotonic_ms(), Ordering::SeqCst);
                     }
                 }
             }

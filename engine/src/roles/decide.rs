@@ -181,7 +181,7 @@ pub fn next(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> 
 }
 
 fn step(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
-    if hangs(state) {
+    if hangs(state, wanted) {
         return Ok(Some(Step::Stop));
     }
     let step = wanted_step(state, wanted);
@@ -190,13 +190,10 @@ fn step(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
     if closes && !matches!(step, Ok(Some(Step::Stop))) { Ok(Some(Step::Close)) } else { step }
 }
 
-/// Whether the server is a primary that does not answer, and another one may take over once it has ended. One that is alone in its rule would
-/// only be the next primary itself.
-pub(super) fn hangs(state: &State) -> bool {
-    let Run::Primary(primary) = &state.run else { return false };
-    let Ruling { in_force, coming, .. } = &primary.ruling;
-    let members = |rule: &Rule| !rule.members.is_empty();
-    state.lease.stalled && (members(in_force) || coming.as_ref().is_some_and(members))
+/// Whether the server is a primary that does not answer, and another one takes over once it has ended. Otherwise it would only be the next
+/// primary itself.
+pub(super) fn hangs(state: &State, wanted: &Assignment) -> bool {
+    state.lease.stalled && wanted.replaceable && matches!(state.run, Run::Primary(_))
 }
 
 fn wanted_step(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
@@ -376,7 +373,7 @@ mod tests {
     }
 
     fn assigned(what: Wanted) -> Assignment {
-        Assignment { what, may_start: true, may_stop: false }
+        Assignment { what, may_start: true, may_stop: false, replaceable: true }
     }
 
     fn stand_down() -> Assignment {
@@ -421,7 +418,8 @@ mod tests {
         let both = lead(rule(3, 4, &[2]));
         assert_eq!(said(&stalled(primary(4, &[2], true, true)), &both), "Stop");
         assert_eq!(said(&State { stopping: true, ..stalled(primary(4, &[2], true, true)) }, &both), "Stop");
-        assert_eq!(said(&stalled(primary(4, &[], true, true)), &lead(rule(3, 4, &[]))), "nothing", "it is alone");
+        let alone = Assignment { replaceable: false, ..both.clone() };
+        assert_eq!(said(&stalled(primary(4, &[2], true, true)), &alone), "nothing", "no other one would take over");
         assert_eq!(said(&stalled(Run::Fenced), &assigned(Wanted::Hold(Generation(3)))), "nothing");
     }
 

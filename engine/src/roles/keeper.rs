@@ -201,7 +201,7 @@ impl Keeper {
         let Some(wanted) = &self.wanted else { return };
         let step = decide::next(&self.state, wanted);
         let closes = matches!(step, Ok(Some(Step::Close)));
-        let hangs = decide::hangs(&self.state);
+        let hangs = decide::hangs(&self.state, wanted);
         if self.pause.is_some_and(|(until, _)| Instant::now() < until) && !closes && !hangs {
             return;
         }

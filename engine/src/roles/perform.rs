@@ -94,7 +94,8 @@ pub fn remembers(step: &Step, mut memory: Memory) -> Option<Result<Memory, Strin
 pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: ArchiveId, state: State) -> Done {
     let mut server = server.lock().await;
     let mounted = server.mounted();
-    let (mut run, mut data) = (state.run.clone(), None);
+    let (before, mut data) = (state.run.clone(), None);
+    let mut run = before.clone();
     let result = carry_out(&step, &mut server, own, state, &mut run, &mut data).await;
     // What is mounted is no reason to stop a server.
     let may_be_lost = !matches!(step, Step::Refresh);
@@ -105,6 +106,10 @@ pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: Archive
         run = Run::Down;
         if let Err(error) = server.stop(Stop::Immediate).await {
             tracing::error!(%error, "the server does not end");
+            // Its end is said only once it was seen.
+            if matches!(before, Run::Primary(_)) {
+                run = before;
+            }
         }
     }
     // Whatever failed after its end: a server that does not run has no role.

@@ -36,7 +36,8 @@ pub fn assigned(said: wire::Assignment) -> Option<Assignment> {
             discard: follow.discard,
         },
     };
-    Some(Assignment { what, may_start: said.may_start, may_stop: said.may_stop })
+    let wire::Assignment { may_start, may_stop, replaceable, .. } = said;
+    Some(Assignment { what, may_start, may_stop, replaceable })
 }
 
 fn begins(said: &wire::Begins) -> Begins {

@@ -90,5 +90,6 @@ pub fn assigned(assignment: &Assignment) -> wire::Assignment {
             })
         }
     };
-    wire::Assignment { may_start: assignment.may_start, may_stop: assignment.may_stop, what: Some(what) }
+    let Assignment { may_start, may_stop, replaceable, .. } = *assignment;
+    wire::Assignment { may_start, may_stop, replaceable, what: Some(what) }
 }

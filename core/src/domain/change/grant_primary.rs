@@ -179,9 +179,6 @@ impl Domain {
         if on_it.is_none() || !self.has_data_of(replicated, *winner) {
             return Err(Refusal::NotServing(*winner));
         }
-        if role == Role::RaftLeader && *reason != GrantReason::First && !self.has_room_for_primary(*winner) {
-            return Err(Refusal::NoRoom(*winner));
-        }
         match (role, reason) {
             (Role::Operator, GrantReason::Failover { may_run, .. }) => {
                 if *may_run || self.primary_has_ended(replicated) {

@@ -19,7 +19,7 @@ impl Keeper {
         // Until it is registered it is no process of the domain: then it stays that one.
         let pid = self.member.as_ref().map_or(0, |_| std::process::id());
         let state = wire::State { engine: engine.into(), pid };
-        let short_of_room = self.vitals.is_short_of_room();
+        let short_of_room = self.vitals.is_short_of_room(Instant::now());
         let replica = wire::Replica { short_of_room, ..self.replica() };
         let (replica, vitals) = (Some(replica), self.vitals.told(Instant::now()));
         self.report.send_if_modified(|report| {

@@ -19,6 +19,9 @@ const ROOM: u64 = 256 << 20;
 /// ...or with less than this part of a smaller volume.
 const PART_OF_ROOM: u64 = 16;
 
+/// It has enough once it had so for this long.
+const ENOUGH_AFTER: Duration = Duration::from_secs(60);
+
 /// Keeps what is told, and when it may change.
 pub(super) struct Watch {
     volume: Volume,
@@ -28,7 +31,8 @@ pub(super) struct Watch {
     caught_up: Option<Instant>,
     said: Option<wire::Vitals>,
     next: Instant,
-    short_of_room: bool,
+    /// When the volume last had too little room, if it has not had enough for long since.
+    short_of_room: Option<Instant>,
     /// Until then a server that was never read is given time to start.
     starts_until: Instant,
 }
@@ -43,7 +47,7 @@ impl Watch {
             caught_up: None,
             said: None,
             next: now,
-            short_of_room: false,
+            short_of_room: None,
             starts_until: now + SILENT,
         }
     }
@@ -78,11 +82,11 @@ impl Watch {
     }
 
     /// Whether the volume has too little room for a primary. One whose room is not known has enough.
-    pub fn is_short_of_room(&mut self) -> bool {
+    pub fn is_short_of_room(&mut self, now: Instant) -> bool {
         if let Some(space) = self.volume.space() {
-            self.short_of_room = is_short(self.short_of_room, space);
+            self.short_of_room = short(self.short_of_room, space, now);
         }
-        self.short_of_room
+        self.short_of_room.is_some()
     }
 
     /// The server has ended, or is another one.
@@ -110,10 +114,11 @@ impl Watch {
     }
 }
 
-/// It has enough again with twice the room: a primary writes.
-fn is_short(was: bool, Space { free, size }: Space) -> bool {
-    let enough = ROOM.min(size / PART_OF_ROOM);
-    free < if was { 2 * enough } else { enough }
+/// When it last had too little room; `None` once it has had enough for long: each change is an entry in every log.
+fn short(last: Option<Instant>, Space { free, size }: Space, now: Instant) -> Option<Instant> {
+    let too_little = free < ROOM.min(size / PART_OF_ROOM);
+    let last = if too_little { Some(now) } else { last };
+    last.filter(|last| now.saturating_duration_since(*last) < ENOUGH_AFTER)
 }
 
 fn millis(time: Duration) -> u64 {
@@ -167,19 +172,18 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_has_too_little_room_until_it_has_twice_as_much() {
-        let mut short = false;
-        let mut at = |free_mib: u64, size_mib: u64| {
-            short = is_short(short, Space { free: free_mib << 20, size: size_mib << 20 });
-            short
+    fn a_volume_has_too_little_room_until_it_has_had_enough_for_a_minute() {
+        let (mut last, began) = (None, Instant::now());
+        let mut at = |s: u64, free_mib: u64, size_mib: u64| {
+            last = short(last, Space { free: free_mib << 20, size: size_mib << 20 }, began + Duration::from_secs(s));
+            last.is_some()
         };
-        assert!(!at(256, 102_400));
-        assert!(at(255, 102_400));
-        assert!(at(511, 102_400));
-        assert!(!at(512, 102_400));
-        assert!(!at(64, 1024));
-        assert!(at(63, 1024), "a sixteenth of a small volume");
-        assert!(!at(128, 1024));
+        assert!(!at(0, 256, 102_400));
+        assert!(at(1, 255, 102_400));
+        assert!(at(60, 1_000, 102_400));
+        assert!(!at(61, 1_000, 102_400));
+        assert!(!at(62, 64, 1_024));
+        assert!(at(63, 63, 1_024), "a sixteenth of a small volume");
     }
 
     #[test]
