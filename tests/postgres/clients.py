@@ -66,11 +66,12 @@ class Told:
     absent    rows of transactions that were rolled back: they are nowhere
     whole     rows of one transaction, acknowledged or not: all of them are there, or none
     prepared  a row of an acknowledged PREPARE TRANSACTION: it is there, or its prepared transaction is
+    undone    a row whose ROLLBACK PREPARED was acknowledged: its prepared transaction is not there
     seen      rows that were read at a primary: they are there
-    stale     acknowledged rows that a reader who asked after that did not see at a primary
+    stale     acknowledged rows that a reader who asked after that did not see at a primary, and when (time.monotonic)
     """
 
-    KINDS = ("absent", "whole", "prepared", "seen", "stale")
+    KINDS = ("absent", "whole", "prepared", "undone", "seen", "stale")
 
     def __init__(self, file):
         self.files = {kind: open(f"{file}.{kind}", "w", buffering=1) for kind in self.KINDS}
@@ -128,6 +129,7 @@ def prepared(client, told, rows):
     client.do(f"BEGIN; {insert(row)} PREPARE TRANSACTION '{row}';")
     if undone:
         client.do(f"ROLLBACK PREPARED '{row}';")
+        told.tell("undone", row)
         return []
     told.tell("prepared", row)
     client.do(f"COMMIT PREPARED '{row}';")
@@ -142,8 +144,10 @@ def read(client, told, known):
     lines = client.answers(
         f"SELECT pg_is_in_recovery(), count(*) FROM rows WHERE id = {known}; SELECT id FROM rows ORDER BY id DESC LIMIT 5;"
     )
+    if not lines:
+        raise Broken("no answer")
     if lines[0] == "f|0":
-        told.tell("stale", known)
+        told.tell("stale", known, time.monotonic())
     if not lines[0].startswith("f|") or not all(line.isdigit() for line in lines[1:]):
         raise Broken(lines)
     told.tell("seen", *lines[1:])

@@ -260,10 +260,10 @@ def agents(cluster, pod, chance):
     paused(cluster.agents())
 
 
-# Others take over, or not.
-MOVE = [server, backend, container, pod, claim, stopped, agent, frozen, twice, standby, ahead, setback, full]
+# Another one is the primary afterwards, or the same one, or either.
+MOVE = [server, backend, container, pod, claim, stopped, agent, frozen, setback, full]
 STAY = [wrapper, agents]
-FAULTS = {fault.__name__: fault for fault in MOVE + STAY + [checkpointer, postmaster, full_standby]}
+FAULTS = {fault.__name__: fault for fault in MOVE + STAY + [twice, standby, ahead, checkpointer, postmaster, full_standby]}
 # They mount something.
 MOUNT = {"full", "full_standby"}
 # A process that was paused may answer a reader before it can close.

@@ -108,7 +108,8 @@ class Played:
     def acknowledged(self):
         """Ends the writer: the ids of the rows that were acknowledged."""
         self.writer.stdin.close()
-        self.writer.wait(WAIT)
+        if code := self.writer.wait(WAIT):
+            sys.exit(f"the writer ended with {code}")
         return self.read("acknowledged").split()
 
     def same(self):
@@ -116,17 +117,21 @@ class Played:
         hashed = "SELECT md5(string_agg(rows::text, ',' ORDER BY id)) FROM rows"
         return len({ask(url, hashed) for url in self.servers().values()}) == 1
 
-    def compare(self, may_be_stale=False):
-        """What the writer was told is true at each server, and all servers have the same rows."""
+    def compare(self, pauses=()):
+        """What the writer was told is true at each server, and all servers have the same rows. While something was paused, from and to
+        when, a reader may have seen an old state."""
         acknowledged = self.acknowledged()
         absent = {row for [row] in self.told("absent")}
         seen = {row for rows in self.told("seen") for row in rows}
-        whole, stale = self.told("whole"), self.told("stale")
+        whole = self.told("whole")
+        stale = [(row, when) for row, when in self.told("stale") if not any(a < float(when) < b for a, b in pauses)]
         primary = self.read("demo/postgres-rw-url")
         ready = set(ask(primary, "SELECT gid FROM pg_prepared_xacts").split())
         kept = ready | set(ask(primary, "SELECT id FROM rows").split())
         if lost := [row for [row] in self.told("prepared") if row not in kept]:
             sys.exit(f"prepared, and lost: {lost}")
+        if left := ready & {row for [row] in self.told("undone")}:
+            sys.exit(f"rolled back, and still prepared: {left}")
         for row in ready:
             ask(primary, f"ROLLBACK PREPARED '{row}'")
 
@@ -148,11 +153,11 @@ class Played:
         for pod in self.servers():
             eventually(f"all rows at {pod} that were acknowledged or read", lambda: is_whole(self.servers()[pod]))
         eventually("the same rows at all servers", self.same)
-        if stale and not may_be_stale:
+        if stale:
             sys.exit(f"acknowledged, and not there for a reader at a primary: {stale}")
         print(
             f"{len(acknowledged)} acknowledged rows, and {len(seen)} that were read, are at each of {len(self.servers())} servers once; "
-            f"{len(stale)} stale reads, {len(ready)} prepared transactions left"
+            f"{len(ready)} prepared transactions were left, {len(self.told('stale'))} reads were stale during a pause"
         )
 
 
