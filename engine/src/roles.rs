@@ -1,7 +1,7 @@
 //! An engine with a role: its server is the primary of its database or follows it, as the domain assigns, and starts and stops many
 //! times in the life of one wrapper.
 //!
-//! [`keeper`] is the one task that decides; [`decide`] says what is next, without any side effect; [`perform`] does it at the server.
+//! `keeper` is the one task that decides; `decide` says what is next, without any side effect; `perform` does it at the server.
 //!
 //! A process of the domain is one life of the wrapper. It keeps its start id over all starts of its server, and its exit is that of
 //! the wrapper.

@@ -210,7 +210,7 @@ def full_standby(cluster, pod, chance):
 
 
 def fill(cluster, pod, leads):
-    """Gives a pod a small volume if it has none, and fills it once the pod leads, or is a standby of the sync set."""
+    """Gives a pod a small volume if it has none, and fills it once the pod leads, or is a standby that streams."""
     volume = cluster.volume(pod)
 
     def smaller():
@@ -227,7 +227,7 @@ def fill(cluster, pod, leads):
         if leads:
             eventually("an open primary", cluster.primary)
             cluster.it.kaa("switchover", "shop", "--to", pod, "--wait", "--reason", "a test")
-    eventually("its role", lambda: cluster.primary() == pod if leads else pod in cluster.roles()[1])
+    eventually("its role", lambda: cluster.primary() == pod if leads else cluster.streams(pod))
     space = os.statvfs(volume)
     with open(f"{volume}/filler", "wb") as filler:
         os.posix_fallocate(filler.fileno(), 0, space.f_bavail * space.f_bsize - LEFT)
