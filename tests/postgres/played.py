@@ -171,8 +171,9 @@ def writing(work, url, **variables):
 
 
 @contextlib.contextmanager
-def played(url_file="postgres-url", **variables):
-    """Starts both, and ends them. Clients write by the URL in a file of the demo; variables are those of both."""
+def played(url_file="postgres-url", first=None, **variables):
+    """Starts both, and ends them. Clients write by the URL in a file of the demo; variables are those of both. `first` is called in
+    between."""
     with tempfile.TemporaryDirectory(prefix="kaa-played.") as work:
         os.chmod(work, 0o755)
         with open(os.path.join(work, "demo.log"), "w") as log:
@@ -184,6 +185,8 @@ def played(url_file="postgres-url", **variables):
             if "prepared" in variables.get("WORK", ""):
                 it.set_parameters("max_prepared_transactions = 50\n")
                 eventually("a primary", lambda: it.read(f"demo/{url_file}") and ask(it.read(f"demo/{url_file}"), "SELECT 1"))
+            if first:
+                first()
             with writing(work, url, **variables) as it.writer:
                 yield it
         except BaseException:
