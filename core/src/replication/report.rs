@@ -63,7 +63,7 @@ pub struct Standby {
     pub streams: bool,
     /// How far it has flushed the primary's log.
     pub flushed: Position,
-    /// For how long the primary has not heard of it, in milliseconds; 0 while it streams.
+    /// For how long the primary has not heard of it, in milliseconds. It may seem to stream meanwhile.
     pub silent_ms: u64,
 }
 

@@ -2,7 +2,7 @@
 //! maintains it, by what the primary sees. One change at a time.
 
 use super::assignment::is_stopping;
-use super::{Replication, Report, Standby};
+use super::{Replication, Report};
 use crate::domain::Domain;
 use crate::domain::change::{ChangeSyncSet, Command, SetChange};
 use crate::domain::ids::{ArchiveId, DatabaseName};
@@ -105,9 +105,10 @@ fn first_spare(domain: &Domain, record: &Replication, replicated: &Replicated, r
     spares.filter_map(|id| domain.archives.get(&id)).min_by_key(|archive| archive.place()).map(|archive| archive.id)
 }
 
-/// Whether an archive outside the set could join it.
+/// Whether an archive outside the set could join it: its server streams, and was heard a moment ago. That of a connection that was cut seems
+/// to stream until it times out.
 fn is_spare(domain: &Domain, record: &Replication, replicated: &Replicated, report: &Report, id: ArchiveId) -> bool {
-    let streams = report.standby(id).is_some_and(|Standby { streams, .. }| *streams);
+    let streams = report.standby(id).is_some_and(|it| it.streams && it.silent_ms < SILENT_MS / 2);
     let is_free = !replicated.counts(id) && !record.overwriting.contains_key(&id);
     streams && is_free && domain.may_join_set(replicated, id)
 }

@@ -869,3 +869,26 @@ fn nothing_moves_while_the_record_may_be_wrong() {
     assert_eq!(play.news(), "");
     assert!(play.servers[&0].may_stop, "its pod is not held for a hand-over that cannot be");
 }
+
+#[test]
+fn a_standby_that_seems_to_stream_and_is_not_heard_does_not_join() {
+    let mut play = running(WhenAlone::Degrade);
+    let process = play.servers[&0].process;
+    // As when the connections of all standbys are cut.
+    let cut = |play: &Play| {
+        let mut report = play.report(0);
+        for standby in &mut report.standbys {
+            (standby.streams, standby.silent_ms) = (true, 4_000);
+        }
+        play.domain.duties(process, play.session(0), &report)
+    };
+    for _ in 0..5 {
+        for command in cut(&play) {
+            assert_eq!(play.does(Role::Agent, command), Outcome::Changed);
+        }
+        play.obeys(0);
+    }
+    assert_eq!(play.news(), "archive 2 left the sync set, version 4: the primary has not heard its server for 4 s\n");
+    play.settle();
+    assert!(play.news().contains("joins the sync set"), "it is heard again");
+}
