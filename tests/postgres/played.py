@@ -1,4 +1,4 @@
-"""`kaa demo --postgres` with eight clients that write, for the scripts beside this file."""
+"""`kaa demo --postgres` with eight clients that write, for the other scripts here."""
 
 import contextlib
 import json

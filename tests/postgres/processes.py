@@ -1,4 +1,4 @@
-"""Processes by their ids, for the scripts beside this file."""
+"""Processes by their ids, for the other scripts here."""
 
 import os
 

@@ -79,7 +79,7 @@ impl Under {
     }
 
     /// Carries it on; `Some` once it is done.
-    pub fn go_on(&mut self, wrapper: &Wrapper, postgres: &mut Postgres, now_ms: u64) -> Done {
+    pub fn advance(&mut self, wrapper: &Wrapper, postgres: &mut Postgres, now_ms: u64) -> Done {
         let container = wrapper.nonce;
         let run = wrapper.state.run.clone();
         let limit_ms = if matches!(self.step, Step::Close) { CLOSE_LIMIT_MS } else { u64::MAX };
@@ -271,7 +271,7 @@ fn overwrite(
     postgres: &mut Postgres,
 ) -> Outcome {
     let from = postgres.primary_at(&source.address, generation.0).map(|primary| &postgres.servers[&primary]);
-    let there = from.filter(|from| !from.paused && from.admits != Admits::Nobody);
+    let there = from.filter(|from| !from.paused && from.admits != Admits::NoClient);
     let Some(from) = there.filter(|from| !postgres.network.is_cut(&wrapper.pod, &from.host)) else {
         return failed("the primary does not answer");
     };

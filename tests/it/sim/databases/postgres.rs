@@ -90,7 +90,7 @@ pub enum Role {
 /// Whom a server lets in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Admits {
-    Nobody,
+    NoClient,
     Standbys,
     All,
 }
@@ -261,7 +261,7 @@ impl Postgres {
             archive,
             role: Role::Fenced,
             parts: Default::default(),
-            admits: Admits::Nobody,
+            admits: Admits::NoClient,
             slots: BTreeSet::new(),
             senders: BTreeMap::new(),
             source: String::new(),
@@ -397,7 +397,7 @@ impl Postgres {
         let Some((server, volume)) = self.both(container) else { return };
         match word {
             Word::Connect { archive, generation, position } => {
-                let serves = server.role == Role::Primary { generation } && server.admits != Admits::Nobody;
+                let serves = server.role == Role::Primary { generation } && server.admits != Admits::NoClient;
                 if serves && server.slots.contains(&archive) && position <= volume.log.len() {
                     let sender = Sender { run, to: from, sent: position, flushed: 0, replied_ms: now_ms, said_ms: 0 };
                     server.senders.insert(archive, sender);

@@ -42,7 +42,7 @@ struct Run {
     moves: usize,
 }
 
-/// A run that goes on.
+/// A run that is under way.
 struct Play {
     world: World,
     databases: Databases,
@@ -443,7 +443,7 @@ fn a_seed_replays_bit_for_bit() {
     assert_eq!(one.hash, other.hash, "the words agree and what is behind them does not");
 }
 
-/// Its machine stands still until another one is the primary, and meanwhile its pod is deleted: when it goes on, its wrapper is
+/// Its machine stands still until another one is the primary, and meanwhile its pod is deleted: when it runs again, its wrapper is
 /// told to end, and that another one was granted.
 #[test]
 fn an_old_primary_whose_pod_is_to_end_shows_nothing_old() {

@@ -124,7 +124,7 @@ impl Wrapper {
                 return false;
             }
         }
-        self.go_on(postgres, now_ms);
+        self.advance(postgres, now_ms);
         if self.over.is_none() {
             self.look(postgres, now_ms);
             self.begin(postgres, now_ms);
@@ -286,9 +286,9 @@ impl Wrapper {
     }
 
     /// Carries on the step that is under way, and notes the end of the server.
-    fn go_on(&mut self, postgres: &mut Postgres, now_ms: u64) {
+    fn advance(&mut self, postgres: &mut Postgres, now_ms: u64) {
         if let Some(mut under) = self.under.take() {
-            match under.go_on(self, postgres, now_ms) {
+            match under.advance(self, postgres, now_ms) {
                 Some(outcome) => self.done(under.step, outcome, postgres, now_ms),
                 None => self.under = Some(under),
             }
