@@ -6,6 +6,7 @@
 //! A process of the domain is one life of the wrapper. It keeps its start id over all starts of its server, and its exit is that of
 //! the wrapper.
 
+mod admission;
 mod decide;
 mod keeper;
 mod kept;
@@ -19,10 +20,11 @@ pub(crate) use keeper::Keeper;
 /// The decisions of this module, for a simulation that has another server and another clock.
 #[doc(hidden)]
 pub mod decisions {
-    pub use super::decide::{Primary, Readers, Run, State, Step, declined, ended, needed, next};
-    pub use super::keeper::{Ear, Hearing, Held};
-    pub use super::perform::remembers;
+    pub use super::admission::{Admission, Held, granted, version};
+    pub use super::decide::{Choice, Heard, Primary, Readers, Run, State, Step, begins, choose, done, heard};
+    pub use super::keeper::{Ear, Hearing};
+    pub use super::perform::{Outcome, remembers};
     pub use super::standbys::Standbys;
-    pub use super::words::{assigned, said, volume};
+    pub use super::words::{Known, assigned};
     pub use crate::postgres::{Place, differs};
 }

@@ -1,7 +1,10 @@
 //! What is to be done next with a server that has a role: what is wanted of it, what it does, and what it must not forget.
 
-use super::keeper::Held;
-use crate::postgres::Data;
+use super::admission::Held;
+use super::keeper::Ear;
+use super::perform::Outcome;
+use super::words;
+use crate::postgres::{Data, Reading};
 use kaa_core::domain::ids::{ArchiveId, Generation, Permission, SetVersion};
 use kaa_core::domain::replicated::{Begins, Ended};
 use kaa_core::replication::{Assignment, Memory, Rule, Ruling, Source, Wanted};
@@ -172,8 +175,86 @@ pub fn ended(ended: Option<(Generation, Ended)>, declined: Option<Generation>) -
     declined.map(|generation| (generation, Ended::Failed)).or(ended)
 }
 
+/// What becomes of the step that is under way, if one is.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Nothing changes.
+    Stay,
+    /// It is dropped, and this step begins, if any; or why none does.
+    Instead(Result<Option<Step>, String>),
+}
+
+/// What to do while a step is under way or none is. A step that waits for others is dropped if another one is wanted instead. `pauses`:
+/// one has failed a moment ago.
+pub fn choose(state: &State, wanted: &Assignment, under: Option<&Step>, pauses: bool) -> Choice {
+    let (step, hangs) = (next(state, wanted), hangs(state, wanted));
+    let closes = matches!(step, Ok(Some(Step::Close)));
+    if pauses && !closes && !hangs {
+        return Choice::Stay;
+    }
+    // It may refuse to be begun again, as a promotion that is on the volume already: that is no trouble.
+    let stays = |under: &Step| {
+        let gives_way = under.waits() || (closes && under.gives_way()) || hangs;
+        !gives_way || matches!(&step, Ok(Some(step)) if step == under)
+    };
+    if under.is_some_and(stays) { Choice::Stay } else { Choice::Instead(step) }
+}
+
+/// Takes note of a step that begins. `end` is that of the primary's log. False if nothing is to be done.
+pub fn begins(state: &mut State, step: &Step, end: u64) -> bool {
+    let Run::Primary(primary) = &mut state.run else { return true };
+    match step {
+        // Where a change was given up, parts of the server may obey it: the next one is made in any case.
+        Step::Require(rule) if primary.ruling.coming.is_some() => primary.ruling.replace(rule.clone()),
+        Step::Require(rule) => primary.ruling.take(rule.clone(), end),
+        Step::Open => {
+            primary.admits = true;
+            true
+        }
+        _ => true,
+    }
+}
+
+/// Takes note of what a step has done, and of what the server does now. Gives the generation in which it was the primary, and how that ended,
+/// if it is it no more.
+pub fn done(state: &mut State, step: &Step, result: &Result<Outcome, String>, run: Run) -> Option<(Generation, Ended)> {
+    if let Ok(outcome) = result {
+        state.needs_overwrite = match (step, &outcome.needs_overwrite) {
+            (Step::Follow { generation, .. }, Some(why)) => Some((*generation, why.clone())),
+            (Step::Follow { .. } | Step::Overwrite { .. }, None) => None,
+            _ => state.needs_overwrite.take(),
+        };
+    }
+    let Run::Primary(was) = std::mem::replace(&mut state.run, run) else { return None };
+    if matches!(&state.run, Run::Primary(now) if now.begins == was.begins) {
+        return None;
+    }
+    let stood_down = matches!(step, Step::StandDown) && result.is_ok();
+    Some((was.begins.generation, if stood_down { Ended::StoodDown } else { Ended::Failed }))
+}
+
+/// What a reading of a server says of the primary that it follows.
+pub struct Heard {
+    pub ear: Ear,
+    /// Whether it streams with data that was being overwritten: that is whole now.
+    pub whole: bool,
+}
+
+/// Takes note of a reading.
+pub fn heard(state: &mut State, reading: &Reading) -> Heard {
+    let Run::Follows { generation, readers, .. } = &mut state.run else {
+        return Heard { ear: Ear::Deaf, whole: false };
+    };
+    let timeline = words::timeline(*generation);
+    let streams = reading.streams_from == Some(timeline);
+    if streams && reading.timeline == timeline && *readers == Readers::No {
+        *readers = Readers::May;
+    }
+    Heard { ear: Ear::Last(reading.heard), whole: streams && state.memory.overwriting }
+}
+
 /// The next step; `None` if there is nothing to do, or the server may not do what is wanted: `Err` says why.
-pub fn next(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
+pub(super) fn next(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
     let step = step(state, wanted)?;
     // Nothing that a role needs waits for it.
     let refresh = || (state.stale && state.run != Run::Down).then_some(Step::Refresh);
@@ -600,6 +681,48 @@ mod tests {
         assert_eq!(said(&stopping(primary(4, &[2], true, false)), &lead(rule(3, 4, &[2]))), "Open");
         assert_eq!(said(&stopping(primary(4, &[2], true, true)), &stand_down()), "Retire");
         assert_eq!(said(&stopping(primary(4, &[2], true, false)), &stand_down()), "StandDown");
+    }
+
+    #[test]
+    fn what_is_under_way_gives_way_to_what_is_wanted_instead_if_it_may() {
+        let chosen =
+            |state: &State, wanted: &Assignment, under: Step, pauses| match choose(state, wanted, Some(&under), pauses)
+            {
+                Choice::Stay => "it stays".to_owned(),
+                Choice::Instead(Ok(Some(step))) => step.name().to_owned(),
+                Choice::Instead(other) => format!("{other:?}"),
+            };
+        let leads = lead(rule(3, 4, &[2]));
+        let over = Held { holds: false, may_open: true, stalled: false };
+        let closes = State { lease: over, ..state(primary(4, &[2], true, true)) };
+        assert_eq!(chosen(&closes, &leads, Step::Open, true), "close", "and no pause counts");
+        assert_eq!(chosen(&closes, &leads, Step::Require(rule(3, 5, &[2])), false), "close", "it waits for others");
+        assert_eq!(chosen(&closes, &leads, Step::Close, false), "it stays");
+        assert_eq!(chosen(&closes, &leads, Step::StandDown, false), "it stays", "it ends the server anyway");
+        let hangs = State { lease: Held { holds: true, stalled: true, ..over }, ..closes };
+        assert_eq!(chosen(&hangs, &leads, Step::StandDown, true), "stop");
+        assert_eq!(chosen(&hangs, &leads, Step::Stop, false), "it stays");
+        let serves = state(primary(4, &[2], true, true));
+        assert_eq!(chosen(&serves, &assigned(Wanted::Hold(Generation(4))), Step::Prepare, false), "stop");
+        assert_eq!(
+            chosen(&serves, &assigned(Wanted::Hold(Generation(4))), Step::Prepare, true),
+            "it stays",
+            "it has failed"
+        );
+        assert_eq!(chosen(&serves, &leads, Step::Establish, false), "Ok(None)", "it is not wanted any more");
+    }
+
+    #[test]
+    fn the_end_of_a_primary_is_noted_with_how_it_ended() {
+        let ended = |step: Step, result: Result<Outcome, String>, run: Run| {
+            let mut state = state(primary(4, &[2], true, true));
+            done(&mut state, &step, &result, run)
+        };
+        let ok = || Ok(Outcome::default());
+        assert_eq!(ended(Step::StandDown, ok(), Run::Down), Some((Generation(3), Ended::StoodDown)));
+        assert_eq!(ended(Step::StandDown, Err("stuck".to_owned()), Run::Down), Some((Generation(3), Ended::Failed)));
+        assert_eq!(ended(Step::Stop, ok(), Run::Down), Some((Generation(3), Ended::Failed)));
+        assert_eq!(ended(Step::Close, ok(), primary(4, &[2], true, false)), None, "in the same generation");
     }
 
     #[test]

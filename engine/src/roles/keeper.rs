@@ -14,9 +14,9 @@ mod vitals;
 mod volume;
 
 pub use hearing::{Ear, Hearing};
-pub use lease::Held;
 
-use super::decide::{self, Run, State, Step};
+use super::admission::Held;
+use super::decide::{self, Choice, Run, State, Step};
 use super::kept::{self, Kept};
 use super::perform::{self, Done};
 use super::standbys::Standbys;
@@ -199,47 +199,24 @@ impl Keeper {
         };
         // Until the domain has said what it wants, it has not judged what the volume remembers.
         let Some(wanted) = &self.wanted else { return };
-        let step = decide::next(&self.state, wanted);
-        let closes = matches!(step, Ok(Some(Step::Close)));
-        let hangs = decide::hangs(&self.state, wanted);
-        if self.pause.is_some_and(|(until, _)| Instant::now() < until) && !closes && !hangs {
-            return;
+        let (under, pauses) = (self.under.as_ref().map(|(step, _)| step), self.pauses());
+        let Choice::Instead(step) = decide::choose(&self.state, wanted, under, pauses) else { return };
+        if decide::hangs(&self.state, wanted) {
+            tracing::error!("the primary has not answered for long: it is stopped, so that another one can take over");
         }
-        if let Some((under, _)) = &self.under {
-            // It may refuse to be begun again, as a promotion that is on the volume already: that is no trouble.
-            let gives_way = under.waits() || (closes && under.gives_way()) || hangs;
-            if !gives_way || matches!(&step, Ok(Some(step)) if step == under) {
-                return;
-            }
-            self.under = None;
-        }
+        self.under = None;
         let step = step.unwrap_or_else(|why| {
             self.trouble = why;
             None
         });
         let Some(step) = step else { return };
-        if hangs {
-            tracing::error!("the primary has not answered for long: it is stopped, so that another one can take over");
-        }
         tracing::info!(step = step.name(), "next");
-        if let Step::Require(rule) = &step
-            && let Run::Primary(primary) = &mut self.state.run
-        {
-            if let Some(leased) = &mut self.leased {
-                leased.rule_changes(&primary.ruling, rule);
-            }
-            let end = self.reading.as_ref().map_or(0, |reading| reading.end.0);
-            // Where a change was given up, parts of the server may obey it: the next one is made in any case.
-            let changes = match primary.ruling.coming {
-                Some(_) => primary.ruling.replace(rule.clone()),
-                None => primary.ruling.take(rule.clone(), end),
-            };
-            if !changes {
-                return;
-            }
+        if let (Step::Require(rule), Run::Primary(primary), Some(leased)) = (&step, &self.state.run, &mut self.leased) {
+            leased.rule_changes(&primary.ruling, rule);
         }
-        if let (Step::Open, Run::Primary(primary)) = (&step, &mut self.state.run) {
-            primary.admits = true;
+        let end = self.reading.as_ref().map_or(0, |reading| reading.end.0);
+        if !decide::begins(&mut self.state, &step, end) {
+            return;
         }
         let work = perform::perform(step.clone(), self.server.clone(), own, self.state.clone());
         if let Some(memory) = perform::remembers(&step, self.state.memory) {
@@ -251,6 +228,11 @@ impl Keeper {
         self.using.begins(&step);
         self.tending.give_up(Instant::now());
         self.under = Some((step, Box::pin(work)));
+    }
+
+    /// Whether a step has failed a moment ago.
+    fn pauses(&self) -> bool {
+        self.pause.is_some_and(|(until, _)| Instant::now() < until)
     }
 
     /// Has the volume remember something, durably.
@@ -407,16 +389,10 @@ impl Keeper {
         if let Some(data) = data {
             self.state.data = data;
         }
-        let was = std::mem::replace(&mut self.state.run, run);
+        let was = self.state.run.clone();
+        let over = decide::done(&mut self.state, &step, &result, run);
         match result {
-            Ok(outcome) => {
-                (self.pause, self.trouble) = (None, String::new());
-                self.state.needs_overwrite = match (&step, outcome.needs_overwrite) {
-                    (Step::Follow { generation, .. }, Some(why)) => Some((*generation, why)),
-                    (Step::Follow { .. } | Step::Overwrite { .. }, None) => None,
-                    _ => self.state.needs_overwrite.take(),
-                };
-            }
+            Ok(_) => (self.pause, self.trouble) = (None, String::new()),
             Err(why) => {
                 tracing::warn!(step = step.name(), why, "failed");
                 // No other step waits for what is mounted.
@@ -429,13 +405,8 @@ impl Keeper {
             // What is being read is of the server before.
             self.reads = None;
         }
-        // A server that was the primary and is it no more.
-        if let Run::Primary(primary) = was
-            && !matches!(&self.state.run, Run::Primary(now) if now.begins == primary.begins)
-        {
-            let stood_down = matches!(step, Step::StandDown) && self.trouble.is_empty();
-            let how = if stood_down { Ended::StoodDown } else { Ended::Failed };
-            self.ended = Some((primary.begins.generation, how));
+        if over.is_some() {
+            self.ended = over;
             self.standbys.clear();
         }
         self.reading = None;

@@ -34,7 +34,7 @@ pub(super) struct Done {
 
 /// What came of a step that succeeded.
 #[derive(Default)]
-pub(super) struct Outcome {
+pub struct Outcome {
     /// Set if the data cannot follow.
     pub needs_overwrite: Option<String>,
 }
@@ -94,8 +94,7 @@ pub fn remembers(step: &Step, mut memory: Memory) -> Option<Result<Memory, Strin
 pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: ArchiveId, state: State) -> Done {
     let mut server = server.lock().await;
     let mounted = server.mounted();
-    let (before, mut data) = (state.run.clone(), None);
-    let mut run = before.clone();
+    let (mut run, mut data) = (state.run.clone(), None);
     let result = carry_out(&step, &mut server, own, state, &mut run, &mut data).await;
     // What is mounted is no reason to stop a server.
     let may_be_lost = !matches!(step, Step::Refresh);
@@ -105,11 +104,8 @@ pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: Archive
         // It starts fenced, and is stopped once more before that.
         run = Run::Down;
         if let Err(error) = server.stop(Stop::Immediate).await {
+            // What is left was killed: it waits in the kernel, and runs no code of its own any more.
             tracing::error!(%error, "the server does not end");
-            // Its end is said only once it was seen.
-            if matches!(before, Run::Primary(_)) {
-                run = before;
-            }
         }
     }
     // Whatever failed after its end: a server that does not run has no role.

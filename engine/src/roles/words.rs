@@ -1,9 +1,13 @@
 //! What is said to agents, and what they say, in the words of this crate.
 
-use crate::postgres::Data;
-use crate::proto::{self as wire, assignment::What};
-use kaa_core::domain::ids::{ArchiveId, Generation, Permission, SetVersion};
-use kaa_core::domain::replicated::{Begins, Position};
+use super::admission;
+use super::decide::{self, Primary, Run, State, Step};
+use super::keeper::Hearing;
+use super::standbys::Standbys;
+use crate::postgres::{Data, Reading};
+use crate::proto::{self as wire, EngineState, assignment::What};
+use kaa_core::domain::ids::{ArchiveId, Generation, Permission, SetVersion, StartId};
+use kaa_core::domain::replicated::{Begins, Ended, Position};
 use kaa_core::replication::{Assignment, Memory, Rule, Source, Wanted};
 
 /// What an agent assigns; `None` if this wrapper is too old to know it.
@@ -44,13 +48,88 @@ fn begins(said: &wire::Begins) -> Begins {
     Begins { generation: Generation(said.generation), parent: Generation(said.parent), at: Position(said.at) }
 }
 
+/// What a wrapper knows of its server.
+pub struct Known<'a> {
+    pub state: &'a State,
+    /// The last start that the volume remembered when the wrapper came up.
+    pub start_before: StartId,
+    /// The one that it remembers now.
+    pub start: StartId,
+    pub wanted: Option<&'a Assignment>,
+    /// The step that is under way.
+    pub under: Option<&'a Step>,
+    /// The last generation in which the server was the primary and has ended, and how.
+    pub ended: Option<(Generation, Ended)>,
+    pub reading: Option<&'a Reading>,
+    pub hearing: &'a Hearing,
+    pub standbys: &'a Standbys,
+}
+
+impl Known<'_> {
+    /// What the server does, for an agent: all that decides about roles.
+    pub fn replica(&self) -> wire::Replica {
+        let mut said = wire::Replica {
+            volume: volume(&self.state.data, &self.state.memory),
+            start_before: self.start_before.0,
+            start: self.start.0,
+            returned: self.state.memory.returned.0,
+            end: self.reading.map_or(0, |reading| reading.end.max(reading.received).0),
+            unheard: self.hearing.unheard().map_or(0, |unheard| unheard.0),
+            ..wire::Replica::default()
+        };
+        let declined = self.wanted.and_then(|wanted| decide::declined(self.state, wanted, self.under));
+        if let Some((generation, how)) = decide::ended(self.ended, declined) {
+            (said.ended, said.stood_down) = (generation.0, how == Ended::StoodDown);
+        }
+        if let Some((generation, why)) = self.wanted.and_then(|wanted| decide::needed(self.state, wanted)) {
+            (said.needs_overwrite, said.needs_overwrite_why) = (generation.0, why);
+        }
+        let stand = match &self.state.run {
+            Run::Down => wire::Stand::Down,
+            Run::Fenced => wire::Stand::Fenced,
+            Run::Follows { generation, .. } => {
+                said.generation = generation.0;
+                wire::Stand::Follows
+            }
+            Run::Primary(primary) => {
+                self.of_primary(primary, &mut said);
+                if primary.open { wire::Stand::Open } else { wire::Stand::Promoted }
+            }
+        };
+        said.stand = stand.into();
+        said
+    }
+
+    fn of_primary(&self, primary: &Primary, said: &mut wire::Replica) {
+        let begins = primary.begins;
+        (said.generation, said.parent, said.begins_at) = (begins.generation.0, begins.parent.0, begins.at.0);
+        if primary.established {
+            let flushed = self.standbys.flushed();
+            said.in_force = primary.ruling.report(&flushed).map_or(0, |word| word.version.0);
+        }
+        said.keeps_lease = admission::granted(self.wanted).is_some_and(|(lease_ms, _)| lease_ms > 0);
+        said.standbys = self.standbys.said();
+        said.ancestors = primary.ancestors.iter().map(said_begins).collect();
+    }
+
+    /// What the engine is said to do.
+    pub fn engine(&self) -> EngineState {
+        match &self.state.run {
+            _ if self.state.stopping => EngineState::ShuttingDown,
+            Run::Primary(primary) if primary.open => EngineState::Running,
+            Run::Follows { .. } => EngineState::Running,
+            Run::Down | Run::Fenced | Run::Primary(_) => EngineState::Syncing,
+        }
+    }
+}
+
 /// Where the log of a generation begins, for an agent.
-pub fn said(begins: &Begins) -> wire::Begins {
+fn said_begins(begins: &Begins) -> wire::Begins {
     wire::Begins { generation: begins.generation.0, parent: begins.parent.0, at: begins.at.0 }
 }
 
 /// What is on the volume, for an agent. The highest generation is also one that was taken up and came to nothing.
-pub fn volume(data: &Data, memory: &Memory) -> Option<wire::Volume> {
+fn volume(data: &Data, memory: &Memory) -> Option<wire::Volume> {
     match data {
         Data::Empty => None,
         Data::Initialized { system, highest, .. } => {

@@ -1,6 +1,8 @@
 //! Whether a standby hears its primary.
 
+use crate::roles::decide::Run;
 use kaa_core::domain::ids::Generation;
+use kaa_core::replication::{Assignment, Wanted};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -42,7 +44,7 @@ struct Heard {
 
 impl Hearing {
     /// Takes note of how it is with a server that is to follow the primary of a generation.
-    pub fn note(&mut self, generation: Generation, ear: Ear, now: Instant) {
+    fn note(&mut self, generation: Generation, ear: Ear, now: Instant) {
         let before = self.0.as_ref().filter(|it| it.generation == generation);
         let known = before.and_then(|it| it.message);
         let message = match ear {
@@ -58,8 +60,19 @@ impl Hearing {
         self.0 = Some(Heard { generation, message, at, looked: now, ear });
     }
 
+    /// Takes note of whether a server hears the primary of the current generation.
+    pub fn look(&mut self, run: &Run, wanted: Option<&Assignment>, ear: Ear, now: Instant) {
+        let wanted = match wanted.map(|wanted| &wanted.what) {
+            // It is told to hold if the process of the primary was removed.
+            Some(Wanted::Follow { generation, .. } | Wanted::Hold(generation)) => *generation,
+            _ => return self.clear(),
+        };
+        let follows = matches!(run, Run::Follows { generation, .. } if *generation == wanted);
+        self.note(wanted, if follows { ear } else { Ear::Deaf }, now);
+    }
+
     /// Forgets all: the server is to follow no other.
-    pub fn clear(&mut self) {
+    fn clear(&mut self) {
         self.0 = None;
     }
 

@@ -1,11 +1,12 @@
-//! The lease of a primary: own commits and the domain's word renew it, and clients are let in only while it holds.
+//! The lease of a primary at work: own commits renew it, and what holds is noted before each decision.
 
 use super::Keeper;
 use crate::clock::monotonic_ms;
 use crate::postgres::Committer;
+use crate::roles::admission::{self, Admission, Held};
 use crate::roles::decide::{Primary, Run};
 use kaa_core::domain::ids::{Generation, SetVersion};
-use kaa_core::replication::{Assignment, Lease, Released, Rule, Ruling, Wanted};
+use kaa_core::replication::{Released, Rule, Ruling};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,33 +14,16 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-/// How often a lease is renewed by an own commit: its length over this.
-const COMMITS_IN_A_LEASE: u64 = 5;
-/// The longest period: standbys have to hear a primary at which nothing happens.
-const PERIOD_MAX_MS: u64 = 500;
-/// A primary begins to close so long before its lease is over, in milliseconds: until it is over no client may be left. It takes
-/// half a second at most, or the server is stopped at once.
-const CLOSING_MS: u64 = 600;
-/// So many lengths of a lease without an answer of the server, and it is stopped: an agent hears the wrapper, and nothing else would end
-/// a primary whose disk hangs.
-const STALLED_AFTER: u64 = 4;
-/// The most that counts between two looks at it: there is one in every half second.
-const LOOK_MAX_MS: u64 = 1_000;
 /// The pause after a commit that failed.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Released commits on their way. More are of no use.
 const QUEUE: usize = 4;
 
-/// The lease of the generation that the server has.
+/// When the server may let clients in, and the task that commits for that.
 pub(super) struct Leased {
-    generation: Generation,
-    lease: Lease,
-    length_ms: u64,
-    /// When clients may be let in first.
-    opens_at: u64,
+    admission: Admission,
     /// When the server last answered.
     answered: Arc<AtomicU64>,
-    silence: Silence,
     /// The version of the rule in force; 0 while it changes.
     version: Arc<AtomicU64>,
     commits: mpsc::Receiver<Released>,
@@ -52,41 +36,15 @@ impl Drop for Leased {
     }
 }
 
-/// For how long a server has not answered, as far as this process ran meanwhile: one that was paused has not heard anything either.
-#[derive(Default)]
-struct Silence {
-    answered: u64,
-    looked: u64,
-    lasts_ms: u64,
-}
-
-impl Silence {
-    /// Takes note of when the server last answered, and gives for how long it has been silent, in milliseconds.
-    fn look(&mut self, answered: u64, now: u64) -> u64 {
-        let passed = now.saturating_sub(self.looked).min(LOOK_MAX_MS);
-        self.lasts_ms = if answered == self.answered { self.lasts_ms.saturating_add(passed) } else { 0 };
-        (self.answered, self.looked) = (answered, now);
-        self.lasts_ms
-    }
-}
-
 impl Leased {
     /// Begins to commit at a primary.
     fn begin(primary: &Primary, committer: Committer, lease_ms: u64, wait_ms: u64) -> Self {
         let version = Arc::new(AtomicU64::new(0));
         let (sender, commits) = mpsc::channel(QUEUE);
-        let period = Duration::from_millis((lease_ms / COMMITS_IN_A_LEASE).clamp(1, PERIOD_MAX_MS));
-        Self {
-            generation: primary.begins.generation,
-            lease: Lease::new(lease_ms),
-            length_ms: lease_ms,
-            opens_at: primary.stopped_ms.saturating_add(wait_ms),
-            answered: committer.answered(),
-            silence: Silence::default(),
-            version: version.clone(),
-            commits,
-            task: tokio::spawn(commit_again(committer, period, version, sender)),
-        }
+        let admission = Admission::begin(primary, lease_ms, wait_ms);
+        let (answered, period) = (committer.answered(), Duration::from_millis(admission.period_ms()));
+        let task = tokio::spawn(commit_again(committer, period, version.clone(), sender));
+        Self { admission, answered, version, commits, task }
     }
 
     /// The next own commit that was released.
@@ -97,17 +55,7 @@ impl Leased {
     /// The rule is about to change.
     pub fn rule_changes(&mut self, ruling: &Ruling, to: &Rule) {
         self.version.store(0, Ordering::SeqCst);
-        self.lease.changes(ruling, to, monotonic_ms());
-    }
-
-    /// Whether the server is taken for one that hangs.
-    fn is_stalled(&mut self, now: u64) -> bool {
-        self.silence.look(self.answered.load(Ordering::SeqCst), now) >= self.length_ms * STALLED_AFTER
-    }
-
-    /// Whether the domain is to be asked: no own commit has renewed the lease for a while.
-    fn asks(&self, now: u64) -> bool {
-        self.lease.until() < now.saturating_add(self.length_ms * 7 / 10)
+        self.admission.rule_changes(ruling, to, monotonic_ms());
     }
 }
 
@@ -136,8 +84,7 @@ async fn commit_again(
 impl Keeper {
     /// Begins or ends the lease with the role of the server, and notes what of it decides about the next step.
     pub(super) fn look_at_the_lease(&mut self) {
-        let now = monotonic_ms();
-        let asks = self.held(now);
+        let asks = self.held(monotonic_ms());
         self.report.send_if_modified(|report| std::mem::replace(&mut report.asks, asks) != asks);
     }
 
@@ -147,14 +94,15 @@ impl Keeper {
             (self.leased, self.state.lease) = (None, Held::default());
             return 0;
         };
-        if let Some((0, wait_ms)) = self.granted() {
+        let granted = admission::granted(self.wanted.as_ref());
+        if let Some((0, wait_ms)) = granted {
             // It was granted by an agent that knows no lease: no other one is granted without proof or an operator's word.
-            let may_open = now >= primary.stopped_ms.saturating_add(wait_ms);
+            let may_open = now >= admission::opens_at(primary, wait_ms);
             (self.leased, self.state.lease) = (None, Held { holds: true, may_open, stalled: false });
             return 0;
         }
-        let begins = self.leased.as_ref().is_none_or(|it| it.generation != primary.begins.generation);
-        if let (true, Some((lease_ms, wait_ms))) = (begins, self.granted())
+        let begins = self.leased.as_ref().is_none_or(|leased| !leased.admission.is_of(primary));
+        if let (true, Some((lease_ms, wait_ms))) = (begins, granted)
             && let Ok(server) = self.server.try_lock()
             && let Ok(committer) = server.committer()
         {
@@ -164,86 +112,38 @@ impl Keeper {
             self.state.lease = Held::default();
             return 0;
         };
-        let version = match &primary.ruling.coming {
-            None => primary.ruling.in_force.version.0,
-            Some(_) => 0,
-        };
-        leased.version.store(version, Ordering::SeqCst);
-        self.state.lease = Held {
-            holds: leased.lease.holds(&primary.ruling, now.saturating_add(CLOSING_MS)),
-            may_open: now >= leased.opens_at,
-            stalled: leased.is_stalled(now),
-        };
-        if leased.asks(now) { leased.generation.0 } else { 0 }
+        leased.version.store(admission::version(&primary.ruling).0, Ordering::SeqCst);
+        self.state.lease = leased.admission.held(&primary.ruling, leased.answered.load(Ordering::SeqCst), now);
+        leased.admission.asks(now)
     }
 
-    /// The lease and the wait that the domain assigns.
-    pub(super) fn granted(&self) -> Option<(u64, u64)> {
-        match self.wanted.as_ref() {
-            Some(Assignment { what: Wanted::Primary { lease_ms, wait_ms, .. }, .. }) => Some((*lease_ms, *wait_ms)),
-            _ => None,
-        }
-    }
-
-    /// The domain may have learned that an earlier primary has ended: it is not waited for any longer.
+    /// Takes note of how long the domain has the primary wait now.
     pub(super) fn note_wait(&mut self) {
-        let granted = self.granted();
+        let granted = admission::granted(self.wanted.as_ref());
         if let (Some(leased), Run::Primary(primary), Some((_, wait_ms))) = (&mut self.leased, &self.state.run, granted)
         {
-            leased.opens_at = leased.opens_at.min(primary.stopped_ms.saturating_add(wait_ms));
+            leased.admission.waits(primary, wait_ms);
         }
     }
 
     /// When the lease has to be looked at next.
     pub(super) fn lease_due(&self) -> Option<Instant> {
-        let leased = self.leased.as_ref()?;
         let now = monotonic_ms();
-        let ends = Some(leased.lease.until().saturating_sub(CLOSING_MS)).filter(|_| self.state.lease.holds);
-        let opens = Some(leased.opens_at).filter(|_| !self.state.lease.may_open);
-        let next = [ends, opens].into_iter().flatten().filter(|at| *at >= now).min()?;
+        let next = self.leased.as_ref()?.admission.due(self.state.lease, now)?;
         Some(Instant::now() + Duration::from_millis(next - now))
     }
 
     /// An own commit was released.
     pub(super) fn released(&mut self, commit: Released) {
         if let (Some(leased), Run::Primary(primary)) = (&mut self.leased, &self.state.run) {
-            leased.lease.released(commit, &primary.ruling);
+            leased.admission.released(commit, &primary.ruling);
         }
     }
 
     /// The domain's word: when it was asked, and for which generation.
     pub(super) fn vouched(&mut self, asked: u64, generation: Generation) {
-        if let Some(leased) = self.leased.as_mut().filter(|leased| leased.generation == generation) {
-            leased.lease.vouched(asked);
+        if let Some(leased) = &mut self.leased {
+            leased.admission.vouched(asked, generation);
         }
-    }
-}
-
-/// What of the lease decides about the next step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// Whether clients may stay.
-    pub holds: bool,
-    /// Whether every earlier lease is over.
-    pub may_open: bool,
-    /// Whether the server has not answered for long.
-    pub stalled: bool,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_is_silent_for_as_long_as_the_wrapper_ran_meanwhile() {
-        let mut silence = Silence::default();
-        assert_eq!(
-            [(900, 1_000), (900, 1_500), (900, 2_000)].map(|(answered, now)| silence.look(answered, now)),
-            [0, 500, 1_000]
-        );
-        assert_eq!(silence.look(900, 60_000), 2_000, "the wrapper was paused");
-        assert_eq!(silence.look(900, 60_500), 2_500);
-        assert_eq!(silence.look(60_600, 60_700), 0, "it answers");
-        assert_eq!(silence.look(60_600, 61_700), 1_000);
     }
 }

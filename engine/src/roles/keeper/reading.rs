@@ -3,9 +3,7 @@
 use super::Keeper;
 use super::hearing::Ear;
 use crate::postgres::{Reader, Reading};
-use crate::roles::decide::{Readers, Run};
-use crate::roles::words;
-use kaa_core::replication::Wanted;
+use crate::roles::decide::{self, Run};
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -58,17 +56,9 @@ impl Keeper {
         if let Run::Primary(primary) = &self.state.run {
             self.standbys.note(&reading, &primary.ruling, Instant::now());
         }
-        let mut ear = Ear::Deaf;
-        if let Run::Follows { generation, readers, .. } = &mut self.state.run {
-            ear = Ear::Last(reading.heard);
-            let timeline = words::timeline(*generation);
-            let is_past = reading.streams_from == Some(timeline) && reading.timeline == timeline;
-            if is_past && *readers == Readers::No {
-                *readers = Readers::May;
-            }
-            if reading.streams_from == Some(timeline) && self.state.memory.overwriting {
-                self.whole();
-            }
+        let decide::Heard { ear, whole } = decide::heard(&mut self.state, &reading);
+        if whole {
+            self.whole();
         }
         self.hears(ear);
         self.overridden(&reading.overridden);
@@ -78,20 +68,7 @@ impl Keeper {
 
     /// Takes note of whether its server hears the primary of the current generation.
     fn hears(&mut self, ear: Ear) {
-        let wanted = match self.wanted.as_ref().map(|wanted| &wanted.what) {
-            // It is told to hold if the process of the primary was removed.
-            Some(Wanted::Follow { generation, .. } | Wanted::Hold(generation)) => Some(*generation),
-            _ => None,
-        };
-        let followed = match &self.state.run {
-            Run::Follows { generation, .. } => Some(*generation),
-            _ => None,
-        };
-        match wanted {
-            Some(generation) if followed == Some(generation) => self.hearing.note(generation, ear, Instant::now()),
-            Some(generation) => self.hearing.note(generation, Ear::Deaf, Instant::now()),
-            None => self.hearing.clear(),
-        }
+        self.hearing.look(&self.state.run, self.wanted.as_ref(), ear, Instant::now());
     }
 
     /// What the wrapper has written was changed from outside. At a primary the rule is made again: until then it is not in force.

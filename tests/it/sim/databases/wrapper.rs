@@ -6,12 +6,12 @@ use super::postgres::Postgres;
 use super::stream::{Line, Told};
 use crate::sim::engine::Truth;
 use kaa::clock;
-use kaa::proto::engine::{self as wire, EngineState, Exit, Marker, Refused, directive};
+use kaa::proto::engine::{self as wire, Exit, Marker, Refused, directive};
 use kaa_core::domain::ids::{ArchiveId, Generation, StartId};
 use kaa_core::domain::replicated::Ended;
-use kaa_core::replication::{Assignment, Lease, Memory, Released, Wanted};
+use kaa_core::replication::{Assignment, Memory, Released};
 use kaa_engine::postgres::{Data, Reading};
-use kaa_engine::roles::decisions::{self, Hearing, Held, Run, Standbys, State, Step};
+use kaa_engine::roles::decisions::{self, Admission, Choice, Hearing, Held, Run, Standbys, State, Step};
 use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -34,15 +34,14 @@ pub fn instant(now_ms: u64) -> Instant {
     *BEGIN + Duration::from_millis(now_ms)
 }
 
-/// The lease of the generation that the server has.
+/// When the server may let clients in, and what is committed for that.
 pub struct Leased {
-    pub generation: Generation,
-    pub lease: Lease,
-    pub length_ms: u64,
-    pub opens_at: u64,
+    pub admission: Admission,
     /// The own commit that waits: what renews the lease once it is released, its position, and how often sessions had been ended.
     pub commit: Option<(Released, usize)>,
     pub commits_at: u64,
+    /// When the server last answered.
+    pub answered: u64,
 }
 
 pub struct Wrapper {
@@ -168,9 +167,8 @@ impl Wrapper {
                 Some(directive::Action::Start(_)) | None => {}
             },
             Told::Vouched { asked_ms, generation } => {
-                let leased = self.leased.as_mut().filter(|leased| leased.generation.0 == generation);
-                if let Some(leased) = leased {
-                    leased.lease.vouched(asked_ms);
+                if let Some(leased) = &mut self.leased {
+                    leased.admission.vouched(asked_ms, Generation(generation));
                 }
             }
             Told::ExitNoted => return self.over.is_none(),
@@ -228,24 +226,20 @@ impl Wrapper {
             return;
         }
         let Some(wanted) = &self.wanted else { return };
-        let step = decisions::next(&self.state, wanted);
-        let closes = matches!(step, Ok(Some(Step::Close)));
-        if self.pause.is_some_and(|(until_ms, _)| now_ms < until_ms) && !closes {
-            return;
-        }
-        if let Some(under) = &self.under {
-            let gives_way = under.step.waits() || (closes && under.step.gives_way());
-            if !gives_way || matches!(&step, Ok(Some(step)) if *step == under.step) {
-                return;
-            }
-            self.under = None;
-        }
+        let pauses = self.pause.is_some_and(|(until_ms, _)| now_ms < until_ms);
+        let under = self.under.as_ref().map(|under| &under.step);
+        let Choice::Instead(step) = decisions::choose(&self.state, wanted, under, pauses) else { return };
+        self.under = None;
         let step = step.unwrap_or_else(|why| {
             self.trouble = why;
             None
         });
         let Some(step) = step else { return };
-        if !self.changes(&step, now_ms) {
+        if let (Step::Require(rule), Run::Primary(primary), Some(leased)) = (&step, &self.state.run, &mut self.leased) {
+            leased.admission.rule_changes(&primary.ruling, rule, now_ms);
+        }
+        let end = self.reading.as_ref().map_or(0, |reading| reading.end.0);
+        if !decisions::begins(&mut self.state, &step, end) {
             return;
         }
         if let Some(memory) = decisions::remembers(&step, self.state.memory) {
@@ -256,28 +250,6 @@ impl Wrapper {
         }
         postgres.trace.mix(&format!("{} {step:?}", self.pod));
         self.under = Some(Under::begin(step, (self.nonce, &self.claim), &mut self.state, postgres, now_ms));
-    }
-
-    /// Prepares a change of the rule, and notes that clients may come in. False if nothing changes.
-    fn changes(&mut self, step: &Step, now_ms: u64) -> bool {
-        let Run::Primary(primary) = &mut self.state.run else { return true };
-        match step {
-            Step::Require(rule) => {
-                if let Some(leased) = &mut self.leased {
-                    leased.lease.changes(&primary.ruling, rule, now_ms);
-                }
-                let end = self.reading.as_ref().map_or(0, |reading| reading.end.0);
-                match primary.ruling.coming {
-                    Some(_) => primary.ruling.replace(rule.clone()),
-                    None => primary.ruling.take(rule.clone(), end),
-                }
-            }
-            Step::Open => {
-                primary.admits = true;
-                true
-            }
-            _ => true,
-        }
     }
 
     pub fn remember(&mut self, memory: Memory, postgres: &mut Postgres) {
@@ -306,24 +278,15 @@ impl Wrapper {
     fn done(&mut self, step: Step, outcome: Outcome, postgres: &mut Postgres, now_ms: u64) {
         let Outcome { result, run } = outcome;
         self.state.data = postgres.volume(&self.claim).data();
-        let was = std::mem::replace(&mut self.state.run, run);
+        let was = self.state.run.clone();
+        let result = result.map(|needs_overwrite| decisions::Outcome { needs_overwrite });
+        let over = decisions::done(&mut self.state, &step, &result, run);
         match result {
-            Ok(needs_overwrite) => {
-                (self.pause, self.trouble) = (None, String::new());
-                self.state.needs_overwrite = match (&step, needs_overwrite) {
-                    (Step::Follow { generation, .. }, Some(why)) => Some((*generation, why)),
-                    (Step::Follow { .. } | Step::Overwrite { .. }, None) => None,
-                    _ => self.state.needs_overwrite.take(),
-                };
-            }
+            Ok(_) => (self.pause, self.trouble) = (None, String::new()),
             Err(why) => self.failed(why, now_ms),
         }
-        if let Run::Primary(primary) = &was
-            && !matches!(&self.state.run, Run::Primary(now) if now.begins == primary.begins)
-        {
-            let stood_down = matches!(step, Step::StandDown) && self.trouble.is_empty();
-            let how = if stood_down { Ended::StoodDown } else { Ended::Failed };
-            self.ended = Some((primary.begins.generation, how));
+        if over.is_some() {
+            self.ended = over;
             self.standbys.clear();
         }
         let is_open = |run: &Run| matches!(run, Run::Primary(primary) if primary.open);
@@ -393,23 +356,6 @@ impl Wrapper {
         self.say();
         let exit = Exit { code: Some(0), graceful: true, reason: String::new() };
         self.line.lock().unwrap().said.exit = Some(exit);
-    }
-
-    /// What the domain assigns: the lease and the wait.
-    pub fn granted(&self) -> Option<(u64, u64)> {
-        match self.wanted.as_ref().map(|wanted| &wanted.what) {
-            Some(Wanted::Primary { lease_ms, wait_ms, .. }) => Some((*lease_ms, *wait_ms)),
-            _ => None,
-        }
-    }
-
-    pub fn engine_state(&self) -> EngineState {
-        match &self.state.run {
-            _ if self.state.stopping => EngineState::ShuttingDown,
-            Run::Primary(primary) if primary.open => EngineState::Running,
-            Run::Follows { .. } => EngineState::Running,
-            Run::Down | Run::Fenced | Run::Primary(_) => EngineState::Syncing,
-        }
     }
 
     /// A pause between two and some more milliseconds.
