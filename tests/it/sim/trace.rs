@@ -1,6 +1,7 @@
 //! What happened in a run: as text for a reader, and as a hash of much more than the text. Two runs of one seed must
 //! have the same hash.
 
+use crate::sim::seeds::Told;
 use std::sync::{Arc, Mutex};
 
 /// A record to which all parts of a run write.
@@ -63,9 +64,10 @@ impl Trace {
         self.0.lock().unwrap().wrong.clone()
     }
 
-    /// The hash so far.
-    pub fn hash(&self) -> u64 {
-        self.0.lock().unwrap().hash
+    /// All of it.
+    pub fn told(&self) -> Told {
+        let hash = self.0.lock().unwrap().hash;
+        Told { hash, text: self.text(), wrong: self.all_wrong() }
     }
 
     /// All lines.

@@ -10,6 +10,7 @@ use crate::sim::kubernetes::Kubernetes;
 use crate::sim::network::Network;
 use crate::sim::people;
 use crate::sim::schedule::{Action, UNTIL_MS, schedule};
+use crate::sim::seeds::Told;
 use crate::sim::trace::Trace;
 use embedded_kubernetes::store::Ids;
 use kaa::agent::Shared;
@@ -39,9 +40,6 @@ const ADMINS: usize = 3;
 
 /// The result of a run.
 pub struct Run {
-    pub hash: u64,
-    pub text: String,
-    pub wrong: Vec<String>,
     /// How long the domain took to converge.
     pub converged_ms: u64,
     pub acknowledged: usize,
@@ -85,7 +83,7 @@ pub fn simulated(seed: u64) -> Simulated {
 }
 
 /// Runs a seed.
-pub fn play(seed: u64) -> Run {
+pub fn play(seed: u64) -> (Told, Run) {
     clock::simulate(Some(simulated(seed)));
     let mut world = World::new(seed);
     let mut actions = schedule(seed).into_iter().peekable();
@@ -103,7 +101,7 @@ pub fn play(seed: u64) -> Run {
     }
     let converged_ms = world.converge();
     world.checks.close();
-    let (hash, text, wrong) = (world.trace.hash(), world.trace.text(), world.trace.all_wrong());
+    let told = world.trace.told();
     let clients = world.clients.lock().unwrap();
     let (acknowledged, reads) = (clients.acknowledged.len(), clients.reads);
     drop(clients);
@@ -111,7 +109,7 @@ pub fn play(seed: u64) -> Run {
     let group = Counts { retired: world.hosts.iter().map(Host::retired).sum(), ..world.group.counts };
     drop(world);
     clock::simulate(None);
-    Run { hash, text, wrong, converged_ms, acknowledged, reads, taken_away, group }
+    (told, Run { converged_ms, acknowledged, reads, taken_away, group })
 }
 
 impl World {

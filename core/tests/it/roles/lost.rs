@@ -4,12 +4,12 @@ use super::*;
 use kaa_core::replication::NotLost;
 
 /// As [`running`], with `kaa.dev/failover: automatic`.
-fn automatic() -> Play {
+pub(super) fn automatic() -> Play {
     with(FailoverMode::Automatic)
 }
 
 /// The same, where both standbys confirm each commit.
-fn of_three() -> Play {
+pub(super) fn of_three() -> Play {
     let mut play = automatic();
     let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
     database.replicated.as_mut().unwrap().settings.as_mut().unwrap().synchronous = 2;

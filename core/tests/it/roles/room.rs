@@ -1,14 +1,7 @@
 //! Volumes with too little room for a primary.
 
+use super::lost::{automatic, of_three};
 use super::*;
-
-/// `shop` with `kaa.dev/failover: automatic`: the primary on archive 1, a standby on archive 2 in the sync set.
-fn automatic() -> Play {
-    let mut play = running(WhenAlone::Degrade);
-    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
-    database.replicated.as_mut().unwrap().settings.as_mut().unwrap().failover = FailoverMode::Automatic;
-    play
-}
 
 impl Play {
     fn has_room(&mut self, ordinal: u32, has: bool) {
@@ -38,14 +31,17 @@ fn a_primary_whose_volume_is_full_is_followed_by_one_with_room() {
     assert_eq!(play.primary(), 2);
 }
 
-#[test]
-fn a_standby_without_room_comes_after_one_with_room() {
-    let mut play = automatic();
-    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
-    database.replicated.as_mut().unwrap().settings.as_mut().unwrap().synchronous = 2;
-    play.settle();
+/// Both standbys confirm, and archive 2 has no room.
+fn short_of_room() -> Play {
+    let mut play = of_three();
     play.has_room(1, false);
     play.settle();
+    play
+}
+
+#[test]
+fn a_standby_without_room_comes_after_one_with_room() {
+    let mut play = short_of_room();
     play.ends(0);
     play.settle();
     assert_eq!(play.primary(), 3);
@@ -53,12 +49,7 @@ fn a_standby_without_room_comes_after_one_with_room() {
 
 #[test]
 fn the_same_if_the_primary_is_lost() {
-    let mut play = automatic();
-    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
-    database.replicated.as_mut().unwrap().settings.as_mut().unwrap().synchronous = 2;
-    play.settle();
-    play.has_room(1, false);
-    play.settle();
+    let mut play = short_of_room();
     play.lose(0);
     play.hears(1, false);
     play.hears(2, false);

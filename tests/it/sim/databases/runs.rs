@@ -6,6 +6,7 @@ use super::wrapper::Wrapper;
 use super::{Databases, Inner, NAME};
 use crate::sim::people;
 use crate::sim::schedule::Action;
+use crate::sim::seeds::{Told, play_all};
 use crate::sim::world::{World, simulated};
 use embedded_kubernetes::object::uid;
 use embedded_kubernetes::resource::Kind;
@@ -17,9 +18,6 @@ use kaa_core::domain::command::{Actor, Role as ActorRole};
 use kaa_core::domain::ids::DatabaseName;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use testkit::chance::number;
 use testkit::tier;
 
 const ADMINS: usize = 3;
@@ -33,9 +31,6 @@ const BEHIND: usize = 12;
 
 /// The result of a run.
 struct Run {
-    hash: u64,
-    text: String,
-    wrong: Vec<String>,
     well_ms: u64,
     acknowledged: usize,
     /// How often another archive than before became an open primary.
@@ -52,7 +47,7 @@ struct Play {
     moves: usize,
 }
 
-fn play(seed: u64) -> Run {
+fn play(seed: u64) -> (Told, Run) {
     let mut play = Play::begin(seed);
     let mut faults = schedule(seed).into_iter().peekable();
     while play.world.now_ms() < UNTIL_MS {
@@ -65,18 +60,10 @@ fn play(seed: u64) -> Run {
     play.world.checks.close();
     let acknowledged = play.databases.inner().clients.acknowledged.len();
     play.world.trace.mix(&format!("{acknowledged} acknowledged"));
-    let trace = &play.world.trace;
-    let run = Run {
-        hash: trace.hash(),
-        text: trace.text(),
-        wrong: trace.all_wrong(),
-        well_ms,
-        acknowledged,
-        moves: play.moves,
-    };
+    let (told, run) = (play.world.trace.told(), Run { well_ms, acknowledged, moves: play.moves });
     drop(play);
     clock::simulate(None);
-    run
+    (told, run)
 }
 
 impl Play {
@@ -387,58 +374,23 @@ const TAIL: usize = 40;
 
 #[test]
 fn no_commit_is_lost_no_reader_sees_an_old_state_and_a_primary_opens() {
-    let only = number("KAA_SIM_SEED");
-    let seeds = only.map_or(0..number("KAA_SIM_SEEDS").unwrap_or(tier().of(2, 5, 25, 100)), |seed| seed..seed + 1);
-    let (next, end) = (AtomicU64::new(seeds.start), seeds.end);
-    let failed = Mutex::new(Vec::new());
-    let figures = Mutex::new((0, 0, 0));
-    let work = || {
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= end {
-                return;
-            }
-            let run = play(seed);
-            if only.is_some() {
-                println!("{}\nhash {:016x}", run.text, run.hash);
-            }
-            let mut figures = figures.lock().unwrap();
-            let (well_ms, acknowledged, moves) = &mut *figures;
-            *well_ms = run.well_ms.max(*well_ms);
-            *acknowledged += run.acknowledged;
-            *moves += run.moves;
-            if !run.wrong.is_empty() {
-                let told: Vec<&str> = run.text.lines().collect();
-                let tail = told[told.len().saturating_sub(TAIL)..].join("\n");
-                println!("seed {seed}: {}\n{tail}", run.wrong.join("; "));
-                failed.lock().unwrap().push((seed, run.wrong));
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        scope.spawn(work);
-        scope.spawn(work);
+    let (mut well_ms, mut acknowledged, mut moves) = (0, 0, 0);
+    let test = "sim::databases::runs::no_commit";
+    let seeds = play_all(test, tier().of(2, 5, 25, 100), TAIL, play, |run: Run| {
+        well_ms = run.well_ms.max(well_ms);
+        acknowledged += run.acknowledged;
+        moves += run.moves;
     });
-    let (well_ms, acknowledged, moves) = *figures.lock().unwrap();
-    let seeds = end - seeds.start;
     println!(
         "{seeds} seeds: well within {well_ms} ms, {acknowledged} commits acknowledged, the primary moved {moves} times"
     );
-    let failed = failed.into_inner().unwrap();
-    let told: Vec<String> = (failed.iter())
-        .map(|(seed, wrong)| {
-            let repeat = format!("KAA_SIM_SEED={seed} cargo test -p kaa --test it sim::databases::runs::no_commit");
-            format!("{repeat} -- --nocapture\n  {}", wrong.join("\n  "))
-        })
-        .collect();
-    assert!(failed.is_empty(), "{} seeds failed; each is replayed by\n{}", failed.len(), told.join("\n"));
     assert!(seeds < ENOUGH || (acknowledged > 0 && moves > 0), "something never happened");
 }
 
 #[test]
 fn a_seed_replays_bit_for_bit() {
     let other = std::thread::spawn(|| play(1));
-    let (one, other) = (play(1), other.join().unwrap());
+    let ((one, _), (other, _)) = (play(1), other.join().unwrap());
     assert_eq!(one.text, other.text);
     assert_eq!(one.hash, other.hash, "the words agree and what is behind them does not");
 }
