@@ -42,8 +42,13 @@ pub enum Error {
     #[error("the server has ended: {0}")]
     Ended(String),
     /// The server refuses SQL. It may do so until it is promoted, after a crash with many open subtransactions.
-    #[error("the server refuses SQL: {0}")]
-    NoSql(String),
+    #[error("the server refuses SQL: {said}")]
+    NoSql {
+        /// Whether it was heard to refuse: it runs. Else it does not answer, or was not reached.
+        heard: bool,
+        /// What was heard of it, or what was not.
+        said: String,
+    },
     /// The server could not do it.
     #[error("cannot {what}: {source}")]
     Sql {

@@ -88,7 +88,7 @@ impl Server {
         };
         match self.reload(connect).await {
             // Data that was rewound accepts no session before it has received more.
-            Ok(_) | Err(Error::NoSql(_)) => Ok(Follows::Streams),
+            Ok(_) | Err(Error::NoSql { .. }) => Ok(Follows::Streams),
             Err(error) => Err(error),
         }
     }

@@ -78,7 +78,7 @@ impl Server {
         // From a rule under which nothing is released, at a server that acknowledges nothing: no proof is needed.
         match self.reload(|changeable| changeable.rule = text).await {
             Ok(_) => {}
-            Err(Error::NoSql(error)) => tracing::warn!(error, "the server is promoted although it refuses SQL"),
+            Err(Error::NoSql { said, .. }) => tracing::warn!(said, "the server is promoted although it refuses SQL"),
             Err(error) => return Err(error),
         }
         if let Some(running) = &mut self.running {

@@ -24,8 +24,6 @@ pub(super) const OWN: &str =
     "(usename = 'kaa' AND client_port = -1 AND application_name IN ('kaa_engine', 'kaa_proof'))";
 /// How long a server may take to accept a session, or to answer what it answers at once.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// In what is said of a server from which nothing was heard.
-const NO_ANSWER: &str = "no answer";
 /// A session that commits waits for the rule whatever the database's own settings are, and waits as long as it takes.
 const OPTIONS: &str = "-c synchronous_commit=on -c statement_timeout=0 -c lock_timeout=0 -c idle_session_timeout=0 \
     -c idle_in_transaction_session_timeout=0 -c default_transaction_read_only=off -c search_path=pg_catalog \
@@ -55,7 +53,7 @@ impl Session {
         config.host_path(settings.run()).port(settings.port).user(SUPERUSER).dbname("postgres");
         config.application_name(name).options(OPTIONS);
         let connected = timeout(ANSWER_LIMIT, config.connect(NoTls)).await;
-        let late = || Error::NoSql(format!("{NO_ANSWER} for {} s", ANSWER_LIMIT.as_secs()));
+        let late = || Error::NoSql { heard: false, said: format!("no answer for {} s", ANSWER_LIMIT.as_secs()) };
         let (client, mut connection) = connected.map_err(|_| late())?.map_err(|error| refused(&error))?;
         let cancelled = Arc::new(AtomicBool::new(false));
         let seen = cancelled.clone();
@@ -127,11 +125,11 @@ impl Drop for Session {
 }
 
 fn one(what: &str, mut rows: Vec<Row>) -> Result<Row, Error> {
-    rows.pop().ok_or_else(|| Error::NoSql(format!("cannot {what}: no row")))
+    rows.pop().ok_or_else(|| Error::NoSql { heard: true, said: format!("cannot {what}: no row") })
 }
 
 fn late(what: &str) -> Error {
-    Error::NoSql(format!("cannot {what}: {NO_ANSWER} for {} s", ANSWER_LIMIT.as_secs()))
+    Error::NoSql { heard: false, said: format!("cannot {what}: no answer for {} s", ANSWER_LIMIT.as_secs()) }
 }
 
 impl Error {
@@ -139,7 +137,7 @@ impl Error {
     pub(super) fn is_from_server(&self) -> bool {
         match self {
             Self::Sql { source, .. } => source.as_db_error().is_some(),
-            Self::NoSql(said) => !said.contains(NO_ANSWER),
+            Self::NoSql { heard, .. } => *heard,
             _ => false,
         }
     }
@@ -148,10 +146,13 @@ impl Error {
 /// Why a session was not accepted, in a sentence with the server's detail.
 fn refused(error: &tokio_postgres::Error) -> Error {
     match error.as_db_error() {
-        Some(said) => Error::NoSql([said.message(), said.detail().unwrap_or_default()].join(" ").trim().to_owned()),
+        Some(said) => {
+            let said = [said.message(), said.detail().unwrap_or_default()].join(" ").trim().to_owned();
+            Error::NoSql { heard: true, said }
+        }
         None => {
             let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
-            Error::NoSql(format!("{NO_ANSWER}: {error}{cause}"))
+            Error::NoSql { heard: false, said: format!("{error}{cause}") }
         }
     }
 }

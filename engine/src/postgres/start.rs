@@ -142,7 +142,7 @@ impl Server {
             }
             match Session::connect(&settings).await {
                 Ok(_) => return Ok(()),
-                Err(Error::NoSql(said)) if said.contains(UNREAD) => return Ok(()),
+                Err(Error::NoSql { said, .. }) if said.contains(UNREAD) => return Ok(()),
                 Err(error) if recovers(&error) => {
                     if recovers_since.get_or_insert_with(Instant::now).elapsed() > SESSION_LIMIT {
                         tracing::warn!(%error, "the server recovers, and accepts no session yet");
@@ -282,7 +282,7 @@ impl Server {
         let change = |changeable: &mut Changeable| changeable.follows = connects.or(changeable.follows.take());
         match (self.reload(change).await, role) {
             // One that was rewound or copied accepts no session before it has received more, perhaps with the new password.
-            (Err(Error::NoSql(_)), Role::Follows { .. }) => Ok(()),
+            (Err(Error::NoSql { .. }), Role::Follows { .. }) => Ok(()),
             (Err(error), _) => Err(error),
             (Ok(_), Role::Primary { .. }) => self.prepare_roles().await,
             (Ok(_), Role::Follows { .. } | Role::Fenced) => Ok(()),
@@ -347,7 +347,7 @@ pub(super) fn not_running() -> Error {
 
 /// Whether a session was refused because the server recovers, and not because it has not begun to.
 fn recovers(error: &Error) -> bool {
-    matches!(error, Error::NoSql(said) if said.contains("not yet accepting connections"))
+    matches!(error, Error::NoSql { said, .. } if said.contains("not yet accepting connections"))
 }
 
 /// The server's words if it serves no readers, and has consistent data.
@@ -359,12 +359,12 @@ const UNTIL_PROMOTED: &str = "it may do so until it is promoted";
 
 /// The error for a server that refuses sessions with this one although its data is consistent.
 pub(super) fn until_promoted(error: &Error) -> Error {
-    Error::NoSql(format!("{error}; {UNTIL_PROMOTED}"))
+    Error::NoSql { heard: false, said: format!("{error}; {UNTIL_PROMOTED}") }
 }
 
 /// Whether it is such an error.
 pub(super) fn refuses_until_promoted(error: &Error) -> bool {
-    matches!(error, Error::NoSql(said) if said.contains(UNTIL_PROMOTED))
+    matches!(error, Error::NoSql { said, .. } if said.contains(UNTIL_PROMOTED))
 }
 
 /// Removes empty lock files. A loss of power or a full disk leaves such files, and PostgreSQL does not start while one exists.

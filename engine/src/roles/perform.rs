@@ -261,7 +261,9 @@ async fn promote(
     match server.fence().await {
         Ok(_) => {}
         // It was started fenced, and takes no log; after a crash with many open subtransactions it answers only once it is promoted.
-        Err(Error::NoSql(why)) if state.run == Run::Fenced => tracing::warn!(why, "it is promoted without an answer"),
+        Err(Error::NoSql { said: why, .. }) if state.run == Run::Fenced => {
+            tracing::warn!(why, "it is promoted without an answer")
+        }
         Err(error) => return Err(error),
     }
     // It takes no log any more.
@@ -313,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_server_that_is_neither_known_to_stand_where_it_stood_nor_where_it_should_is_stopped() {
-        let failed = || Error::NoSql("too many clients".to_owned());
+        let failed = || Error::NoSql { heard: true, said: "too many clients".to_owned() };
         assert!(!is_unknown(&failed(), &Run::Fenced), "the step had not begun, or changes nothing by half");
         assert!(is_unknown(&failed(), &Run::Down), "it was to be promoted, or to be connected");
         assert!(is_unknown(&Error::Stuck("a sender does not obey".to_owned()), &Run::Fenced));

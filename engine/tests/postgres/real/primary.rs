@@ -110,7 +110,7 @@ async fn a_server_that_refuses_sessions_after_a_crash_is_promoted_all_the_same()
     kill(member.postmaster());
     member.server.ended().await;
     let error = member.server.fence().await.unwrap_err();
-    assert!(matches!(&error, Error::NoSql(_)), "{error}");
+    assert!(matches!(&error, Error::NoSql { .. }), "{error}");
     let begins = member.lead(3, &[]).await;
     assert_eq!((begins.generation.0, begins.parent.0), (3, 2));
     assert_eq!(member.rows().await, [1000, 1001]);
