@@ -78,6 +78,11 @@ impl StatefulSet {
         };
         let when_alone = match self.replication.says(WHEN_ALONE) {
             None | Some("degrade") => WhenAlone::Degrade,
+            Some("block") if synchronous == 0 => {
+                let expected =
+                    "`degrade` while kaa.dev/synchronous is 0: no standby would confirm a commit that waits for one";
+                return Err(broken(WHEN_ALONE, "block", expected));
+            }
             Some("block") => WhenAlone::Block,
             Some(text) => return Err(broken(WHEN_ALONE, text, "`degrade` or `block`")),
         };
@@ -130,6 +135,11 @@ mod tests {
         assert_eq!(asked(&[("synchronous", "-1")]), wrong);
         assert!(asked(&[("synchronous", "17")]).contains("from 0 to 16"));
         assert!(asked(&[("when-alone", "")]).contains("`degrade` or `block`"));
+        assert_eq!(asked(&[("synchronous", "0")]), "0 degrade automatic");
+        assert!(
+            asked(&[("synchronous", "0"), ("when-alone", "block")])
+                .contains("`degrade` while kaa.dev/synchronous is 0")
+        );
         assert_eq!(asked(&[("failover", "paused")]), "1 degrade paused");
         assert!(asked(&[("failover", "auto")]).contains("`automatic`, `manual` or `paused`"));
         assert!(asked(&[("when-alone", &"ß".repeat(1000))]).len() < 200, "what is kept is bounded");

@@ -398,7 +398,7 @@ const OWN: [Wait; 29] = [
     },
     Wait {
         code: "setting_broken",
-        means: "an annotation that is to configure the replication of a database does not parse: the last good settings stay",
+        means: "an annotation that is to configure the replication of a database does not parse, or contradicts another one: the last good settings stay",
         ends: "`kubectl annotate --overwrite` with a value that is allowed, or without the annotation: `kubectl annotate statefulset NAME kaa.dev/synchronous-`",
     },
     Wait {
