@@ -1,6 +1,7 @@
 """`kaa demo --postgres` with eight clients that write, for the other scripts here."""
 
 import contextlib
+import glob
 import json
 import os
 import signal
@@ -67,6 +68,7 @@ class Played:
 
     def __init__(self, work, demo, writer):
         self.work, self.demo, self.writer = work, demo, writer
+        self.histories = {}
 
     def read(self, name):
         with open(os.path.join(self.work, name)) as file:
@@ -101,6 +103,18 @@ class Played:
         self.kubectl("patch", "statefulset", "shop", "--type=json", "-p", value)
         self.kubectl("rollout", "status", "statefulset/shop", f"--timeout={WAIT}s")
 
+    def note_histories(self):
+        """No timeline number ever stands for two histories. Those without content only keep a number from being used."""
+        for path in glob.glob(os.path.join(self.work, "demo/volumes/*/pgdata/pg_wal/*.history")):
+            try:
+                with open(path) as file:
+                    history = file.read()
+            except FileNotFoundError:
+                continue
+            timeline = os.path.basename(path)
+            if history and self.histories.setdefault(timeline, history) != history:
+                sys.exit(f"two histories: {path} has\n{history}\nand elsewhere it was\n{self.histories[timeline]}")
+
     def told(self, kind):
         """What the writer said of the end, a list for each line (clients.py)."""
         return [line.split() for line in self.read(f"acknowledged.{kind}").splitlines()]
@@ -120,6 +134,7 @@ class Played:
     def compare(self, pauses=()):
         """What the writer was told is true at each server, and all servers have the same rows. While something was paused, from and to
         when, a reader may have seen an old state."""
+        self.note_histories()
         acknowledged = self.acknowledged()
         absent = {row for [row] in self.told("absent")}
         seen = {row for rows in self.told("seen") for row in rows}
@@ -156,7 +171,7 @@ class Played:
         if stale:
             sys.exit(f"acknowledged, and not there for a reader at a primary: {stale}")
         print(
-            f"{len(acknowledged)} acknowledged rows, and {len(seen)} that were read, are at each of {len(self.servers())} servers once; "
+            f"{len(acknowledged)} acknowledged rows, and {len(seen)} that were read, are at each of {len(self.servers())} servers once; {len(self.histories)} timelines; "
             f"{len(ready)} prepared transactions were left, {len(self.told('stale'))} reads were stale during a pause"
         )
 
