@@ -323,6 +323,7 @@ fn vitals_of(said: wire::Vitals) -> Vitals {
         oldest_xid_age: said.oldest_xid_age,
         retained_log_bytes: said.retained_log_bytes,
         overridden: said.overridden,
+        closed: said.closed,
     }
 }
 

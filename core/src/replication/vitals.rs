@@ -37,6 +37,8 @@ pub struct Vitals {
     pub retained_log_bytes: u64,
     /// The parameters of the rule and of the source that a superuser has changed.
     pub overridden: Vec<String>,
+    /// Whether a primary lets no client in, since nothing has renewed its lease.
+    pub closed: bool,
 }
 
 /// A standby's connection to its primary.
@@ -90,6 +92,9 @@ impl Vitals {
         if !self.answers {
             found.push(Warning::ServerSilent);
         }
+        if self.closed {
+            found.push(Warning::PrimaryClosed);
+        }
         if let Some(volume) = self.volume {
             if volume.free_percent() < LEAST_FREE {
                 found.push(Warning::VolumeFull(volume));
@@ -117,6 +122,8 @@ impl Vitals {
 pub enum Warning {
     /// Its wrapper is connected, and the server does not run or does not answer it.
     ServerSilent,
+    /// It is a primary whose lease is over.
+    PrimaryClosed,
     /// Its volume is nearly full.
     VolumeFull(Volume),
     /// Slots retain much of the log: how many bytes, on a volume of how many.
@@ -135,6 +142,9 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ServerSilent => f.write_str("the server does not run, or does not answer its wrapper"),
+            Self::PrimaryClosed => f.write_str(
+                "the primary lets no client in: for a while neither all of its sync set nor the agents have confirmed that it is the primary",
+            ),
             Self::VolumeFull(volume) => {
                 let (free, size) = (Bytes(volume.free), Bytes(volume.size));
                 write!(f, "{} % of the volume is free: {free} of {size}", volume.free_percent())
@@ -156,11 +166,16 @@ impl fmt::Display for Warning {
 }
 
 /// Every warning, in the order of the variants. In what ends them `{pod}` is the server's pod, `{set}` its StatefulSet.
-pub const WARNINGS: [Wait; 7] = [
+pub const WARNINGS: [Wait; 8] = [
     Wait {
         code: "server_silent",
         means: "the wrapper of a server is connected, and its server has not answered it for 5 s or does not run",
         ends: "ends by itself when the server has started; what holds it up is in its log: `kubectl logs {pod}`",
+    },
+    Wait {
+        code: "primary_closed",
+        means: "the lease of a primary is over: it has ended the sessions of its clients, and lets none in, since another server may have been granted the next generation",
+        ends: "ends by itself when all of its sync set, or a quorum of the agents, is heard again: `kubectl get pods -o wide`",
     },
     Wait {
         code: "volume_full",

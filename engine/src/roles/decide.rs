@@ -175,6 +175,11 @@ pub fn ended(ended: Option<(Generation, Ended)>, declined: Option<Generation>) -
     declined.map(|generation| (generation, Ended::Failed)).or(ended)
 }
 
+/// Whether the server is a primary that lets no client in, since nothing has renewed its lease.
+pub(super) fn is_closed(state: &State) -> bool {
+    matches!(&state.run, Run::Primary(primary) if !primary.open) && !state.lease.holds
+}
+
 /// What becomes of the step that is under way, if one is.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Choice {
@@ -491,6 +496,11 @@ mod tests {
         assert_eq!(said(&leased(false, false, true), &lead), "nothing");
         assert_eq!(said(&leased(false, true, false), &lead), "nothing", "an earlier lease may last");
         assert_eq!(said(&leased(false, true, true), &lead), "Open", "in the same generation");
+        assert!(is_closed(&leased(false, false, true)));
+        assert!(
+            !is_closed(&leased(false, true, false)) && !is_closed(&leased(true, false, true)),
+            "it waits, or closes"
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::Keeper;
 use crate::proto as wire;
+use crate::roles::decide;
 use crate::roles::words::Known;
 use tokio::time::Instant;
 
@@ -13,7 +14,7 @@ impl Keeper {
         let state = wire::State { engine: self.known().engine().into(), pid };
         let short_of_room = self.vitals.is_short_of_room(Instant::now());
         let replica = wire::Replica { short_of_room, trouble: self.trouble(), ..self.known().replica() };
-        let (replica, vitals) = (Some(replica), self.vitals.told(Instant::now()));
+        let (replica, vitals) = (Some(replica), self.vitals.told(decide::is_closed(&self.state), Instant::now()));
         self.report.send_if_modified(|report| {
             let changed = report.state != state || report.replica != replica || report.vitals != vitals;
             if changed {

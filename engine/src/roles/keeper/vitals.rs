@@ -95,18 +95,19 @@ impl Watch {
     }
 
     /// What is to be told now; `None` until there is something. It stays the same for at least [`PERIOD`], unless the server begins
-    /// or ceases to answer.
-    pub fn told(&mut self, now: Instant) -> Option<wire::Vitals> {
+    /// or ceases to answer, or a primary closes or opens.
+    pub fn told(&mut self, closed: bool, now: Instant) -> Option<wire::Vitals> {
         let current = self.read.as_ref().filter(|(_, at)| now.saturating_duration_since(*at) < SILENT);
         let turns = match &self.said {
             None => current.is_some() || now >= self.starts_until,
-            Some(said) => said.answers != current.is_some(),
+            Some(said) => (said.answers, said.closed) != (current.is_some(), closed),
         };
         if turns || (self.said.is_some() && now >= self.next) {
             let mut vitals = current.map_or_else(wire::Vitals::default, |(vitals, _)| vitals.clone());
             if let Some(space) = self.volume.space() {
                 (vitals.free_bytes, vitals.size_bytes) = (space.free / UNIT * UNIT, space.size);
             }
+            vitals.closed = closed;
             self.next = now + PERIOD;
             self.said = Some(vitals);
         }
@@ -151,7 +152,7 @@ mod tests {
 
     /// `end lag` of what is told at a time in milliseconds, or that the server does not answer.
     fn told(watch: &mut Watch, began: Instant, ms: u64) -> String {
-        let Some(vitals) = watch.told(began + Duration::from_millis(ms)) else { return "nothing".to_owned() };
+        let Some(vitals) = watch.told(false, began + Duration::from_millis(ms)) else { return "nothing".to_owned() };
         assert!(vitals.size_bytes > 0, "the volume is told in any case");
         match vitals.answers {
             true => format!("{} {:?}", vitals.end, vitals.replay_lag_ms),
