@@ -5,8 +5,9 @@
 //! leader, and this agent's own restart are all the same case: the domain has a live session here and there is no stream.
 
 mod answers;
+mod states;
 
-use super::connected::{Answers, state_pace};
+use super::connected::Answers;
 use super::{Door, Shared, roles};
 use crate::config::{BACKOFF, ENGINE_QUEUE, ENGINE_SILENCE, IDENTIFY_TIMEOUT, MAX_ENGINES, SESSION_SWEEP};
 use crate::kubernetes::Kubernetes;
@@ -27,6 +28,7 @@ use kaa_core::domain::process::{
     About, EngineKind, EngineState, ExitReason, Identity, Process, Registration, SessionState,
 };
 use kaa_core::resync::plan::Need;
+use states::States;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -230,12 +232,14 @@ async fn serve(
     send(answers, To::Registered(registered_message(shared, &registered))).await?;
     shared.connected.registered(entry.connection, registered.process, registered.session, answers.clone());
     shared.raft.read(|domain| shared.connected.tell(domain));
-    let (mut history, mut pace, mut unsaid, mut vouching) = (None, state_pace(), None, None);
+    let (mut history, mut states, mut vouching) = (None, States::new(shared, &registered), None);
     loop {
         let message = tokio::select! {
             message = next(incoming) => message?,
-            // What came too fast is reported when it may be: the last of it.
-            () = tokio::time::sleep_until(pace.next().into()), if unsaid.is_some() => unsaid.take().map(From::State),
+            done = states.advance() => {
+                done?;
+                continue;
+            }
         };
         let Some(message) = message else { return Ok(()) };
         shared.connected.hear(entry.connection);
@@ -252,14 +256,10 @@ async fn serve(
                 return Err(Status::invalid_argument("Register may be sent only once for each stream"));
             }
             From::Heartbeat(heartbeat) => beat(shared, &registered, heartbeat, answers, &mut vouching).await?,
-            From::State(state) if pace.take(Instant::now().into_std()).is_err() => unsaid = Some(state),
-            From::State(state) => {
-                unsaid = None;
-                report_state(shared, &registered, &state).await?;
-            }
+            From::State(state) => states.say(state),
             From::History(said) => {
                 history = Some(said.value);
-                if pace.take(Instant::now().into_std()).is_ok() {
+                if states.may() {
                     report_history(shared, &registered, &entry, said.value).await?;
                 }
             }
@@ -272,9 +272,7 @@ async fn serve(
             From::Result(result) => warn!("process {}: directive failed: {}", registered.process, result.message),
             From::Exit(exit) => {
                 shared.last_word(entry.connection).await;
-                if let Some(state) = unsaid {
-                    report_state(shared, &registered, &state).await?;
-                }
+                states.finish().await?;
                 report_exit(shared, &registered, exit).await?;
                 // From here on the session has no process; the entry goes with this function.
                 return send(answers, To::ExitNoted(wire::ExitNoted {})).await;

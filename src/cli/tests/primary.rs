@@ -13,6 +13,7 @@ async fn show_database() {
     check("show-database", fake::shop().source(), "show database shop").await;
     check("show-database-primary-lost", fake::shop().lose(0).source(), "show database shop").await;
     check("show-database-unwell", unwell(), "show database shop").await;
+    check("show-database-primary-closed", closed(), "show database shop").await;
     check("show-database-not-adopted", fake::stranger(), "show database shop").await;
     check("show-database-without-roles", fake::shop().source(), "show database demo").await;
     let json = run_on(fake::shop().source(), "show database shop -o json").await.unwrap();
@@ -41,6 +42,13 @@ fn unwell() -> Fake {
         vitals.overridden = vec!["primary_conninfo".to_owned()];
     });
     Shop::fares(&mut fake, "shop-2", |heard| heard.trouble = Some("follow: connection refused".to_owned()));
+    fake
+}
+
+/// A primary whose lease is over: its clients are gone until its standbys or the domain renew it.
+fn closed() -> Fake {
+    let mut fake = fake::shop().source();
+    Shop::fares(&mut fake, "shop-0", |heard| heard.vitals.as_mut().unwrap().closed = true);
     fake
 }
 

@@ -88,14 +88,22 @@ impl<'a> Hearing<'a> {
         self.replicated.record.as_ref().is_some_and(|record| record.primary == place.archive)
     }
 
-    /// What the server of a place does: whether a standby streams is known by the primary's word alone.
+    /// What the server of a place does: whether a standby streams is known by the primary's word alone, and that a primary is closed by
+    /// its own.
     pub(super) fn state(&self, place: &Place) -> Coded {
         let both = |code: &str, text: &str| Coded { code: code.to_owned(), text: text.to_owned() };
         match (place.state, self.seen(place)) {
             (PlaceState::Assigned, Some((connection, _))) if connection.streams => both("streaming", "streaming"),
             (PlaceState::Assigned, Some(_)) => both("catches_up", "catches up"),
+            (PlaceState::Open, _) if self.is_closed(place) => both("closed", "closed"),
             (state, _) => both(state.into(), &state.to_string()),
         }
+    }
+
+    fn is_closed(&self, place: &Place) -> bool {
+        let heard = place.process.and_then(|process| self.heard(process));
+        let Some((_, Ok(Heard { vitals: Some(vitals), .. }))) = heard else { return false };
+        vitals.closed
     }
 
     /// How the server of a place fares.
