@@ -19,6 +19,7 @@ class Client:
     """A connection: a psql that ends at the first error."""
 
     def __init__(self, psql, patience, environment):
+        self.is_pooled = environment.get("POOLER") == f"{environment.get('PGHOST')}:{environment.get('PGPORT')}"
         command = [psql, "-XqAt", "-v", "ON_ERROR_STOP=1"]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, bufsize=0
@@ -68,10 +69,11 @@ class Told:
     prepared  a row of an acknowledged PREPARE TRANSACTION: it is there, or its prepared transaction is
     undone    a row whose ROLLBACK PREPARED was acknowledged: its prepared transaction is not there
     seen      rows that were read at a primary: they are there
+    pooled    rows that were acknowledged by way of a pooler
     stale     acknowledged rows that a reader who asked after that did not see at a primary, and when (time.monotonic)
     """
 
-    KINDS = ("absent", "whole", "prepared", "undone", "seen", "stale")
+    KINDS = ("absent", "whole", "prepared", "undone", "seen", "pooled", "stale")
 
     def __init__(self, file):
         self.files = {kind: open(f"{file}.{kind}", "w", buffering=1) for kind in self.KINDS}

@@ -1,4 +1,4 @@
-"""Faults of a primary of `kaa demo --postgres`, by its processes and by kubectl."""
+"""Faults of a primary, by its processes and by kubectl."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from played import eventually, psql
+from checker import eventually, psql
 from processes import arguments, children, send, tree
 
 LASTS = 10  # seconds
@@ -18,10 +18,10 @@ LEFT = 4 << 20  # bytes that are left of one that is full
 
 
 class Cluster:
-    """The processes of the demo, and who leads."""
+    """The processes of a database and its agents, and who leads."""
 
-    def __init__(self, it, demo):
-        self.it, self.demo = it, demo
+    def __init__(self, it):
+        self.it = it
 
     def show(self):
         return json.loads(self.it.kaa("show", "database", "shop", "-o", "json"))
@@ -40,13 +40,7 @@ class Cluster:
 
     def wrapper(self, pod):
         """The process of a pod's wrapper."""
-        return self.child(f"KAA_POD={pod}")
-
-    def volume(self, pod):
-        """The directory of a pod's volume."""
-        with open(f"/proc/{self.wrapper(pod)}/environ", "rb") as file:
-            [volume] = [it for it in file.read().split(b"\0") if it.startswith(b"KAA_ARCHIVE=")]
-        return volume.decode().split("=", 1)[1]
+        return self.it.process("engine", f"KAA_POD={pod}")
 
     def archive(self, pod):
         [archive] = [it["archive"] for it in self.show()["archives"] if it["pod"] == pod]
@@ -65,23 +59,25 @@ class Cluster:
         """A process of a pod's server by the name that it shows."""
         return next(pid for pid in children(self.server(pod)) if f": {name}" in arguments(pid)[0])
 
-    def leader(self):
-        """The process of the agent that leads Raft."""
-        for row in json.loads(self.it.kaa("show", "domain", "-o", "json"))["peers"]:
+    def peers(self):
+        return json.loads(self.it.kaa("show", "domain", "-o", "json"))["peers"]
+
+    def leads(self):
+        """The agent that leads Raft."""
+        for row in self.peers():
             if row["localRoleInfo"]["role"] == "LEADER":
-                return self.child(f"KAA_SERVER={row['id']}")
-        sys.exit("no agent leads")
+                return row["id"]
+        raise OSError("no agent leads")
+
+    def leader(self):
+        """Its process."""
+        return self.agent(eventually("an agent that leads", self.leads))
 
     def agents(self):
-        return [pid for pid in children(self.demo) if arguments(pid)[1:2] == ["agent"]]
+        return [self.agent(row["id"]) for row in self.peers()]
 
-    def child(self, variable):
-        """The child of the demo with this environment variable."""
-        for pid in children(self.demo):
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                if variable.encode() in file.read().split(b"\0"):
-                    return pid
-        raise OSError(f"no process has {variable}")
+    def agent(self, name):
+        return self.it.process("agent", f"KAA_SERVER={name}")
 
 
 def paused(pids, lasts=LASTS):
@@ -175,7 +171,7 @@ def ahead(cluster, pod, chance):
 
 def setback(cluster, pod, chance):
     """its volume as it was before the last start is put back: its data is not used before `kaa database discard`"""
-    volume, archive = cluster.volume(pod), cluster.archive(pod)
+    volume, archive = cluster.it.volume(pod), cluster.archive(pod)
     replaced(cluster, pod, lambda: subprocess.run(["cp", "-a", volume, f"{volume}.earlier"], check=True))
     eventually("it streams", lambda: cluster.streams(pod))
     put_back = lambda: (os.rename(volume, f"{volume}.later"), os.rename(f"{volume}.earlier", volume))
@@ -211,7 +207,7 @@ def full_standby(cluster, pod, chance):
 
 def fill(cluster, pod, leads):
     """Gives a pod a small volume if it has none, and fills it once the pod leads, or is a standby that streams."""
-    volume = cluster.volume(pod)
+    volume = cluster.it.volume(pod)
 
     def smaller():
         os.rename(volume, f"{volume}.large")
@@ -233,13 +229,13 @@ def fill(cluster, pod, leads):
         os.posix_fallocate(filler.fileno(), 0, space.f_bavail * space.f_bsize - LEFT)
     # Log, and nothing else.
     sql = "SELECT pg_logical_emit_message(false, 'fill', repeat('x', 1000000)) FROM generate_series(1, 800)"
-    subprocess.run([psql, "-XqAt", cluster.it.read("demo/postgres-rw-url"), "-c", sql], capture_output=True)
+    subprocess.run([psql, "-XqAt", cluster.it.primary_url(), "-c", sql], capture_output=True)
 
 
 def empty(cluster, pod):
     """There is room again."""
     for it in cluster.it.servers():
-        filler = f"{cluster.volume(it)}/filler"
+        filler = f"{cluster.it.volume(it)}/filler"
         if os.path.exists(filler):
             os.remove(filler)
             eventually("it streams again", lambda: cluster.streams(it))

@@ -28,3 +28,18 @@ def send(pids, what):
             os.kill(pid, what)
         except ProcessLookupError:
             pass
+
+
+def with_variable(pids, what, variable):
+    """Those of these processes that run `kaa WHAT` with this environment variable."""
+    found = []
+    for pid in pids:
+        try:
+            if arguments(pid)[1:2] != [what]:
+                continue
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if variable.encode() in file.read().split(b"\0"):
+                    found.append(pid)
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended
+    return found

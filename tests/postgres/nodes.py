@@ -1,0 +1,130 @@
+"""Faults of a primary that need a real cluster: of nodes, of ports, of the API server."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+
+from checker import eventually, here
+from deployed import CLIENTS_AT
+from faults import LASTS, paused
+
+UP = os.path.join(here, "../cluster/up")
+API = 20  # seconds without an API server
+
+
+def apart(cluster, pod):
+    """The pod of the primary, once it is not on the node of the clients."""
+    it = cluster.it
+    if it.node_of(pod) == CLIENTS_AT:
+        others = [other for other in cluster.roles()[1] if it.node_of(other) != CLIENTS_AT]
+        it.kaa("switchover", "shop", *(["--to", others[0]] if others else []), "--wait", "--reason", "a test")
+        pod = eventually("a primary on another node", lambda: (now := cluster.primary()) != pod and now)
+    return pod
+
+
+def with_leader(cluster, pod):
+    """The pod of the primary, once it is on the node of the Raft leader, and that is not the one of the clients."""
+    it = cluster.it
+
+    def elsewhere():
+        if it.node_of(eventually("an agent that leads", cluster.leads)) != CLIENTS_AT:
+            return True
+        paused([cluster.leader()], 3)
+        return False
+
+    eventually("a Raft leader on another node", elsewhere, it.wait)
+    node = it.node_of(cluster.leads())
+    if it.node_of(pod) != node:
+        [to] = it.pods_of(node)
+        it.kaa("switchover", "shop", "--to", to, "--wait", "--reason", "a test")
+        pod = eventually("a primary on the node of the leader", lambda: (now := cluster.primary()) == to and now)
+    return pod
+
+
+@contextlib.contextmanager
+def without(cluster, node, begins, ends):
+    """A node is away, by an action of tests/cluster/node, until another one."""
+    it = cluster.it
+    # Ready where they are now: what was done before is not a part of the fault.
+    eventually("an open primary with a standby", cluster.primary, it.wait)
+    it.paused()
+    it.away.add(node)
+    it.node(begins, node)
+    try:
+        yield
+    finally:
+        it.node(ends, node)
+        it.away.remove(node)
+
+
+def lost(cluster, pod, begins, ends):
+    with without(cluster, cluster.it.node_of(pod), begins, ends):
+        eventually("another primary", lambda: cluster.primary() != pod, cluster.it.wait)
+        time.sleep(LASTS)
+
+
+def cut(cluster, pod, chance):
+    """its node is cut off for 10 s and more"""
+    lost(cluster, apart(cluster, pod), "cut", "heal")
+
+
+def cut_leader(cluster, pod, chance):
+    """the same, with the Raft leader on it"""
+    lost(cluster, with_leader(cluster, pod), "cut", "heal")
+
+
+def power(cluster, pod, chance):
+    """its node loses power, and starts again"""
+    lost(cluster, apart(cluster, pod), "kill", "start")
+
+
+def power_leader(cluster, pod, chance):
+    """the same, with the Raft leader on it"""
+    lost(cluster, with_leader(cluster, pod), "kill", "start")
+
+
+def barred(cluster, pod, *rules):
+    """Drops on the node of a pod what these rules of iptables name, for a while."""
+    node = cluster.it.node_of(pod)
+    for rule in rules:
+        cluster.it.node("exec", node, "iptables", "-I", "FORWARD", *rule, "-j", "DROP")
+    try:
+        time.sleep(LASTS + 5)
+    finally:
+        for rule in rules:
+            cluster.it.node("exec", node, "iptables", "-D", "FORWARD", *rule, "-j", "DROP")
+
+
+def address(cluster, pod):
+    return cluster.it.kubectl("get", "pod", pod, "-o", "jsonpath={.status.podIP}")
+
+
+def to_agents(cluster, pod, chance):
+    """port 48004 between it and the agents is cut for 15 s: its standbys hear it, and nothing moves"""
+    barred(cluster, pod, ["-s", address(cluster, pod), "-p", "tcp", "--dport", "48004"])
+
+
+def to_servers(cluster, pod, chance):
+    """port 5432 between it and the other servers is cut for 15 s: the agents hear it, and nothing moves"""
+    others = [other for other in cluster.it.servers() if other != pod]
+    barred(cluster, pod, *(["-d", address(cluster, pod), "-s", address(cluster, other), "-p", "tcp", "--dport", "5432"] for other in others))
+
+
+def api(cluster, pod, chance):
+    """the API server is away for 20 s: nothing moves, and clients notice nothing"""
+    it = cluster.it
+    with open(os.path.join(it.directory, "run/kube-apiserver.pid")) as file:
+        os.kill(int(file.read().split()[0]), signal.SIGKILL)
+    try:
+        time.sleep(API)
+    finally:
+        subprocess.run([UP, it.directory], check=True, capture_output=True, text=True)
+    eventually("an answer of the API server", it.servers, it.wait)
+
+
+STAY = [to_agents, to_servers, api]
+# They may move the primary before they begin.
+MOVE = [cut, cut_leader, power, power_leader]
+FAULTS = {fault.__name__: fault for fault in MOVE + STAY}
