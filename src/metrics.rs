@@ -9,7 +9,7 @@ use kaa_core::domain::Domain;
 use kaa_core::domain::archive::ArchiveState;
 use kaa_core::domain::change::Command;
 use kaa_core::domain::command::Outcome;
-use kaa_core::domain::ids::ServerId;
+use kaa_core::domain::ids::{Millis, ServerId};
 use kaa_core::domain::process::{EngineState, SessionState};
 use kaa_core::membership::{standing, warnings};
 use kaa_core::resync::plan::Waiting;
@@ -249,8 +249,10 @@ impl Metrics {
     /// Counts a command that the domain has answered.
     pub fn proposed(&self, command: &Command, outcome: &Outcome) {
         self.count_proposal(command, outcome_name(outcome));
-        if let Outcome::Refused(_) = outcome {
-            self.proposals_refused.inc();
+        match (command, outcome) {
+            (_, Outcome::Refused(_)) => _ = self.proposals_refused.inc(),
+            (Command::GrantPrimary(grant), Outcome::Changed) => self.replicated.granted(grant),
+            _ => {}
         }
     }
 
@@ -347,8 +349,8 @@ impl Metrics {
     }
 
     /// Sets what mirrors the domain, as the server `local` sees it. `behind`: it has no leader, so that others may know more.
-    pub fn mirror_domain(&self, domain: &Domain, local: Option<&ServerId>, behind: bool) {
-        self.replicated.mirror(domain, behind);
+    pub fn mirror_domain(&self, domain: &Domain, local: Option<&ServerId>, behind: bool, now: Millis) {
+        self.replicated.mirror(domain, behind, now);
         self.domain_bytes.set(domain.bytes() as i64);
         self.domain_limit.set(domain.bounds.bytes as i64);
         let held = domain.processes.values().filter(|process| Some(&process.session.server) == local);

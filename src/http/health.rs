@@ -71,8 +71,9 @@ fn mirror(face: &Face) {
     face.metrics.mirror_membership(membership.epoch.0, voters, learners, &warnings, &waiting);
     let said = status.hears.iter().filter_map(|(process, it)| Some((*process, it.session, it.vitals.as_ref()?)));
     let behind = waiting.contains(&group_waits::NO_LEADER);
+    let now = face.source.now();
     face.source.read(|domain| {
-        face.metrics.mirror_domain(domain, local.as_ref().map(|peer| &peer.id), behind);
+        face.metrics.mirror_domain(domain, local.as_ref().map(|peer| &peer.id), behind, now);
         face.metrics.mirror_servers(domain, said);
     });
 }

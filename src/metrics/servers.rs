@@ -37,6 +37,7 @@ pub(super) struct Servers {
     xid_age: Number,
     retained: Number,
     restart_pending: Number,
+    closed: Number,
 }
 
 impl Servers {
@@ -52,6 +53,7 @@ impl Servers {
             xid_age: number("database_transaction_id_age", "The greatest age of an oldest transaction id"),
             retained: number("database_retained_log_bytes", "How much of the log slots retain"),
             restart_pending: number("database_restart_pending", "1 if parameters wait for a restart of the server"),
+            closed: number("database_primary_closed", "1 if the primary lets no client in, since its lease is over"),
             lag_seconds: register(
                 r,
                 "database_replay_lag_seconds",
@@ -63,8 +65,10 @@ impl Servers {
 
     /// Sets what mirrors the servers.
     pub(super) fn mirror<'a>(&self, domain: &Domain, said: impl Iterator<Item = Said<'a>>) {
-        let Self { answers, streams, lag_bytes, free, size, clients, xid_age, retained, restart_pending, .. } = self;
-        for family in [answers, streams, lag_bytes, free, size, clients, xid_age, retained, restart_pending] {
+        let Self {
+            answers, streams, lag_bytes, free, size, clients, xid_age, retained, restart_pending, closed, ..
+        } = self;
+        for family in [answers, streams, lag_bytes, free, size, clients, xid_age, retained, restart_pending, closed] {
             family.clear();
         }
         self.lag_seconds.clear();
@@ -101,6 +105,7 @@ impl Servers {
         }
         let record = domain.replicated(&process.database).and_then(|replicated| replicated.record.as_ref());
         if record.is_some_and(|record| Some(record.primary) == process.archive) {
+            set(&self.closed, vitals.closed.into());
             self.set_standbys(domain, process, vitals, at);
         }
     }

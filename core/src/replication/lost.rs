@@ -8,6 +8,7 @@ use crate::domain::ids::{ArchiveId, Generation, Millis, StartId};
 use crate::domain::process::{Process, SessionState};
 use crate::domain::replicated::{Alarms, FailoverMode, Primary, Replicated, Silent};
 use std::fmt;
+use strum::{IntoStaticStr, VariantNames};
 
 /// The first pause after a failover whose old primary turned out to run, in milliseconds. It doubles with each that follows.
 pub const HELD_BACK_MS: u64 = 60_000;
@@ -15,7 +16,8 @@ pub const HELD_BACK_MS: u64 = 60_000;
 const HELD_BACK_MAX_MS: u64 = 3_600_000;
 
 /// Why no failover begins by itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum NotLost {
     /// There is no primary, or an agent hears its wrapper.
     Heard,
@@ -36,6 +38,16 @@ pub enum NotLost {
         /// Until when.
         until: Millis,
     },
+}
+
+impl NotLost {
+    /// All of them, as one word each.
+    pub const CODES: &'static [&'static str] = Self::VARIANTS;
+
+    /// As one word.
+    pub fn code(&self) -> &'static str {
+        self.into()
+    }
 }
 
 impl fmt::Display for NotLost {

@@ -75,13 +75,19 @@ async fn the_metrics_name_one_primary() {
     let domain = Domain::new(fake::shop().source());
     let metrics = async || {
         let text = text(answer_by(domain.face.clone(), get("/metrics")).await).await;
-        let of_databases = text.lines().filter(|line| line.starts_with("kaa_database_"));
+        // Those of a reason are another test's.
+        let of_databases = text.lines().filter(|line| line.starts_with("kaa_database_") && !line.contains("reason="));
         of_databases.map(str::to_owned).collect::<Vec<_>>()
     };
     let expected = |archive: u64, pod: &str, generation: u64, members: usize, open: u8| {
         let primary = format!(r#"kaa_database_primary{{database="shop",archive="{archive}",pod="{pod}"}} 1"#);
-        let others =
-            [("generation", generation), ("sync_set_size", members as u64), ("open", open.into()), ("synchronous", 1)];
+        let others = [
+            ("generation", generation),
+            ("sync_set_size", members as u64),
+            ("open", open.into()),
+            ("synchronous", 1),
+            ("commits_wait", 0),
+        ];
         let others = others.map(|(name, value)| format!(r#"kaa_database_{name}{{database="shop"}} {value}"#));
         [vec![primary], others.to_vec()].concat()
     };
@@ -89,6 +95,23 @@ async fn the_metrics_name_one_primary() {
     fake::Shop::change(&domain.source, |shop| shop.exits(0));
     assert_eq!(asked(&domain, "failover", json!({"why": "x"})).await.0, StatusCode::OK);
     assert_eq!(metrics().await, expected(5, "shop-1", 3, 2, 0));
+}
+
+/// Every reason is exported, and is 1 while it holds.
+#[tokio::test]
+async fn the_metrics_say_what_a_database_waits_for_and_what_holds_a_failover_back() {
+    let of = async |fake: fake::Fake, metric: &str| {
+        let lines = metrics_of(fake, &format!("{metric}{{database=\"shop\",reason=")).await;
+        assert!(lines.len() > 5 && lines.iter().all(|line| line.ends_with(" 0") || line.ends_with(" 1")), "{lines:?}");
+        let holds = lines.into_iter().filter(|line| line.ends_with(" 1"));
+        holds.map(|line| line.split('"').nth(3).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let (waiting, held) = ("kaa_database_waiting", "kaa_database_failover_held");
+    assert_eq!(of(fake::shop().source(), waiting).await, [""; 0]);
+    assert_eq!(of(fake::shop().source(), held).await, [""; 0]);
+    assert_eq!(of(fake::shop().lose(0).source(), waiting).await, ["primary_away"]);
+    assert_eq!(of(fake::shop().lose(0).source(), held).await, ["still_heard"]);
+    assert_eq!(of(fake::shop().lose(0).lose(1).source(), held).await, ["none_there"]);
 }
 
 /// The lines of the metrics of an agent that begin so.

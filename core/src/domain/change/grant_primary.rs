@@ -13,6 +13,7 @@ use crate::domain::{Applied, Domain};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
+use strum::IntoStaticStr;
 
 /// A server that was open for so long has not ended because it was granted, in milliseconds.
 const LASTING_MS: u64 = 5_000;
@@ -39,8 +40,9 @@ pub struct GrantPrimary {
 }
 
 /// Why a generation is granted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(deny_unknown_fields)]
+#[strum(serialize_all = "snake_case")]
 pub enum GrantReason {
     /// It is the first one of the database.
     First,
