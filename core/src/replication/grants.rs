@@ -12,7 +12,10 @@ use std::collections::BTreeSet;
 /// A switchover that the primary has not begun after so long is given up, in milliseconds.
 pub const SWITCHOVER_MS: u64 = 60_000;
 
-/// The pause after the second grant to a server that ended soon after the first one, in milliseconds. It doubles each time.
+/// So many grants in a row follow servers that ended soon after they were opened without a pause: a bad minute costs no more than its
+/// failovers.
+const RETURNS_AT_ONCE: u32 = 20;
+/// The pause after the next one, in milliseconds. It doubles each time.
 const RETURN_MS: u64 = 1_000;
 /// The longest one.
 const RETURN_MAX_MS: u64 = 60_000;
@@ -121,8 +124,9 @@ fn after_end(domain: &Domain, replicated: &Replicated, over: Over, now: Millis) 
 /// Whether a server that ends again and again is to wait before it is granted another generation: each one is an entry in every log, and
 /// a part of the history that standbys need.
 fn is_too_soon(replicated: &Replicated, now: Millis) -> bool {
-    let Some(primary) = replicated.primary.as_ref().filter(|primary| primary.returns > 0) else { return false };
-    now.since(primary.granted) < doubled(RETURN_MS, primary.returns - 1, RETURN_MAX_MS)
+    let Some(primary) = &replicated.primary else { return false };
+    let Some(more) = primary.returns.checked_sub(RETURNS_AT_ONCE) else { return false };
+    now.since(primary.granted) < doubled(RETURN_MS, more, RETURN_MAX_MS)
 }
 
 /// A pause that was doubled so often, in milliseconds.

@@ -27,6 +27,15 @@ use wrapper::Wrapper;
 /// The name of the database and of its StatefulSet.
 pub const NAME: &str = "shop";
 
+/// The annotations of its StatefulSet, of which half of the seeds have some.
+pub fn settings(seed: u64) -> serde_json::Value {
+    match seed % 4 {
+        2 => serde_json::json!({"kaa.dev/synchronous": "2"}),
+        3 => serde_json::json!({"kaa.dev/when-alone": "block"}),
+        _ => serde_json::json!({}),
+    }
+}
+
 /// The servers of the database, their wrappers and their clients; clones share them.
 #[derive(Clone)]
 pub struct Databases(Arc<Mutex<Inner>>);

@@ -60,7 +60,8 @@ impl Kubernetes {
             store.create(Kind::StatefulSet, stateful_set("kaa-admin", "raftlog", 3, &json!({"app": "kaa"}))).unwrap();
             if has_roles {
                 let labels = json!({"database": databases::NAME, "component": "sm"});
-                let set = stateful_set(databases::NAME, "archive-volume", 3, &labels);
+                let mut set = stateful_set(databases::NAME, "archive-volume", 3, &labels);
+                set["metadata"]["annotations"] = databases::settings(seed);
                 store.create(Kind::StatefulSet, set).unwrap();
                 return;
             }

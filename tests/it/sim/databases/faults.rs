@@ -45,6 +45,8 @@ pub enum Fault {
     Scale(u32),
     /// The claim and the pod are deleted together, so that both are created again.
     RecreateClaim(Which),
+    /// The container is killed, and the volume is put back to what it was before that started.
+    SetBack(Which),
     /// All containers are killed at once.
     KillAll,
     /// The agent that leads Raft is killed, for so long.
@@ -80,7 +82,7 @@ fn which(roll: &mut dyn FnMut(u64) -> u64) -> Which {
 fn one(roll: &mut dyn FnMut(u64) -> u64, at: u64, faults: &mut Vec<(u64, Fault)>) {
     let which = which(roll);
     let lasts = 300 + roll(7_000);
-    let fault = match roll(26) {
+    let fault = match roll(28) {
         0 | 1 => Fault::Crash(which),
         2..=4 => Fault::Kill(which),
         5 => Fault::DeletePod(which),
@@ -99,6 +101,16 @@ fn one(roll: &mut dyn FnMut(u64) -> u64, at: u64, faults: &mut Vec<(u64, Fault)>
         20 => Fault::RecreateClaim(which),
         21 => Fault::KillAll,
         22 | 23 => Fault::Part(which, roll(3) as usize, lasts),
+        26 | 27 => {
+            // Its second start, the snapshot, and sometimes what makes it the last member of the set.
+            let which = Which::Ordinal(roll(3) as u32);
+            let at = at + 3_000 + roll(3_000);
+            faults.push((at, Fault::SetBack(which)));
+            if roll(2) == 0 {
+                faults.push((at + 200 + roll(3_000), Fault::Crash(Which::Primary)));
+            }
+            Fault::Kill(which)
+        }
         24 if roll(2) == 0 => Fault::KillLeader(lasts),
         24 => Fault::PauseLeader(lasts),
         _ => {

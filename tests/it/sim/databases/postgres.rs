@@ -32,7 +32,7 @@ pub struct Entry {
 }
 
 /// What is on a volume.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Volume {
     /// The system identifier; 0 if there is no data.
     pub system: u64,
@@ -46,9 +46,25 @@ pub struct Volume {
     pub memory: Memory,
     /// The container that has locked it.
     pub holder: Option<u64>,
+    /// What was on it before its last container started, if there was data.
+    pub earlier: Option<Box<Self>>,
 }
 
 impl Volume {
+    /// A container starts: notes what is there before.
+    pub fn note_start(&mut self, container: u64) {
+        self.earlier = (self.system != 0).then(|| Box::new(Self { earlier: None, ..self.clone() }));
+        self.holder = Some(container);
+    }
+
+    /// Puts a snapshot back that is from before the last start. False if there is none.
+    pub fn set_back(&mut self) -> bool {
+        let Some(earlier) = self.earlier.take() else { return false };
+        let holder = self.holder;
+        *self = Self { holder, ..*earlier };
+        true
+    }
+
     pub fn data(&self) -> Data {
         let timeline = |number: u64| u32::try_from(number).expect("few timelines");
         let last = self.log.last().map_or(0, |entry| entry.generation);

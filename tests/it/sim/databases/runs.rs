@@ -13,9 +13,10 @@ use embedded_kubernetes::resource::Kind;
 use embedded_kubernetes::store::{DeleteOptions, Key, Part};
 use kaa::clock;
 use kaa::raft::Role as RaftRole;
-use kaa_core::domain::change::{Asked, Command, RequestSwitchover};
+use kaa_core::domain::change::{Asked, Command, DiscardData, RequestSwitchover};
 use kaa_core::domain::command::{Actor, Role as ActorRole};
 use kaa_core::domain::ids::DatabaseName;
+use kaa_core::replication::waits::{self, ReplicationWait};
 use serde_json::json;
 use std::collections::BTreeMap;
 use testkit::tier;
@@ -26,6 +27,8 @@ const SERVERS: u32 = 3;
 /// How long the database may take until all is well after the faults have ended: a failover is held back for up to a
 /// minute after one that was for nothing.
 const WELL_WITHIN_MS: u64 = 120_000;
+/// How often an operator looks for data that nothing else will replace.
+const DISCARD_EVERY_MS: u64 = 2_000;
 /// How many entries a standby may be behind that streams: own commits go on.
 const BEHIND: usize = 12;
 
@@ -35,6 +38,8 @@ struct Run {
     acknowledged: usize,
     /// How often another archive than before became an open primary.
     moves: usize,
+    /// How many volumes were set back.
+    set_back: usize,
 }
 
 /// A run that is under way.
@@ -45,6 +50,8 @@ struct Play {
     ends: Vec<(u64, Fault)>,
     opened: Option<u64>,
     moves: usize,
+    /// How many volumes were set back.
+    set_back: usize,
 }
 
 fn play(seed: u64) -> (Told, Run) {
@@ -60,7 +67,8 @@ fn play(seed: u64) -> (Told, Run) {
     play.world.checks.close();
     let acknowledged = play.databases.inner().clients.acknowledged.len();
     play.world.trace.mix(&format!("{acknowledged} acknowledged"));
-    let (told, run) = (play.world.trace.told(), Run { well_ms, acknowledged, moves: play.moves });
+    let (told, run) =
+        (play.world.trace.told(), Run { well_ms, acknowledged, moves: play.moves, set_back: play.set_back });
     drop(play);
     clock::simulate(None);
     (told, run)
@@ -71,7 +79,7 @@ impl Play {
         clock::simulate(Some(simulated(seed)));
         let world = World::with_databases(seed);
         let databases = world.kubelet.ground.databases.clone().expect("it has them");
-        Self { world, databases, ends: Vec::new(), opened: None, moves: 0 }
+        Self { world, databases, ends: Vec::new(), opened: None, moves: 0, set_back: 0 }
     }
 
     /// Lets time pass until then.
@@ -91,6 +99,9 @@ impl Play {
             let opened = inner.wrappers.values().filter_map(|(wrapper, _)| wrapper.opened());
             opened.max_by_key(|(_, generation)| *generation).map(|(archive, _)| archive.0)
         };
+        if self.set_back > 0 && now_ms.is_multiple_of(DISCARD_EVERY_MS) {
+            self.discard();
+        }
         if opened.is_some() && opened != self.opened {
             self.moves += usize::from(self.opened.is_some());
             self.opened = opened;
@@ -163,7 +174,8 @@ impl Play {
                 self.delete(Kind::PersistentVolumeClaim, &format!("archive-volume-{pod}"), None);
                 self.delete(Kind::Pod, &pod, Some(0));
             }
-            Fault::RecreateClaim(_) => self.world.trace.line("not now: too much would be lost"),
+            Fault::SetBack(which) if self.is_well().is_empty() => self.set_back(&self.pod(*which)),
+            Fault::RecreateClaim(_) | Fault::SetBack(_) => self.world.trace.line("not now: too much would be lost"),
             Fault::Pause(which, lasts_ms)
             | Fault::PauseServer(which, lasts_ms)
             | Fault::CutServers(which, lasts_ms)
@@ -191,6 +203,45 @@ impl Play {
             }
             Fault::Other(action) => self.world.act(action.clone()),
         }
+    }
+
+    /// A snapshot of a pod's volume is put back while its container is away. An operator gives up what is on it.
+    fn set_back(&mut self, pod: &str) {
+        let found = self
+            .databases
+            .inner()
+            .wrappers
+            .values()
+            .find(|(it, _)| it.pod == pod)
+            .map(|(it, _)| (it.nonce, it.claim.clone()));
+        let Some((container, claim)) = found else { return };
+        self.kill(pod);
+        let postgres = &mut self.databases.inner().postgres;
+        postgres.crash(container);
+        if postgres.volume(&claim).set_back() {
+            self.world.trace.line(&format!("the volume of {pod} is set back"));
+            self.set_back += 1;
+        }
+    }
+
+    /// An operator lets data be overwritten that the domain knows nothing of.
+    fn discard(&self) {
+        let host = &self.world.hosts[self.leader()];
+        host.spawn(|shared| async move {
+            let database = DatabaseName::from(NAME);
+            let unknown = shared.raft.read(|domain| {
+                let replicated = domain.replicated(&database)?;
+                waits::of(domain, &database, replicated, clock::now()).into_iter().find_map(|wait| match wait {
+                    ReplicationWait::DataNotAdopted(archive) => Some(archive),
+                    _ => None,
+                })
+            });
+            let Some(archive) = unknown else { return };
+            let actor = Actor { role: ActorRole::Operator, name: "loopback".to_owned() };
+            let discard = Command::DiscardData(DiscardData { database, archive, why: "it was set back".to_owned() });
+            // It may be refused.
+            let _ = shared.propose_as(actor, discard).await;
+        });
     }
 
     fn undo(&mut self, fault: &Fault) {
@@ -374,17 +425,19 @@ const TAIL: usize = 40;
 
 #[test]
 fn no_commit_is_lost_no_reader_sees_an_old_state_and_a_primary_opens() {
-    let (mut well_ms, mut acknowledged, mut moves) = (0, 0, 0);
+    let (mut well_ms, mut acknowledged, mut moves, mut set_back) = (0, 0, 0, 0);
     let test = "sim::databases::runs::no_commit";
     let seeds = play_all(test, tier().of(2, 5, 25, 100), TAIL, play, |run: Run| {
         well_ms = run.well_ms.max(well_ms);
         acknowledged += run.acknowledged;
         moves += run.moves;
+        set_back += run.set_back;
     });
     println!(
-        "{seeds} seeds: well within {well_ms} ms, {acknowledged} commits acknowledged, the primary moved {moves} times"
+        "{seeds} seeds: well within {well_ms} ms, {acknowledged} commits acknowledged, the primary moved {moves} times, \
+         {set_back} volumes were set back"
     );
-    assert!(seeds < ENOUGH || (acknowledged > 0 && moves > 0), "something never happened");
+    assert!(seeds < ENOUGH || (acknowledged > 0 && moves > 0 && set_back > 0), "something never happened");
 }
 
 #[test]

@@ -144,7 +144,7 @@ impl Wrapper {
         if volume.holder.is_some() {
             return false;
         }
-        volume.holder = Some(self.nonce);
+        volume.note_start(self.nonce);
         (self.locked, self.state.data, self.state.memory) = (true, volume.data(), volume.memory);
         (self.start_before, self.start) = (volume.start, volume.start);
         let marker = self.truth.lock().unwrap().markers.get(&self.claim).cloned();
