@@ -174,7 +174,7 @@ impl Engine for Service {
         tokio::spawn(async move {
             let stopping = shared.clone();
             let served = async {
-                let register = match next(&mut incoming).await? {
+                let register = match next(&mut incoming, &mut Instant::now()).await? {
                     Some(From::Register(register)) => register,
                     _ => return Err(Status::invalid_argument("the first message must be Register")),
                 };
@@ -194,11 +194,11 @@ impl Engine for Service {
     }
 }
 
-/// The next message, or `None` at the end; silence is an error. What a newer wrapper says and this agent does not know is passed
-/// over.
-async fn next(incoming: &mut Streaming<wire::FromEngine>) -> Result<Option<From>, Status> {
+/// The next message, or `None` at the end; silence since `heard` is an error. What a newer wrapper says and this agent does not know is
+/// passed over.
+async fn next(incoming: &mut Streaming<wire::FromEngine>, heard: &mut Instant) -> Result<Option<From>, Status> {
     loop {
-        let message = match tokio::time::timeout(ENGINE_SILENCE, incoming.next()).await {
+        let message = match tokio::time::timeout_at(*heard + ENGINE_SILENCE, incoming.next()).await {
             Err(_) => {
                 let words = format!("no message from the engine for {ENGINE_SILENCE:?}");
                 return Err(Status::deadline_exceeded(words));
@@ -206,6 +206,7 @@ async fn next(incoming: &mut Streaming<wire::FromEngine>) -> Result<Option<From>
             Ok(None) => return Ok(None),
             Ok(Some(message)) => message?.message,
         };
+        *heard = Instant::now();
         if message.is_some() {
             return Ok(message);
         }
@@ -233,9 +234,10 @@ async fn serve(
     shared.connected.registered(entry.connection, registered.process, registered.session, answers.clone());
     shared.raft.read(|domain| shared.connected.tell(domain));
     let (mut history, mut states, mut vouching) = (None, States::new(shared, &registered), None);
+    let mut heard = Instant::now();
     loop {
         let message = tokio::select! {
-            message = next(incoming) => message?,
+            message = next(incoming, &mut heard) => message?,
             done = states.advance() => {
                 done?;
                 continue;

@@ -2,7 +2,7 @@
 
 use super::register;
 use kaa_core::domain::Domain;
-use kaa_core::domain::change::GrantPrimary;
+use kaa_core::domain::change::{GrantPrimary, GrantReason};
 use kaa_core::domain::ids::{DatabaseName, Millis};
 use kaa_core::replication::NotLost;
 use kaa_core::replication::waits::{self, REPLICATION_WAITS, ReplicationWait};
@@ -104,6 +104,10 @@ impl Replicated {
             if let Some(settings) = &replicated.settings {
                 self.synchronous.get_or_create(&of).set(settings.synchronous.into());
             }
+            for reason in GrantReason::CODES {
+                // A counter that is not there before its first event would hide that one from rates.
+                drop(self.grants.get_or_create(&Why { database: name.to_string(), reason }));
+            }
             self.mirror_waits(name, &waits::of(domain, name, replicated, now));
         }
     }
@@ -133,7 +137,7 @@ impl Replicated {
 mod tests {
     use super::*;
     use crate::metrics::Metrics;
-    use kaa_core::domain::change::{Command, CreateDatabase, FoundDomain, GrantReason};
+    use kaa_core::domain::change::{Command, CreateDatabase, FoundDomain};
     use kaa_core::domain::command::Refusal;
     use kaa_core::domain::command::{Actor, Entry, Outcome, Request, Role};
     use kaa_core::domain::ids::{ArchiveId, Generation, StartId};

@@ -22,6 +22,7 @@ LATE = """
 SELECT count(*) FROM (SELECT timeline, max(timeline) OVER (ORDER BY at) AS newest FROM rows) AS it WHERE timeline < newest"""
 # Their order says nothing, and all of them at once need not fit into the memory of a server.
 HASH = "SELECT count(*), sum(hashtextextended(rows::text, 0)::numeric), sum(hashtextextended(rows::text, 1)::numeric) FROM rows"
+PREPARED = 2000  # transactions at once: each fault leaves some
 WAIT = 60  # seconds, for anything but a row
 
 
@@ -122,6 +123,8 @@ class Checker:
         kept = ready | set(ask(primary, "SELECT id FROM rows").split())
         if lost := [row for [row] in self.told("prepared") if row not in kept]:
             sys.exit(f"prepared, and lost: {lost}")
+        if len(ready) == PREPARED:
+            sys.exit("no more transactions could be prepared")
         if left := ready & {row for [row] in self.told("undone")}:
             sys.exit(f"rolled back, and still prepared: {left}")
         for row in ready:
@@ -142,7 +145,7 @@ class Checker:
                 raise OSError(f"missing: {len(missing)}, as {sorted(missing)[:5]}")
             return True
 
-        for pod in self.servers():
+        for pod in eventually("all servers", self.servers, self.wait):
             eventually(f"all rows at {pod} that were acknowledged or read", lambda: is_whole(self.servers()[pod]), self.wait)
         eventually("the same rows at all servers", self.same, self.wait)
         if stale:

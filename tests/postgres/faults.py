@@ -83,8 +83,10 @@ class Cluster:
 def paused(pids, lasts=LASTS):
     """Stops processes for a while."""
     send(pids, signal.SIGSTOP)
-    time.sleep(lasts)
-    send(pids, signal.SIGCONT)
+    try:
+        time.sleep(lasts)
+    finally:
+        send(pids, signal.SIGCONT)
 
 
 def server(cluster, pod, chance):
@@ -150,10 +152,13 @@ def standby(cluster, pod, chance):
 def checkpointer(cluster, pod, chance):
     """SIGSTOP of the primary's checkpointer for 5 s, while a standby's wrapper is killed: the sync set changes meanwhile"""
     checkpointer = cluster.part(pod, "checkpointer")
+    standby = chance.choice(cluster.roles()[1])
     send([checkpointer], signal.SIGSTOP)
-    container(cluster, chance.choice(cluster.roles()[1]), chance)
-    time.sleep(5)
-    send([checkpointer], signal.SIGCONT)
+    try:
+        container(cluster, standby, chance)
+        time.sleep(5)
+    finally:
+        send([checkpointer], signal.SIGCONT)
 
 
 def ahead(cluster, pod, chance):
@@ -187,8 +192,10 @@ def replaced(cluster, pod, change):
     """Changes a pod's volume while all of it is stopped, and kills it: its container starts again with that."""
     pids = tree(cluster.wrapper(pod))
     send(pids, signal.SIGSTOP)
-    change()
-    send(pids, signal.SIGKILL)
+    try:
+        change()
+    finally:
+        send(pids, signal.SIGKILL)
 
 
 def full(cluster, pod, chance):

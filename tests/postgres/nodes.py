@@ -14,13 +14,19 @@ UP = os.path.join(here, "../cluster/up")
 API = 20  # seconds without an API server
 
 
+def moved(cluster, *to):
+    """An operator moves the primary, as soon as that is possible."""
+    switchover = ["switchover", "shop", *to, "--wait", "--reason", "a test"]
+    eventually("a switchover", lambda: cluster.it.kaa(*switchover) or True, cluster.it.wait)
+
+
 def apart(cluster, pod):
     """The pod of the primary, once it is not on the node of the clients."""
     it = cluster.it
     if it.node_of(pod) == CLIENTS_AT:
         others = [other for other in cluster.roles()[1] if it.node_of(other) != CLIENTS_AT]
-        it.kaa("switchover", "shop", *(["--to", others[0]] if others else []), "--wait", "--reason", "a test")
-        pod = eventually("a primary on another node", lambda: (now := cluster.primary()) != pod and now)
+        moved(cluster, *(["--to", others[0]] if others else []))
+        pod = eventually("a primary on another node", lambda: (now := cluster.primary()) != pod and now, it.wait)
     return pod
 
 
@@ -37,9 +43,9 @@ def with_leader(cluster, pod):
     eventually("a Raft leader on another node", elsewhere, it.wait)
     node = it.node_of(cluster.leads())
     if it.node_of(pod) != node:
-        [to] = it.pods_of(node)
-        it.kaa("switchover", "shop", "--to", to, "--wait", "--reason", "a test")
-        pod = eventually("a primary on the node of the leader", lambda: (now := cluster.primary()) == to and now)
+        to = eventually("a pod on the node of the leader", lambda: (there := it.pods_of(node)) and there[0], it.wait)
+        moved(cluster, "--to", to)
+        pod = eventually("a primary on the node of the leader", lambda: (now := cluster.primary()) == to and now, it.wait)
     return pod
 
 
@@ -51,8 +57,8 @@ def without(cluster, node, begins, ends):
     eventually("an open primary with a standby", cluster.primary, it.wait)
     it.paused()
     it.away.add(node)
-    it.node(begins, node)
     try:
+        it.node(begins, node)
         yield
     finally:
         it.node(ends, node)
@@ -88,13 +94,11 @@ def power_leader(cluster, pod, chance):
 def barred(cluster, pod, *rules):
     """Drops on the node of a pod what these rules of iptables name, for a while."""
     node = cluster.it.node_of(pod)
-    for rule in rules:
-        cluster.it.node("exec", node, "iptables", "-I", "FORWARD", *rule, "-j", "DROP")
-    try:
-        time.sleep(LASTS + 5)
-    finally:
+    with contextlib.ExitStack() as stack:
         for rule in rules:
-            cluster.it.node("exec", node, "iptables", "-D", "FORWARD", *rule, "-j", "DROP")
+            cluster.it.node("exec", node, "iptables", "-I", "FORWARD", *rule, "-j", "DROP")
+            stack.callback(cluster.it.node, "exec", node, "iptables", "-D", "FORWARD", *rule, "-j", "DROP")
+        time.sleep(LASTS + 5)
 
 
 def address(cluster, pod):

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-from checker import TABLE, WAIT, Checker, ask, eventually, here, writing
+from checker import PREPARED, TABLE, WAIT, Checker, ask, eventually, here, writing
 from pool import pooled
 from processes import children, with_variable
 
@@ -83,7 +83,7 @@ def played(url_file="postgres-url", first=None, pool=False, **variables):
             eventually("the demo", lambda: "Ctrl-C" in it.read("demo.log"))
             url = it.primary_url()
             if "prepared" in variables.get("WORK", ""):
-                it.set_parameters("max_prepared_transactions = 50\n")
+                it.set_parameters(f"max_prepared_transactions = {PREPARED}\n")
                 eventually("a primary", lambda: ask(it.primary_url(), "SELECT 1"))
             if first:
                 first()

@@ -47,9 +47,9 @@ def pooled(url, there=()):
             process = subprocess.Popen([*there, *become, "pgbouncer", "-q", f"{directory}/pgbouncer.ini"], stdout=log, stderr=log)
         try:
             yield f"{AT}:6432"
+        finally:
             if process.poll() is not None:
                 with open(log.name) as file:
-                    sys.exit(f"pgbouncer has ended:\n{file.read()}")
-        finally:
+                    print(f"pgbouncer has ended:\n{file.read()}", file=sys.stderr)
             process.kill()
             process.wait()

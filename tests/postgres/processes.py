@@ -6,15 +6,22 @@ import os
 def children(pid):
     """Those of all threads of a process."""
     found = []
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{thread}/children") as file:
-            found += [int(child) for child in file.read().split()]
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children") as file:
+                found += [int(child) for child in file.read().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        pass  # it has ended
     return found
 
 
 def arguments(pid):
-    with open(f"/proc/{pid}/cmdline", "rb") as file:
-        return file.read().decode().split("\0")
+    """Empty ones if it has ended."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().decode(errors="replace").split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return [""]
 
 
 def tree(pid):

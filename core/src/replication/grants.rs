@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 /// A switchover that the primary has not begun after so long is given up, in milliseconds.
 pub const SWITCHOVER_MS: u64 = 60_000;
 
-/// So many grants in a row follow servers that ended soon after they were opened without a pause: a bad minute costs no more than its
-/// failovers.
+/// So many grants in a row are made without a pause, each after a server that ended soon after it was opened: a bad minute costs no more
+/// than its failovers.
 const RETURNS_AT_ONCE: u32 = 20;
 /// The pause after the next one, in milliseconds. It doubles each time.
 const RETURN_MS: u64 = 1_000;

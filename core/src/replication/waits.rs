@@ -115,7 +115,8 @@ pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Mi
     if is_away {
         let successors = domain.any_successors(replicated);
         let over = domain.primary_is_over(replicated).is_some();
-        let holds = if over { mode_holds(replicated) } else { domain.lost_primary(replicated, now).err() };
+        let holds =
+            if over { holds_after_end(replicated, &successors) } else { domain.lost_primary(replicated, now).err() };
         waits.push(ReplicationWait::PrimaryAway { archive: record.primary, successors, holds });
     } else if !domain.is_open(replicated) {
         waits.push(ReplicationWait::PrimaryNotOpen(record.primary));
@@ -132,9 +133,15 @@ pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Mi
 }
 
 /// What keeps another server from taking over from one that has ended.
-fn mode_holds(replicated: &Replicated) -> Option<NotLost> {
+fn holds_after_end(replicated: &Replicated, successors: &[ArchiveId]) -> Option<NotLost> {
     let mode = replicated.failover();
-    (mode != FailoverMode::Automatic).then_some(NotLost::NotWanted(mode))
+    if mode != FailoverMode::Automatic {
+        Some(NotLost::NotWanted(mode))
+    } else if replicated.uncertain.is_some() {
+        Some(NotLost::Uncertain)
+    } else {
+        successors.is_empty().then_some(NotLost::NoneThere)
+    }
 }
 
 /// `4 or 5`.

@@ -112,6 +112,8 @@ async fn the_metrics_say_what_a_database_waits_for_and_what_holds_a_failover_bac
     assert_eq!(of(fake::shop().lose(0).source(), waiting).await, ["primary_away"]);
     assert_eq!(of(fake::shop().lose(0).source(), held).await, ["still_heard"]);
     assert_eq!(of(fake::shop().lose(0).lose(1).source(), held).await, ["none_there"]);
+    assert_eq!(of(fake::shop().exit(0).lose(1).source(), held).await, ["none_there"], "its end was seen");
+    assert_eq!(of(fake::shop().exit(0).source(), held).await, [""; 0], "another one takes over");
 }
 
 /// The lines of the metrics of an agent that begin so.

@@ -27,10 +27,15 @@ use wrapper::Wrapper;
 /// The name of the database and of its StatefulSet.
 pub const NAME: &str = "shop";
 
+/// How many standbys are to confirm each commit.
+fn synchronous(seed: u64) -> usize {
+    if seed % 4 == 2 { 2 } else { 1 }
+}
+
 /// The annotations of its StatefulSet, of which half of the seeds have some.
 pub fn settings(seed: u64) -> serde_json::Value {
     match seed % 4 {
-        2 => serde_json::json!({"kaa.dev/synchronous": "2"}),
+        2 => serde_json::json!({"kaa.dev/synchronous": synchronous(seed).to_string()}),
         3 => serde_json::json!({"kaa.dev/when-alone": "block"}),
         _ => serde_json::json!({}),
     }

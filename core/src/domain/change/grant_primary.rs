@@ -13,7 +13,7 @@ use crate::domain::{Applied, Domain};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantNames};
 
 /// A server that was open for so long has not ended because it was granted, in milliseconds.
 const LASTING_MS: u64 = 5_000;
@@ -40,7 +40,7 @@ pub struct GrantPrimary {
 }
 
 /// Why a generation is granted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(deny_unknown_fields)]
 #[strum(serialize_all = "snake_case")]
 pub enum GrantReason {
@@ -77,6 +77,11 @@ pub enum GrantReason {
         /// Whether the operator said that the old primary is off: nothing else keeps it from acknowledging more.
         is_off: bool,
     },
+}
+
+impl GrantReason {
+    /// All of them, as one word each.
+    pub const CODES: &'static [&'static str] = Self::VARIANTS;
 }
 
 impl fmt::Display for GrantReason {

@@ -102,12 +102,12 @@ fn one(roll: &mut dyn FnMut(u64) -> u64, at: u64, faults: &mut Vec<(u64, Fault)>
         21 => Fault::KillAll,
         22 | 23 => Fault::Part(which, roll(3) as usize, lasts),
         26 | 27 => {
-            // Its second start, the snapshot, and sometimes what makes it the last member of the set.
+            // Its second start, the snapshot, and sometimes the loss of the primary before that can take it out of the set.
             let which = Which::Ordinal(roll(3) as u32);
             let at = at + 3_000 + roll(3_000);
             faults.push((at, Fault::SetBack(which)));
             if roll(2) == 0 {
-                faults.push((at + 200 + roll(3_000), Fault::Crash(Which::Primary)));
+                faults.push((at + roll(200), Fault::Pause(Which::Primary, 6_000 + roll(4_000))));
             }
             Fault::Kill(which)
         }

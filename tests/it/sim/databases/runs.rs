@@ -18,7 +18,7 @@ use kaa_core::domain::command::{Actor, Role as ActorRole};
 use kaa_core::domain::ids::DatabaseName;
 use kaa_core::replication::waits::{self, ReplicationWait};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use testkit::tier;
 
 const ADMINS: usize = 3;
@@ -44,14 +44,15 @@ struct Run {
 
 /// A run that is under way.
 struct Play {
+    seed: u64,
     world: World,
     databases: Databases,
     /// What ends later, and when.
     ends: Vec<(u64, Fault)>,
     opened: Option<u64>,
     moves: usize,
-    /// How many volumes were set back.
-    set_back: usize,
+    /// The pods whose volumes were set back.
+    set_back: BTreeSet<String>,
 }
 
 fn play(seed: u64) -> (Told, Run) {
@@ -68,7 +69,7 @@ fn play(seed: u64) -> (Told, Run) {
     let acknowledged = play.databases.inner().clients.acknowledged.len();
     play.world.trace.mix(&format!("{acknowledged} acknowledged"));
     let (told, run) =
-        (play.world.trace.told(), Run { well_ms, acknowledged, moves: play.moves, set_back: play.set_back });
+        (play.world.trace.told(), Run { well_ms, acknowledged, moves: play.moves, set_back: play.set_back.len() });
     drop(play);
     clock::simulate(None);
     (told, run)
@@ -79,7 +80,7 @@ impl Play {
         clock::simulate(Some(simulated(seed)));
         let world = World::with_databases(seed);
         let databases = world.kubelet.ground.databases.clone().expect("it has them");
-        Self { world, databases, ends: Vec::new(), opened: None, moves: 0, set_back: 0 }
+        Self { seed, world, databases, ends: Vec::new(), opened: None, moves: 0, set_back: BTreeSet::new() }
     }
 
     /// Lets time pass until then.
@@ -99,7 +100,7 @@ impl Play {
             let opened = inner.wrappers.values().filter_map(|(wrapper, _)| wrapper.opened());
             opened.max_by_key(|(_, generation)| *generation).map(|(archive, _)| archive.0)
         };
-        if self.set_back > 0 && now_ms.is_multiple_of(DISCARD_EVERY_MS) {
+        if !self.set_back.is_empty() && now_ms.is_multiple_of(DISCARD_EVERY_MS) {
             self.discard();
         }
         if opened.is_some() && opened != self.opened {
@@ -220,19 +221,22 @@ impl Play {
         postgres.crash(container);
         if postgres.volume(&claim).set_back() {
             self.world.trace.line(&format!("the volume of {pod} is set back"));
-            self.set_back += 1;
+            self.set_back.insert(pod.to_owned());
         }
     }
 
-    /// An operator lets data be overwritten that the domain knows nothing of.
+    /// An operator lets data be overwritten that was set back.
     fn discard(&self) {
         let host = &self.world.hosts[self.leader()];
+        let set_back = self.set_back.clone();
         host.spawn(|shared| async move {
             let database = DatabaseName::from(NAME);
             let unknown = shared.raft.read(|domain| {
                 let replicated = domain.replicated(&database)?;
                 waits::of(domain, &database, replicated, clock::now()).into_iter().find_map(|wait| match wait {
-                    ReplicationWait::DataNotAdopted(archive) => Some(archive),
+                    ReplicationWait::DataNotAdopted(archive) if set_back.contains(&domain.pod_of(archive)) => {
+                        Some(archive)
+                    }
                     _ => None,
                 })
             });
@@ -385,8 +389,9 @@ impl Play {
             }
             differences.extend(clients.differences(log));
         }
-        if self.sync_set() < 2 {
-            differences.push("the primary is alone in the sync set".to_owned());
+        let (members, wanted) = (self.sync_set(), 1 + super::synchronous(self.seed));
+        if members < wanted {
+            differences.push(format!("{members} of {wanted} servers are in the sync set"));
         }
         if wrappers.len() != SERVERS as usize {
             differences.push(format!("{} containers run", wrappers.len()));
