@@ -471,3 +471,26 @@ fn an_old_primary_whose_pod_is_to_end_shows_nothing_old() {
         clock::simulate(None);
     }
 }
+
+/// Its two standbys confirm each commit. The volume of one is put back to an earlier state, and the two other servers stand still: the one
+/// that was set back lacks what was acknowledged since, and is not granted.
+#[test]
+fn a_volume_that_was_set_back_is_not_granted() {
+    let mut play = Play::begin(2);
+    play.until(FROM_MS);
+    let primary = play.pod(Which::Primary);
+    let ordinals: Vec<u32> = (0..SERVERS).filter(|ordinal| format!("{NAME}-{ordinal}") != primary).collect();
+    // Its second start.
+    play.act(&Fault::Kill(Which::Ordinal(ordinals[0])));
+    play.until(FROM_MS + 15_000);
+    assert_eq!(play.is_well(), Vec::<String>::new());
+    play.act(&Fault::Pause(Which::Primary, 8_000));
+    play.act(&Fault::Pause(Which::Ordinal(ordinals[1]), 8_000));
+    play.act(&Fault::SetBack(Which::Ordinal(ordinals[0])));
+    assert_eq!(play.set_back.len(), 1);
+    play.until(FROM_MS + 24_000);
+    play.recover();
+    let trace = play.world.trace.clone();
+    assert!(trace.all_wrong().is_empty(), "{}", trace.text());
+    clock::simulate(None);
+}
