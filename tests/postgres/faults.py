@@ -1,5 +1,6 @@
 """Faults of a primary, by its processes and by kubectl."""
 
+import errno
 import json
 import os
 import shutil
@@ -200,8 +201,14 @@ def replaced(cluster, pod, change):
 
 def full(cluster, pod, chance):
     """its volume is full: PostgreSQL ends, and another takes over until there is room"""
-    fill(cluster, pod, True)
-    eventually("another primary", lambda: cluster.primary() != pod)
+    volume = fill(cluster, pod, True)
+
+    def moved():
+        # A checkpoint may have made room.
+        fill_up(volume, cluster.it.servers()[pod])
+        return cluster.primary() != pod
+
+    eventually("another primary", moved)
     empty(cluster, pod)
 
 
@@ -213,7 +220,7 @@ def full_standby(cluster, pod, chance):
 
 
 def fill(cluster, pod, leads):
-    """Gives a pod a small volume if it has none, and fills it once the pod leads, or is a standby that streams."""
+    """Gives a pod a small volume if it has none, and fills it once the pod leads, or is a standby that streams. Its directory."""
     volume = cluster.it.volume(pod)
 
     def smaller():
@@ -231,12 +238,28 @@ def fill(cluster, pod, leads):
             eventually("an open primary", cluster.primary)
             cluster.it.kaa("switchover", "shop", "--to", pod, "--wait", "--reason", "a test")
     eventually("its role", lambda: cluster.primary() == pod if leads else cluster.streams(pod))
-    space = os.statvfs(volume)
-    with open(f"{volume}/filler", "wb") as filler:
-        os.posix_fallocate(filler.fileno(), 0, space.f_bavail * space.f_bsize - LEFT)
+    fill_up(volume, cluster.it.primary_url())
+    return volume
+
+
+def fill_up(volume, url):
+    """Fills it but for a little, and lets the server at a URL write log."""
+
+    def more():
+        space = os.statvfs(volume)
+        return space.f_bavail * space.f_bsize - LEFT
+
+    with open(f"{volume}/filler", "ab") as filler:
+        # The server may take some of it at the same time.
+        while (room := more()) > 0:
+            try:
+                os.posix_fallocate(filler.fileno(), os.fstat(filler.fileno()).st_size, room)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
     # Log, and nothing else.
     sql = "SELECT pg_logical_emit_message(false, 'fill', repeat('x', 1000000)) FROM generate_series(1, 800)"
-    subprocess.run([psql, "-XqAt", cluster.it.primary_url(), "-c", sql], capture_output=True)
+    subprocess.run([psql, "-XqAt", url, "-c", sql], capture_output=True)
 
 
 def empty(cluster, pod):
