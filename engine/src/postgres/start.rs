@@ -359,7 +359,7 @@ const UNTIL_PROMOTED: &str = "it may do so until it is promoted";
 
 /// The error for a server that refuses sessions with this one although its data is consistent.
 pub(super) fn until_promoted(error: &Error) -> Error {
-    Error::NoSql { heard: false, said: format!("{error}; {UNTIL_PROMOTED}") }
+    Error::NoSql { heard: error.is_from_server(), said: format!("{error}; {UNTIL_PROMOTED}") }
 }
 
 /// Whether it is such an error.

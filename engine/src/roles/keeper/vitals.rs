@@ -173,6 +173,17 @@ mod tests {
     }
 
     #[test]
+    fn that_a_primary_closes_or_opens_is_told_at_once() {
+        let (mut watch, began) = (Watch::new("/".into()), Instant::now());
+        watch.note(&reading(5, 0), began);
+        let mut at = |closed: bool, ms: u64| watch.told(closed, began + Duration::from_millis(ms)).unwrap().closed;
+        assert_eq!(
+            [(false, 0), (true, 10), (true, 20), (false, 30)].map(|(closed, ms)| at(closed, ms)),
+            [false, true, true, false]
+        );
+    }
+
+    #[test]
     fn a_volume_has_too_little_room_until_it_has_had_enough_for_a_minute() {
         let (mut last, began) = (None, Instant::now());
         let mut at = |s: u64, free_mib: u64, size_mib: u64| {

@@ -101,6 +101,8 @@ fn one(roll: &mut dyn FnMut(u64) -> u64, at: u64, faults: &mut Vec<(u64, Fault)>
         20 => Fault::RecreateClaim(which),
         21 => Fault::KillAll,
         22 | 23 => Fault::Part(which, roll(3) as usize, lasts),
+        24 if roll(2) == 0 => Fault::KillLeader(lasts),
+        24 => Fault::PauseLeader(lasts),
         26 | 27 => {
             // Its second start, the snapshot, and sometimes the loss of the primary before that can take it out of the set.
             let which = Which::Ordinal(roll(3) as u32);
@@ -111,8 +113,6 @@ fn one(roll: &mut dyn FnMut(u64) -> u64, at: u64, faults: &mut Vec<(u64, Fault)>
             }
             Fault::Kill(which)
         }
-        24 if roll(2) == 0 => Fault::KillLeader(lasts),
-        24 => Fault::PauseLeader(lasts),
         _ => {
             let host = roll(3) as usize;
             faults.push((at + lasts, Fault::Other(Action::Trouble(host, Trouble::default()))));

@@ -13,6 +13,7 @@ use embedded_kubernetes::resource::Kind;
 use embedded_kubernetes::store::{DeleteOptions, Key, Part};
 use kaa::clock;
 use kaa::raft::Role as RaftRole;
+use kaa_core::domain::Domain;
 use kaa_core::domain::change::{Asked, Command, DiscardData, RequestSwitchover};
 use kaa_core::domain::command::{Actor, Role as ActorRole};
 use kaa_core::domain::ids::DatabaseName;
@@ -227,24 +228,23 @@ impl Play {
 
     /// An operator lets data be overwritten that was set back.
     fn discard(&self) {
-        let host = &self.world.hosts[self.leader()];
         let set_back = self.set_back.clone();
-        host.spawn(|shared| async move {
-            let database = DatabaseName::from(NAME);
-            let unknown = shared.raft.read(|domain| {
-                let replicated = domain.replicated(&database)?;
-                waits::of(domain, &database, replicated, clock::now()).into_iter().find_map(|wait| match wait {
-                    ReplicationWait::DataNotAdopted(archive) if set_back.contains(&domain.pod_of(archive)) => {
-                        Some(archive)
-                    }
-                    _ => None,
-                })
-            });
-            let Some(archive) = unknown else { return };
+        self.operate(move |domain, database| {
+            let waits = waits::of(domain, &database, domain.replicated(&database)?, clock::now());
+            let archive = waits.into_iter().find_map(|wait| match wait {
+                ReplicationWait::DataNotAdopted(archive) if set_back.contains(&domain.pod_of(archive)) => Some(archive),
+                _ => None,
+            })?;
+            Some(Command::DiscardData(DiscardData { database, archive, why: "it was set back".to_owned() }))
+        });
+    }
+
+    /// An operator proposes what the domain gives reason for. It may be refused.
+    fn operate(&self, asks: impl FnOnce(&Domain, DatabaseName) -> Option<Command> + Send + 'static) {
+        self.world.hosts[self.leader()].spawn(|shared| async move {
+            let Some(command) = shared.raft.read(|domain| asks(domain, NAME.into())) else { return };
             let actor = Actor { role: ActorRole::Operator, name: "loopback".to_owned() };
-            let discard = Command::DiscardData(DiscardData { database, archive, why: "it was set back".to_owned() });
-            // It may be refused.
-            let _ = shared.propose_as(actor, discard).await;
+            let _ = shared.propose_as(actor, command).await;
         });
     }
 
@@ -309,16 +309,10 @@ impl Play {
 
     /// An operator wants the primary elsewhere.
     fn switchover(&self) {
-        let host = &self.world.hosts[self.leader()];
-        host.spawn(|shared| async move {
-            let database = DatabaseName::from(NAME);
-            let generation = shared.raft.read(|domain| Some(domain.replicated(&database)?.record.as_ref()?.generation));
-            let Some(generation) = generation else { return };
-            let actor = Actor { role: ActorRole::Operator, name: "loopback".to_owned() };
+        self.operate(|domain, database| {
+            let generation = domain.replicated(&database)?.record.as_ref()?.generation;
             let (what, why) = (Asked::Move(None), "an operator's wish".to_owned());
-            let asked = Command::RequestSwitchover(RequestSwitchover { database, generation, what, why });
-            // It may be refused.
-            let _ = shared.propose_as(actor, asked).await;
+            Some(Command::RequestSwitchover(RequestSwitchover { database, generation, what, why }))
         });
     }
 
@@ -492,5 +486,43 @@ fn a_volume_that_was_set_back_is_not_granted() {
     play.recover();
     let trace = play.world.trace.clone();
     assert!(trace.all_wrong().is_empty(), "{}", trace.text());
+    clock::simulate(None);
+}
+
+/// A standby starts again while no agent leads: what it says of that is proposed once one does, and its session is the same.
+#[test]
+fn a_session_survives_an_election() {
+    let mut play = Play::begin(0);
+    play.until(FROM_MS);
+    let leader = play.world.hosts[play.leader()].name.clone();
+    let sessions = |play: &Play| -> BTreeMap<String, (String, u64)> {
+        let of = |domain: &Domain| {
+            let told = domain
+                .processes
+                .values()
+                .map(|it| (it.identity.pod.clone(), (it.session.server.to_string(), it.session.number.0)));
+            (domain.index, told.collect())
+        };
+        let domains = play.world.hosts.iter().filter_map(|host| host.look(|shared| shared.raft.read(of)));
+        domains.max().unwrap().1
+    };
+    let (primary, before) = (play.pod(Which::Primary), sessions(&play));
+    let standby = before.iter().find(|(pod, (server, _))| **pod != primary && *server != leader);
+    let pod = standby.expect("a standby whose agent does not lead").0.clone();
+    let ordinal = pod.rsplit('-').next().unwrap().parse().unwrap();
+    // Of three agents one is left, the one that has its stream.
+    let paused: Vec<usize> = (0..ADMINS).filter(|host| play.world.hosts[*host].name != before[&pod].0).collect();
+    for host in &paused {
+        play.act(&Fault::Other(Action::Pause(*host)));
+    }
+    play.until(FROM_MS + 3_000);
+    play.act(&Fault::Crash(Which::Ordinal(ordinal)));
+    play.until(FROM_MS + 12_000);
+    for host in &paused {
+        play.act(&Fault::Other(Action::Resume(*host)));
+    }
+    play.until(FROM_MS + 25_000);
+    assert_eq!(sessions(&play)[&pod], before[&pod]);
+    assert_eq!(play.is_well(), Vec::<String>::new());
     clock::simulate(None);
 }
