@@ -5,6 +5,7 @@ use super::*;
 use crate::http::fake::Fake;
 use crate::http::source::Routing;
 use kaa_core::domain::ids::SessionNumber;
+use kaa_core::domain::replicated::WhenAlone;
 use serde_json::json;
 use std::collections::BTreeSet;
 
@@ -114,6 +115,31 @@ async fn the_metrics_say_what_a_database_waits_for_and_what_holds_a_failover_bac
     assert_eq!(of(fake::shop().lose(0).lose(1).source(), held).await, ["none_there"]);
     assert_eq!(of(fake::shop().exit(0).lose(1).source(), held).await, ["none_there"], "its end was seen");
     assert_eq!(of(fake::shop().exit(0).source(), held).await, [""; 0], "another one takes over");
+}
+
+#[tokio::test]
+async fn the_metrics_say_that_a_primary_is_closed_and_that_commits_wait() {
+    let closed = async |is_closed: bool| {
+        let mut fake = at_the_one_that_hears();
+        fake::Shop::fares(&mut fake, "shop-0", |heard| heard.vitals.as_mut().unwrap().closed = is_closed);
+        metrics_of(fake, "kaa_database_primary_closed").await
+    };
+    let of = |value: u8| [format!("kaa_database_primary_closed{{database=\"shop\",pod=\"shop-0\"}} {value}")];
+    assert_eq!((closed(false).await, closed(true).await), (of(0).to_vec(), of(1).to_vec()));
+    let alone = |when_alone: WhenAlone| {
+        let fake = fake::shop().source();
+        let mut domain = fake.domain.lock().unwrap();
+        let shop = domain.databases.get_mut(&"shop".into()).unwrap().replicated.as_mut().unwrap();
+        shop.settings.as_mut().unwrap().when_alone = when_alone;
+        let record = shop.record.as_mut().unwrap();
+        record.sync_set = [record.primary].into();
+        drop(domain);
+        fake
+    };
+    let waits = "kaa_database_commits_wait";
+    for (when_alone, value) in [(WhenAlone::Degrade, 0), (WhenAlone::Block, 1)] {
+        assert_eq!(metrics_of(alone(when_alone), waits).await, [format!("{waits}{{database=\"shop\"}} {value}")]);
+    }
 }
 
 /// The lines of the metrics of an agent that begin so.
