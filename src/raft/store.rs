@@ -8,14 +8,13 @@
 use super::backend::{self, Backend, Op};
 use super::snapshot::Pointer;
 use super::types::{Entry, LogId, TypeConfig, Vote};
-use super::volume::{Log, names};
+use super::volume::{Lock, Log, names};
 use super::wire;
 use crate::failpoints::{self, Point};
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
 use serde::Serialize;
 use std::fmt::Debug;
-use std::fs::File;
 use std::io;
 use std::ops::RangeBounds;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -46,7 +45,7 @@ const QUEUE: usize = 16_384;
 struct Writer {
     running: Running,
     /// Held until the last change is written.
-    _lock: File,
+    _lock: Lock,
 }
 
 enum Running {
@@ -65,7 +64,7 @@ struct Shared {
 
 impl Store {
     /// Starts the writer.
-    pub(super) fn start(backend: Box<dyn Backend>, lock: File, log: Log) -> io::Result<Self> {
+    pub(super) fn start(backend: Box<dyn Backend>, lock: Lock, log: Log) -> io::Result<Self> {
         let simulated = backend.simulated();
         let commits = Commits { backend, failed: None, ops: Vec::new(), waiters: Vec::new() };
         let running = match simulated {

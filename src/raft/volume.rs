@@ -9,8 +9,10 @@
 //!
 //! All of one log lies in one directory, so that it is retired by one rename.
 
+mod lock;
 mod retired;
 
+pub(super) use lock::Lock;
 pub use retired::{Holds, RetiredLog, Stock, measure_retired, named_by_retired, prune_retired, retired_logs};
 
 use super::backend::{self, Backend, Engine, Op};
@@ -29,7 +31,6 @@ use openraft::vote::RaftLeaderId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -167,7 +168,7 @@ pub struct Volume {
     opener: Opener,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    lock: File,
+    lock: Lock,
     backend: Box<dyn Backend>,
     shelf: Shelf,
     identity: Identity,
@@ -178,7 +179,7 @@ pub struct Volume {
 pub(super) struct Parts {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) dir: PathBuf,
-    pub(super) lock: File,
+    pub(super) lock: Lock,
     pub(super) backend: Box<dyn Backend>,
     pub(super) shelf: Shelf,
     pub(super) local: LocalLog,
@@ -213,7 +214,7 @@ impl Volume {
     /// The same, on another disk and with storage of another kind: a simulation's.
     pub fn open_with(disk: Arc<dyn Disk>, dir: &Path, mut opener: Opener) -> Result<Self, Error> {
         disk.create_dirs(dir).map_err(|source| Error::File { path: dir.into(), source })?;
-        let lock = lock(dir)?;
+        let lock = Lock::take(dir)?;
         let (backend, shelf, identity, log) = open_log(&disk, dir, &mut opener)?;
         Ok(Self { opener, disk, dir: dir.into(), lock, backend, shelf, identity, log })
     }
@@ -358,17 +359,6 @@ fn extent_of(log: &Log) -> Extent {
 fn position(log: &Log) -> Position {
     log.last()
         .map_or_else(Position::default, |last| Position { term: last.committed_leader_id().term, index: last.index })
-}
-
-fn lock(dir: &Path) -> Result<File, Error> {
-    let path = dir.join("lock");
-    let failed = |source| Error::File { path: path.clone(), source };
-    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => Err(Error::InUse { path: dir.into() }),
-        Err(std::fs::TryLockError::Error(source)) => Err(failed(source)),
-    }
 }
 
 type OpenLog = (Box<dyn Backend>, Shelf, Identity, Log);
