@@ -32,6 +32,7 @@ use crate::install::InstallArgs;
 use crate::stand_in::StandInArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kaa_engine::EngineArgs;
+use kaa_engine::probe::{self, ProbeArgs};
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -104,6 +105,7 @@ enum Command {
     ContainerShim(demo::Shim),
     Agent(Box<AgentArgs>),
     Engine(Box<EngineArgs>),
+    Probe(ProbeArgs),
     Install(InstallArgs),
     #[command(hide = true)]
     StandIn(StandInArgs),
@@ -219,6 +221,7 @@ impl Cli {
             Command::ContainerShim(shim) => return demo::shim(shim),
             Command::Agent(agent) => return daemon::agent(*agent),
             Command::Engine(engine) => return kaa_engine::main(*engine),
+            Command::Probe(args) => return probe::main(&args),
             Command::Install(install) => return daemon::install(install),
             Command::StandIn(stand_in) => return daemon::stand_in(stand_in),
         };

@@ -14,6 +14,7 @@ mod dial;
 pub mod marker;
 pub mod names;
 pub mod postgres;
+pub mod probe;
 pub mod process;
 #[doc(hidden)]
 pub mod roles;
@@ -34,6 +35,7 @@ use config::Config;
 use kaa_core::domain::process::EngineKind;
 use marker::{Archive, Locked};
 use nix::sys::signal::Signal;
+use probe::Health;
 use proto::Register;
 use roles::Keeper;
 use session::{Report, Session, Told};
@@ -150,25 +152,37 @@ async fn run(args: EngineArgs) -> Result<i32, Error> {
     let (tell, told) = mpsc::channel(TOLD_CAPACITY);
     let session = Session::new(config.dial.clone(), register(&config), reported, tell);
     let session = tokio::spawn(session.keep());
+    let (health, shown) = watch::channel(Health::default());
+    let probes = tokio::spawn(probe::answer(config.pod_uid.clone(), config.container.clone(), shown));
+    let out = Out { report, health };
     let result = match (config.adapter, archive) {
-        (Adapter::Postgres, Some(archive)) => run_with_role(config, archive, report, told, signals).await,
-        (_, archive) => Supervisor::new(config, archive, report, told, signals).run().await,
+        (Adapter::Postgres, Some(archive)) => run_with_role(config, archive, out, told, signals).await,
+        (_, archive) => Supervisor::new(config, archive, out, told, signals).run().await,
     };
+    probes.abort();
     session.abort();
     // It has ended before the runtime shuts down. Otherwise it would try the next agent, and log that it cannot read its files.
     let _ = session.await;
     result
 }
 
+/// Where the one task that decides about an engine says how it fares.
+struct Out {
+    /// To agents.
+    report: watch::Sender<Report>,
+    /// To probes.
+    health: watch::Sender<Health>,
+}
+
 /// Runs a server that is given a role.
 async fn run_with_role(
     config: Config,
     archive: Locked,
-    report: watch::Sender<Report>,
+    out: Out,
     told: mpsc::Receiver<Told>,
     signals: Signals,
 ) -> Result<i32, Error> {
-    Keeper::new(config, archive, report, told, signals)?.run().await
+    Keeper::new(config, archive, out, told, signals)?.run().await
 }
 
 /// Locks the archive's directory; `None` if told to end while another has it.

@@ -137,6 +137,8 @@ pub struct Reading {
     pub heard: Option<i64>,
     /// At a standby, the end of the log that was received since it started, which may be inside a record.
     pub received: Position,
+    /// At a standby that streams, how much of what its primary had flushed at the last message it has not received, in bytes.
+    pub behind: Option<u64>,
     /// At a primary, the standbys that are connected under a name of its generation.
     pub standbys: Vec<Standby>,
     /// At a standby, the age of the last commit that was replayed, in milliseconds; 0 if all that was received is
@@ -162,8 +164,10 @@ pub struct Reading {
 pub enum Stop {
     /// Sessions end, a primary's log is sent to its standbys, and the data is left as after a checkpoint.
     Fast,
-    /// At once, as after a crash.
+    /// As after a crash: its processes are told to end, and killed if they do not.
     Immediate,
+    /// The same, and its processes are killed at once: not one of them answers a client any more.
+    Kill,
 }
 
 /// What a running server was made.
@@ -227,6 +231,30 @@ impl Server {
             establishing: None,
             prepared: None,
             starter,
+        }
+    }
+}
+
+#[cfg(test)]
+impl Reading {
+    /// That of a standby that follows no server, and has nothing.
+    pub(crate) fn of_test() -> Self {
+        Self {
+            in_recovery: true,
+            timeline: 1,
+            end: Position(0),
+            streams_from: None,
+            heard: None,
+            received: Position(0),
+            behind: None,
+            standbys: Vec::new(),
+            replay_lag_ms: None,
+            restart_pending: Vec::new(),
+            connections: 0,
+            oldest_xid_age: 0,
+            retained_wal_bytes: 0,
+            receiver_failure: None,
+            overridden: Vec::new(),
         }
     }
 }

@@ -11,6 +11,7 @@ mod decide;
 mod keeper;
 mod kept;
 mod perform;
+mod readiness;
 mod standbys;
 mod using;
 mod words;

@@ -3,20 +3,21 @@
 //! One task waits for the next [`Action`] and applies it. Nothing but SIGTERM, a directive, or the domain's word that
 //! this process is gone ever stops a running engine: agents that are away, refuse or contradict do not.
 
-use super::Error;
 use super::child::{self, Child, Ended};
 use super::config::Config;
 use super::marker::Locked;
 use super::running;
-use super::session::{Answers, Report, Told};
+use super::session::{Answers, Told};
 use super::signals::Signals;
+use super::{Error, Out};
+use crate::probe::Health;
 use crate::proto::{self as engine, Directive, EngineState, Exit, Refused, Registered, directive};
 use kaa_core::domain::archive::Marker;
 use kaa_core::domain::ids::{ArchiveId, DomainId};
 use nix::sys::signal::Signal;
 use std::io;
 use std::time::{Duration, SystemTime};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 /// How long the end of the engine is offered to agents: three of them one after another may take their time to say nothing.
@@ -67,7 +68,7 @@ pub(super) struct Supervisor {
     config: Config,
     /// Held until the wrapper ends.
     archive: Option<Locked>,
-    report: watch::Sender<Report>,
+    out: Out,
     told: mpsc::Receiver<Told>,
     signals: Signals,
     member: Option<Member>,
@@ -82,12 +83,12 @@ impl Supervisor {
     pub fn new(
         config: Config,
         archive: Option<Locked>,
-        report: watch::Sender<Report>,
+        out: Out,
         told: mpsc::Receiver<Told>,
         signals: Signals,
     ) -> Self {
         let (member, phase, awaiting_stop) = (None, Phase::Waiting, Vec::new());
-        Self { config, archive, report, told, signals, member, phase, held: None, awaiting_stop }
+        Self { config, archive, out, told, signals, member, phase, held: None, awaiting_stop }
     }
 
     /// Runs until the wrapper may end, and gives its exit code.
@@ -184,6 +185,7 @@ impl Supervisor {
     /// Notes why Start does not come. The time counts from the first word of it, whatever the reasons become.
     fn held(&mut self, why: String) {
         tracing::info!(why, "the engine is not started yet");
+        self.show(Err(format!("the domain does not let the engine start yet: {why}")));
         let until = self.held.take().map_or_else(|| Instant::now() + self.config.start_timeout, |(_, until)| until);
         self.held = Some((why, until));
     }
@@ -193,10 +195,10 @@ impl Supervisor {
         let Some(archive) = &self.archive else { return Ok(()) };
         // The same for every engine until an engine can be asked: then the lowest ordinal goes first.
         if self.child().is_none() {
-            self.report.send_modify(|report| report.history = Some(engine::History { value: 0 }));
+            self.out.report.send_modify(|report| report.history = Some(engine::History { value: 0 }));
         }
         let marker = engine::Marker { domain: registered.domain.clone(), archive: registered.archive };
-        let before = self.report.borrow().marker.clone();
+        let before = self.out.report.borrow().marker.clone();
         if before.as_ref() == Some(&marker) {
             return Ok(());
         }
@@ -208,7 +210,7 @@ impl Supervisor {
             );
         }
         archive.mark(&Marker { domain: DomainId::new(marker.domain.clone()), archive: ArchiveId(marker.archive) })?;
-        self.report.send_modify(|report| report.marker = Some(marker));
+        self.out.report.send_modify(|report| report.marker = Some(marker));
         Ok(())
     }
 
@@ -271,7 +273,7 @@ impl Supervisor {
         };
         answers.give(id, Ok(()));
         // What was said of its data is true no longer.
-        self.report.send_modify(|report| report.history = None);
+        self.out.report.send_modify(|report| report.history = None);
         tracing::info!(pid = child.pid(), how, command = ?self.config.command, "engine started");
         self.phase = Phase::Running { child, since, look_at: Some(Instant::now()) };
         let starting = match self.archive {
@@ -301,7 +303,17 @@ impl Supervisor {
     /// Reports a state of the running child.
     fn say(&self, state: EngineState) {
         let pid = self.child().map_or(0, Child::pid);
-        self.report.send_modify(|report| report.state = engine::State { engine: state.into(), pid });
+        self.show(if state == EngineState::Running {
+            Ok(())
+        } else {
+            Err(format!("the engine is {}", state.as_str_name()))
+        });
+        self.out.report.send_modify(|report| report.state = engine::State { engine: state.into(), pid });
+    }
+
+    /// Says to probes whether the engine serves, or why not.
+    fn show(&self, ready: Result<(), String>) {
+        self.out.health.send_replace(Health { beat: None, ready });
     }
 
     /// Tells the engine to stop; one that has not been started never will be.
@@ -366,6 +378,7 @@ impl Supervisor {
 
     fn end(&mut self, code: i32, exit: Exit) {
         self.phase = Phase::Ended { code, until: Instant::now() + EXIT_REPORT_LIMIT };
-        self.report.send_modify(|report| report.exit = Some(exit));
+        self.show(Err("the engine has ended".to_owned()));
+        self.out.report.send_modify(|report| report.exit = Some(exit));
     }
 }

@@ -25,7 +25,9 @@ const STATE: &str = "SELECT pg_is_in_recovery(), \
     (SELECT coalesce(max(pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() \
         ELSE pg_current_wal_flush_lsn() END, restart_lsn)), 0)::bigint FROM pg_replication_slots), \
     (SELECT (extract(epoch FROM last_msg_receipt_time) * 1000000)::bigint FROM pg_stat_wal_receiver), \
-    pg_last_wal_receive_lsn()::text";
+    pg_last_wal_receive_lsn()::text, \
+    (SELECT greatest(pg_wal_lsn_diff(latest_end_lsn, pg_last_wal_receive_lsn()), 0)::bigint \
+        FROM pg_stat_wal_receiver WHERE status = 'streaming')";
 /// The standbys of a primary. The last is the primary's own end, read after theirs.
 const STANDBYS: &str = "SELECT pid, application_name, flush_lsn::text, replay_lsn::text, state = 'streaming', \
     coalesce(extract(epoch FROM reply_time) * 1000000, 0)::bigint, sent_lsn::text, pg_current_wal_flush_lsn()::text \
@@ -161,6 +163,7 @@ impl Reader {
             streams_from: row.get::<_, Option<i32>>(2).map(i32::cast_unsigned),
             heard: row.get(8),
             received: position(row.get(9)),
+            behind: row.get::<_, Option<i64>>(10).map(unsigned),
             standbys,
             replay_lag_ms: row.get::<_, Option<i64>>(3).map(unsigned),
             restart_pending: limits::pending(row.get(4), &self.limits, &limits::wanted(&self.settings)?),

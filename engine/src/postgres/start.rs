@@ -191,6 +191,11 @@ impl Server {
                     running.process.ended().await;
                 }
             }
+            Stop::Kill => {
+                // It starts no other process then. Those that it had are killed below.
+                running.process.signal(Signal::SIGKILL);
+                running.process.ended().await;
+            }
         }
         self.clear(&known).await?;
         self.running = None;

@@ -6,7 +6,7 @@ use super::perform::Outcome;
 use super::words;
 use crate::postgres::{Data, Reading};
 use kaa_core::domain::ids::{ArchiveId, Generation, Permission, SetVersion};
-use kaa_core::domain::replicated::{Begins, Ended};
+use kaa_core::domain::replicated::{Begins, Ended, Position};
 use kaa_core::replication::{Assignment, Memory, Rule, Ruling, Source, Wanted};
 
 /// What a server does.
@@ -50,6 +50,27 @@ pub struct Primary {
     pub slots: Vec<ArchiveId>,
     /// Where the logs before its own begin.
     pub ancestors: Vec<Begins>,
+}
+
+impl Primary {
+    /// One that was promoted a moment ago: it lets no client in. `stopped_ms`: when it was found to take no log any more.
+    pub fn promoted(begins: Begins, rule: Rule, stopped_ms: u64, ancestors: Vec<Begins>) -> Self {
+        // The end of the first record takes the place of this when the record is confirmed.
+        let ruling = Ruling::begin(rule, begins.at.0);
+        let (established, open, admits, prepared, slots) = (false, false, false, false, Vec::new());
+        Self { begins, ruling, stopped_ms, established, open, admits, prepared, slots, ancestors }
+    }
+
+    /// Takes note that all that its rule requires have flushed its log up to a position.
+    pub fn establish(&mut self, end: Position) {
+        (self.established, self.ruling.point) = (true, end.0);
+    }
+
+    /// Takes note that no client is let in. A commit whose client was told to end shows although no member may have it: before it opens
+    /// again, all members have to flush what is there now.
+    pub fn close(&mut self) {
+        (self.open, self.admits, self.established) = (false, false, false);
+    }
 }
 
 /// What is known of a server.
@@ -408,7 +429,6 @@ fn follows(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kaa_core::domain::replicated::Position;
 
     const DATA: Data = Data::Initialized { system: 7, timeline: 2, highest: 2, major: 15 };
 

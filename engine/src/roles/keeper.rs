@@ -22,13 +22,13 @@ use super::perform::{self, Done};
 use super::standbys::Standbys;
 use super::using::Using;
 use super::words;
-use crate::Error;
 use crate::config::Config;
 use crate::marker::Locked;
 use crate::postgres::{Reading, Server};
 use crate::proto::{self as wire, Refused, Registered, directive};
-use crate::session::{Answers, Report, Told};
+use crate::session::{Answers, Told};
 use crate::signals::Signals;
+use crate::{Error, Out};
 use kaa_core::domain::archive::Marker;
 use kaa_core::domain::ids::{ArchiveId, DomainId, Generation, StartId};
 use kaa_core::domain::replicated::Ended;
@@ -38,7 +38,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Mutex, mpsc};
 use tokio::time::{Instant, sleep_until};
 
 /// How often a server is read.
@@ -87,7 +87,7 @@ enum Action {
 pub(crate) struct Keeper {
     config: Config,
     archive: Locked,
-    report: watch::Sender<Report>,
+    out: Out,
     told: mpsc::Receiver<Told>,
     signals: Signals,
     server: Arc<Mutex<Server>>,
@@ -110,6 +110,8 @@ pub(crate) struct Keeper {
     hearing: hearing::Hearing,
     leased: Option<lease::Leased>,
     reading: Option<Reading>,
+    /// Whether a standby streams, and has caught up since it follows its primary.
+    caught_up: bool,
     /// A reading that is under way.
     reads: Option<reading::Reads>,
     vitals: vitals::Watch,
@@ -129,7 +131,7 @@ impl Keeper {
     pub fn new(
         config: Config,
         archive: Locked,
-        report: watch::Sender<Report>,
+        out: Out,
         told: mpsc::Receiver<Told>,
         signals: Signals,
     ) -> Result<Self, Error> {
@@ -141,7 +143,7 @@ impl Keeper {
         Ok(Self {
             config,
             archive,
-            report,
+            out,
             told,
             signals,
             server: Arc::new(Mutex::new(server)),
@@ -168,6 +170,7 @@ impl Keeper {
             hearing: hearing::Hearing::default(),
             leased: None,
             reading: None,
+            caught_up: false,
             reads: None,
             vitals,
             tending: slots::Tending::default(),
@@ -184,6 +187,7 @@ impl Keeper {
         loop {
             self.begin();
             self.say();
+            self.show_health();
             let action = self.next().await;
             if let Some(code) = self.apply(action).await? {
                 return Ok(code);
@@ -354,9 +358,9 @@ impl Keeper {
     fn registered(&mut self, registered: Registered) -> Result<(), Error> {
         let (domain, archive) = (registered.domain.clone(), ArchiveId(registered.archive));
         let marker = wire::Marker { domain: domain.clone(), archive: archive.0 };
-        if self.report.borrow().marker.as_ref() != Some(&marker) {
+        if self.out.report.borrow().marker.as_ref() != Some(&marker) {
             self.archive.mark(&Marker { domain: DomainId::new(domain.clone()), archive })?;
-            self.report.send_modify(|report| report.marker = Some(marker));
+            self.out.report.send_modify(|report| report.marker = Some(marker));
         }
         self.member = Some(Member { domain, start_id: registered.start_id, archive });
         Ok(())
@@ -403,7 +407,7 @@ impl Keeper {
         }
         if was != self.state.run {
             // What is being read is of the server before.
-            self.reads = None;
+            (self.reads, self.caught_up) = (None, false);
         }
         if over.is_some() {
             self.ended = over;

@@ -6,7 +6,7 @@ use crate::clock::monotonic_ms;
 use crate::postgres::{Data, Error, Follows, Mounted, Server, Stop};
 use kaa_core::domain::ids::{ArchiveId, Generation};
 use kaa_core::domain::replicated::Begins;
-use kaa_core::replication::{Memory, Rule, Ruling, Source};
+use kaa_core::replication::{Memory, Rule, Source};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -103,7 +103,8 @@ pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: Archive
     if shows || (may_be_lost && result.as_ref().is_err_and(|error| is_unknown(error, &run))) {
         // It starts fenced, and is stopped once more before that.
         run = Run::Down;
-        if let Err(error) = server.stop(Stop::Immediate).await {
+        let how = if shows { Stop::Kill } else { Stop::Immediate };
+        if let Err(error) = server.stop(how).await {
             // What is left was killed: it waits in the kernel, and runs no code of its own any more.
             tracing::error!(%error, "the server does not end");
         }
@@ -187,7 +188,7 @@ async fn at_primary(step: &Step, server: &mut Server, primary: &mut Primary) -> 
     match step {
         Step::Establish => {
             let end = server.establish().await?;
-            (primary.established, primary.ruling.point) = (true, end.0);
+            primary.establish(end);
         }
         Step::Open => {
             server.open().await?;
@@ -217,13 +218,13 @@ async fn at_primary(step: &Step, server: &mut Server, primary: &mut Primary) -> 
         Step::Close => {
             let done = timeout(CLOSE_LIMIT, server.close()).await;
             done.unwrap_or_else(|_| Err(Error::Stuck(format!("it does not close within {CLOSE_LIMIT:?}"))))?;
-            closed(primary);
+            primary.close();
         }
         Step::Retire => {
             server.checkpoint().await?;
             server.close().await?;
             // If it is not to stand down after all, it opens again.
-            closed(primary);
+            primary.close();
         }
         Step::StandDown => {
             server.stand_down(STAND_DOWN_LIMIT).await?;
@@ -240,12 +241,6 @@ async fn at_primary(step: &Step, server: &mut Server, primary: &mut Primary) -> 
         | Step::Refresh => {}
     }
     Ok(false)
-}
-
-/// Takes note that no client is let in. A commit whose client was told to end shows although no member may have it: before it opens again,
-/// all members have to flush what is there now.
-fn closed(primary: &mut Primary) {
-    (primary.open, primary.admits, primary.established) = (false, false, false);
 }
 
 async fn promote(
@@ -272,19 +267,7 @@ async fn promote(
     let begins = server.promote(words::timeline(rule.generation), &members).await?;
     let ancestors = server.ancestors(words::timeline(rule.generation))?;
     *data = Some(server.inspect()?);
-    // The end of the first record takes the place of this when the record is confirmed.
-    let ruling = Ruling::begin(rule.clone(), begins.at.0);
-    *run = Run::Primary(Box::new(Primary {
-        begins,
-        ruling,
-        stopped_ms,
-        established: false,
-        open: false,
-        admits: false,
-        prepared: false,
-        slots: Vec::new(),
-        ancestors,
-    }));
+    *run = Run::Primary(Box::new(Primary::promoted(begins, rule.clone(), stopped_ms, ancestors)));
     Ok(())
 }
 

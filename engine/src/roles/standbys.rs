@@ -116,17 +116,8 @@ mod tests {
             in_recovery: false,
             timeline: 2,
             end: Position(1000),
-            streams_from: None,
-            heard: None,
-            received: Position(0),
             standbys: standbys.iter().map(standby).collect(),
-            replay_lag_ms: None,
-            restart_pending: Vec::new(),
-            connections: 0,
-            oldest_xid_age: 0,
-            retained_wal_bytes: 0,
-            receiver_failure: None,
-            overridden: Vec::new(),
+            ..Reading::of_test()
         }
     }
 

@@ -8,6 +8,9 @@ use kaa_core::domain::replicated::Ended;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
+/// How long sessions of clients may take to end before the server is stopped.
+const TO_CLOSE: Duration = Duration::from_secs(2);
+
 impl Keeper {
     /// Whether the wrapper may end.
     pub(super) fn may_end(&self, now: Instant) -> bool {
@@ -23,7 +26,13 @@ impl Keeper {
         self.tending.give_up(Instant::now());
         let stopped = {
             let mut server = self.server.lock().await;
-            let how = if self.at_once { Stop::Immediate } else { Stop::Fast };
+            let open = matches!(&self.state.run, Run::Primary(primary) if primary.admits);
+            let mut how = if self.at_once { Stop::Immediate } else { Stop::Fast };
+            // A stop ends all sessions at once: some would see the commits of others that wait for members.
+            if open && !self.at_once && !matches!(timeout(TO_CLOSE, server.close()).await, Ok(Ok(()))) {
+                tracing::warn!("the sessions of clients do not end: the server is stopped at once");
+                how = Stop::Immediate;
+            }
             match timeout(FOR_THE_STOP, server.stop(how)).await {
                 Ok(stopped) => stopped,
                 Err(_) => {
@@ -46,7 +55,7 @@ impl Keeper {
         }
         let exit = Exit { code: Some(0), graceful: true, reason: String::new() };
         self.say();
-        self.report.send_modify(|report| report.exit = Some(exit));
+        self.out.report.send_modify(|report| report.exit = Some(exit));
     }
 
     /// The pod is to end: the domain is asked first, within a part of the time.
@@ -79,6 +88,7 @@ impl Keeper {
         }
         self.standbys.clear();
         (self.state.run, self.reading, self.reads) = (Run::Down, None, None);
+        self.caught_up = false;
         self.vitals.clear();
         self.failed(format!("the server has ended: {how}"));
     }

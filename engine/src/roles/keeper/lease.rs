@@ -85,7 +85,7 @@ impl Keeper {
     /// Begins or ends the lease with the role of the server, and notes what of it decides about the next step.
     pub(super) fn look_at_the_lease(&mut self) {
         let asks = self.held(monotonic_ms());
-        self.report.send_if_modified(|report| std::mem::replace(&mut report.asks, asks) != asks);
+        self.out.report.send_if_modified(|report| std::mem::replace(&mut report.asks, asks) != asks);
     }
 
     /// Notes what holds, and gives the generation for which the domain is to be asked; 0 for none.

@@ -4,6 +4,7 @@ use super::Keeper;
 use super::hearing::Ear;
 use crate::postgres::{Reader, Reading};
 use crate::roles::decide::{self, Run};
+use crate::roles::readiness;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -63,6 +64,7 @@ impl Keeper {
         self.hears(ear);
         self.overridden(&reading.overridden);
         self.vitals.note(&reading, Instant::now());
+        self.caught_up = readiness::caught_up(&self.state, &reading, self.caught_up);
         self.reading = Some(reading);
     }
 

@@ -1,8 +1,10 @@
 //! What the wrapper says of its server, from what it knows now.
 
 use super::Keeper;
+use crate::probe::Health;
 use crate::proto as wire;
 use crate::roles::decide;
+use crate::roles::readiness;
 use crate::roles::words::Known;
 use tokio::time::Instant;
 
@@ -15,13 +17,25 @@ impl Keeper {
         let short_of_room = self.vitals.is_short_of_room(Instant::now());
         let replica = wire::Replica { short_of_room, trouble: self.trouble(), ..self.known().replica() };
         let (replica, vitals) = (Some(replica), self.vitals.told(decide::is_closed(&self.state), Instant::now()));
-        self.report.send_if_modified(|report| {
+        self.out.report.send_if_modified(|report| {
             let changed = report.state != state || report.replica != replica || report.vitals != vitals;
             if changed {
                 (report.state, report.replica, report.vitals) = (state, replica, vitals);
             }
             changed
         });
+    }
+
+    /// Says to probes whether the server does what was assigned to it.
+    pub(super) fn show_health(&self) {
+        let (now, wanted) = (Instant::now(), self.wanted.as_ref());
+        let ready = match self.over {
+            Some(_) => Err("its server has ended".to_owned()),
+            None => readiness::readiness(&self.state, wanted, self.caught_up),
+        };
+        let silent = || "its server does not answer the wrapper".to_owned();
+        let ready = ready.and_then(|()| if self.vitals.answers(now) { Ok(()) } else { Err(silent()) });
+        self.out.health.send_replace(Health { beat: Some(now), ready });
     }
 
     fn known(&self) -> Known<'_> {

@@ -89,6 +89,11 @@ impl Watch {
         self.short_of_room.is_some()
     }
 
+    /// Whether the server was read a moment ago.
+    pub fn answers(&self, now: Instant) -> bool {
+        self.read.as_ref().is_some_and(|(_, at)| now.saturating_duration_since(*at) < SILENT)
+    }
+
     /// The server has ended, or is another one.
     pub fn clear(&mut self) {
         (self.read, self.caught_up) = (None, None);
@@ -133,20 +138,13 @@ mod tests {
 
     fn reading(end: u64, lag_ms: u64) -> Reading {
         Reading {
-            in_recovery: true,
             timeline: 2,
             end: Position(end),
             streams_from: Some(2),
-            heard: None,
-            received: Position(0),
-            standbys: Vec::new(),
             replay_lag_ms: Some(lag_ms),
-            restart_pending: Vec::new(),
             connections: 3,
             oldest_xid_age: 7,
-            retained_wal_bytes: 0,
-            receiver_failure: None,
-            overridden: Vec::new(),
+            ..Reading::of_test()
         }
     }
 

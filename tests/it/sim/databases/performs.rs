@@ -6,7 +6,7 @@ use super::wrapper::Wrapper;
 use crate::sim::databases::postgres::Entry;
 use kaa_core::domain::ids::{ArchiveId, Generation};
 use kaa_core::domain::replicated::{Begins, Position};
-use kaa_core::replication::{Rule, Ruling, Source};
+use kaa_core::replication::{Rule, Source};
 use kaa_engine::roles::decisions::{Place, Primary, Readers, Run, State, Step, differs};
 use std::collections::BTreeSet;
 
@@ -138,17 +138,8 @@ impl Under {
         ));
         let (_, mut ancestors) = postgres.volume(&wrapper.claim).timelines();
         ancestors.retain(|it| it.generation != begins.generation);
-        done(Run::Primary(Box::new(Primary {
-            begins,
-            ruling: Ruling::begin(rule.clone(), begins.at.0),
-            stopped_ms: self.stopped_ms,
-            established: false,
-            open: false,
-            admits: false,
-            prepared: false,
-            slots: Vec::new(),
-            ancestors,
-        })))
+        let primary = Primary::promoted(begins, rule.clone(), self.stopped_ms, ancestors);
+        done(Run::Primary(Box::new(primary)))
     }
 
     fn at_primary(
@@ -162,7 +153,7 @@ impl Under {
         match step {
             Step::Establish => {
                 let end = self.committed(container, postgres)?;
-                (primary.established, primary.ruling.point) = (true, end);
+                primary.establish(Position(end));
             }
             Step::Open => {
                 postgres.both(container)?.0.admits = Admits::All;
@@ -180,7 +171,7 @@ impl Under {
             Step::HoldCommits => primary.ruling.doubt(),
             Step::Close | Step::Retire => {
                 postgres.end_sessions(container);
-                (primary.open, primary.admits, primary.established) = (false, false, false);
+                primary.close();
             }
             Step::StandDown => {
                 let is_late = now_ms >= self.begun_ms + STAND_DOWN_LIMIT_MS;

@@ -38,6 +38,7 @@ impl Postgres {
             streams_from: follows,
             heard: connected.then(|| micros(server.receiver.heard_ms)),
             received: Position(volume.log.len() as u64),
+            behind: None,
             standbys: standbys.collect(),
             replay_lag_ms: None,
             restart_pending: Vec::new(),
