@@ -9,7 +9,7 @@ use crate::clock::monotonic_ms;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 /// Commits at a primary while something else is done with it. It is made once for each generation.
 #[derive(Debug)]
@@ -72,11 +72,16 @@ impl Committer {
                 tokio::select! {
                     done = &mut committed => break done?,
                     // The commit stays: one that is given up would leave a backend that waits.
-                    _ = ticks.tick() => {
-                        let done = Self::nudge(&self.settings, &mut self.nudger).await;
-                        note(&self.answered, &done);
-                        if let Err(error) = done {
-                            tracing::debug!(%error, "nothing was written for the standbys to hear");
+                    _ = ticks.tick() => tokio::select! {
+                        biased;
+                        done = &mut committed => break done?,
+                        done = timeout(period, Self::nudge(&self.settings, &mut self.nudger)) => {
+                            let late = || Error::Stuck(format!("it takes longer than {period:?}"));
+                            let done = done.unwrap_or_else(|_| Err(late()));
+                            note(&self.answered, &done);
+                            if let Err(error) = done {
+                                tracing::debug!(%error, "nothing was written for the standbys to hear");
+                            }
                         }
                     }
                 }
