@@ -8,7 +8,7 @@ use super::start::until_promoted;
 use super::{Position, Role, Server, Stop, histories};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -19,25 +19,56 @@ const PROGRESS_LIMIT: Duration = Duration::from_secs(1);
 /// The same after a fenced start, which leaves nothing else to do. A single record may need that long on a slow disk.
 const FENCED_LIMIT: Duration = Duration::from_secs(60);
 
+/// How long a process of the server may take until it is shown, or its client is let in.
+const NAMELESS: Duration = Duration::from_millis(40);
+
 /// A condition that finds the sessions of clients: all but this wrapper's.
 fn clients() -> String {
     format!("backend_type = 'client backend' AND NOT {OWN}")
 }
 
-/// Tells each session of a client that is shown to end, unless it was told before; gives how many there are.
+/// The order in which sessions of clients end. A commit whose wait for members is cut off shows to others, although no member may have
+/// it: it is given up once no one is left who could read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// It has written nothing.
+    Reads,
+    Writes,
+    /// Its commit waits for members.
+    Waits,
+}
+
+/// The sessions of clients that are shown, by their process ids.
+async fn shown(session: &Session) -> Result<BTreeMap<i32, Turn>, Error> {
+    let list = format!(
+        "SELECT pid, wait_event IS NOT DISTINCT FROM 'SyncRep', backend_xid IS NOT NULL FROM pg_stat_activity WHERE {}",
+        clients()
+    );
+    let rows = session.rows("list the sessions of clients", &list).await?;
+    let turn = |waits, writes| match (waits, writes) {
+        (true, _) => Turn::Waits,
+        (false, true) => Turn::Writes,
+        (false, false) => Turn::Reads,
+    };
+    Ok(rows.iter().map(|row| (row.get(0), turn(row.get(1), row.get(2)))).collect())
+}
+
+/// Tells these sessions to end, unless they were told before.
 ///
 /// Once: a backend that is told again while it reports that it ends may exit inside the signal's handler, and then it waits
 /// for a lock that it holds itself. Such a server ends only by an immediate stop.
-async fn end_shown(session: &Session, told: &mut BTreeSet<i32>) -> Result<usize, Error> {
-    let list = format!("SELECT pid FROM pg_stat_activity WHERE {}", clients());
-    let shown: Vec<i32> =
-        session.rows("list the sessions of clients", &list).await?.iter().map(|it| it.get(0)).collect();
-    let new: Vec<String> = shown.iter().filter(|pid| told.insert(**pid)).map(i32::to_string).collect();
+async fn tell(session: &Session, pids: impl Iterator<Item = i32>, told: &mut BTreeSet<i32>) -> Result<(), Error> {
+    let new: Vec<String> = pids.filter(|pid| told.insert(*pid)).map(|pid| pid.to_string()).collect();
     if !new.is_empty() {
         let end = format!("SELECT pg_terminate_backend(pid) FROM unnest('{{{}}}'::int[]) AS pid", new.join(","));
         session.rows("end sessions of clients", &end).await?;
     }
-    Ok(shown.len())
+    Ok(())
+}
+
+/// Whether one of those that were told is still there.
+fn is_ending(told: &BTreeSet<i32>, living: &BTreeSet<Pid>) -> bool {
+    told.iter().any(|pid| living.contains(&Pid::from_raw(*pid)))
 }
 
 /// A server in recovery at one moment.
@@ -148,21 +179,22 @@ impl Server {
         let mut told = BTreeSet::new();
         let (mut progress, mut before, mut looked_again) = (Instant::now(), None, false);
         loop {
-            let running = self.living()?;
-            // Readers and a paused replay would delay the rest, a pause without limit.
-            end_shown(session, &mut told).await?;
+            let postmaster = self.living()?.process.pid();
+            // Readers and a paused replay would delay the rest, a pause without limit. None of them is to see what comes after.
+            tell(session, shown(session).await?.into_keys(), &mut told).await?;
             session.rows("resume replay", "SELECT pg_wal_replay_resume()").await?;
             let look = Look::take(session).await?;
             for pid in &look.receivers {
                 // It may be of another history: then it would stay. It is no backend, so that SQL does not end it.
                 let pid = Pid::from_raw(*pid);
-                if children(running.process.pid()).contains(&pid) {
+                if children(postmaster).contains(&pid) {
                     let _ = kill(pid, Signal::SIGTERM);
                 }
             }
+            let is_end = look.is_end && !is_ending(&told, &children(postmaster));
             match before {
-                Some((_, true)) if look.is_end && (looked_again || !look.has_more) => return Ok(look.replayed),
-                Some((_, true)) if look.is_end => {
+                Some((_, true)) if is_end && (looked_again || !look.has_more) => return Ok(look.replayed),
+                Some((_, true)) if is_end => {
                     self.have_it_look_again(session).await?;
                     (looked_again, before) = (true, None);
                     continue;
@@ -173,7 +205,6 @@ impl Server {
             if progress.elapsed() > limit {
                 return Err(Error::Stuck(format!("replay stands still at {}", look.replayed)));
             }
-            let is_end = look.is_end;
             before = Some((look.replayed, is_end));
             if !is_end {
                 sleep(LOOK_PERIOD).await;
@@ -213,33 +244,38 @@ impl Server {
         self.end_clients(&session).await
     }
 
-    /// Ends the sessions of clients, and those that were being let in when the server was told to admit none: these are
-    /// not shown.
+    /// Ends the sessions of clients in their [`Turn`]s, and first those that were being let in when the server was told to admit none:
+    /// these are not shown.
     pub(super) async fn end_clients(&self, session: &Session) -> Result<(), Error> {
         let postmaster = self.living()?.process.pid();
         let mut unknown = children(postmaster);
         let others = format!("SELECT pid FROM pg_stat_activity WHERE NOT ({})", clients());
-        let give_up_at = Instant::now() + FENCED_LIMIT;
+        let began = Instant::now();
         let mut told = BTreeSet::new();
         loop {
             self.living()?;
-            let left = end_shown(session, &mut told).await?;
+            let shown = shown(session).await?;
             let living = children(postmaster);
-            unknown.retain(|pid| living.contains(pid));
+            unknown.retain(|pid| living.contains(pid) && !shown.contains_key(&pid.as_raw()));
             // A session of this wrapper may have been made meanwhile.
             for row in session.rows("list the processes", &others).await? {
                 unknown.remove(&Pid::from_raw(row.get(0)));
             }
             // Also a session of this wrapper that was told before it had its name: a stop would tell it again.
-            let ending = told.iter().any(|pid| living.contains(&Pid::from_raw(*pid)));
-            if left == 0 && unknown.is_empty() && !ending {
+            if shown.is_empty() && unknown.is_empty() && !is_ending(&told, &living) {
                 return Ok(());
             }
-            for pid in unknown.iter().filter(|pid| told.insert(pid.as_raw())) {
+            // Who is being let in may read as well.
+            let turn = if unknown.is_empty() { shown.values().min().copied() } else { Some(Turn::Reads) };
+            let next = shown.iter().filter(|(_, its)| Some(**its) == turn).map(|(pid, _)| *pid);
+            tell(session, next, &mut told).await?;
+            // A process of the server's own that has begun just now is shown in a moment.
+            let nameless = unknown.iter().filter(|_| began.elapsed() > NAMELESS);
+            for pid in nameless.filter(|pid| told.insert(pid.as_raw())) {
                 let _ = kill(*pid, Signal::SIGTERM);
             }
-            if Instant::now() > give_up_at {
-                return Err(Error::Stuck(format!("{left} sessions of clients do not end")));
+            if began.elapsed() > FENCED_LIMIT {
+                return Err(Error::Stuck(format!("{} sessions of clients do not end", shown.len())));
             }
             sleep(LOOK_PERIOD).await;
         }

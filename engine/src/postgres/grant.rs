@@ -85,13 +85,15 @@ impl Server {
             running.role = Role::Primary { generation };
         }
         let session = self.signal_promotion().await?;
-        let begins = match self.promoted(&session, generation).await {
-            Ok(begins) => begins,
-            Err(error) => {
-                self.stop(Stop::Immediate).await?;
-                return Err(error);
-            }
+        let checked = match self.promoted(&session, generation).await {
+            // Clients that were being let in as readers of a standby were not shown until now.
+            Ok(begins) => self.end_clients(&session).await.map(|()| begins),
+            Err(error) => Err(error),
         };
+        if checked.is_err() {
+            self.stop(Stop::Immediate).await?;
+        }
+        let begins = checked?;
         // Until now members could not connect, so the slots come first.
         self.provide_slots_by(&session, &rule.iter().copied().collect(), false).await?;
         self.reload(|changeable| changeable.admits = Admits::Standbys).await?;

@@ -1,5 +1,6 @@
 //! PostgreSQL servers, driven by the library that the wrapper uses. As root the servers run as uid 65534.
 
+mod closing;
 mod device;
 mod forks;
 mod lab;

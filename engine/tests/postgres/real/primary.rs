@@ -117,23 +117,6 @@ async fn a_server_that_refuses_sessions_after_a_crash_is_promoted_all_the_same()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_being_let_in_when_the_server_closes_is_not_let_in() {
-    let Some(lab) = Lab::new() else { return };
-    let (mut member, _) = lab.primary(1).await;
-    let address = (member.settings.listen.clone(), member.settings.port);
-    let mut waiting = std::net::TcpStream::connect(address).unwrap();
-    // The server has a process for it, which waits for its name.
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    member.server.close().await.unwrap();
-    waiting.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let read = std::io::Read::read(&mut waiting, &mut [0; 1]);
-    assert!(
-        matches!(&read, Ok(0)) || read.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset),
-        "{read:?}"
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_primary_that_does_not_stop_is_not_waited_for_without_a_limit() {
     let Some(lab) = Lab::new() else { return };
     let (mut member, _) = lab.primary(1).await;

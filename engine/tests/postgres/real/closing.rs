@@ -1,0 +1,98 @@
+//! Who is let in no more, and in which order sessions end.
+
+use super::lab::{Lab, Member, signal};
+use kaa_core::domain::ids::ArchiveId;
+use kaa_engine::postgres::Stop;
+use nix::sys::signal::Signal;
+use std::io::{ErrorKind, Read};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// Longer than what is expected takes, on a busy machine.
+const LONG: Duration = Duration::from_secs(30);
+/// How long something is watched that must not happen.
+const WATCHED: Duration = Duration::from_millis(300);
+
+/// A client that has said nothing yet: the server has a process for it, which is not shown.
+async fn silent_client(member: &Member) -> TcpStream {
+    let stream = TcpStream::connect((member.settings.listen.clone(), member.settings.port)).unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    stream
+}
+
+/// That the server ends the connection.
+fn is_ended(mut client: TcpStream) {
+    client.set_read_timeout(Some(LONG)).unwrap();
+    let read = client.read(&mut [0; 1]);
+    let reset = |error: &std::io::Error| error.kind() == ErrorKind::ConnectionReset;
+    assert!(matches!(&read, Ok(0)) || read.as_ref().is_err_and(reset), "{read:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_being_let_in_when_the_server_closes_is_not_let_in() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut member, _) = lab.primary(1).await;
+    let waiting = silent_client(&member).await;
+    member.server.close().await.unwrap();
+    is_ended(waiting);
+}
+
+/// It would read what only this server has, and write before the server may open.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_being_let_in_when_a_standby_is_promoted_is_not_let_in() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, begins) = lab.primary(1).await;
+    let mut b = lab.member(2);
+    a.server.provide_slots(&[b.archive]).await.unwrap();
+    b.join(&a, 2, &[begins]).await;
+    b.server.admit_readers().await.unwrap();
+    let waiting = silent_client(&b).await;
+    a.server.stop(Stop::Immediate).await.unwrap();
+    b.server.fence().await.unwrap();
+    b.server.promote(3, &[]).await.unwrap();
+    is_ended(waiting);
+}
+
+/// A commit whose client is told to end shows although no member may have it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_waits_is_given_up_after_all_who_could_read_it_have_gone() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut member, _) = lab.primary(1).await;
+    let (writer, reader, other) =
+        (member.client().await.unwrap(), member.client().await.unwrap(), member.client().await.unwrap());
+    other.batch_execute("BEGIN; INSERT INTO rows VALUES (1, 0)").await.unwrap();
+    let pid = |client: tokio_postgres::Client| async move {
+        let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+        (client, pid)
+    };
+    let ((reader, reading), (other, writing)) = (pid(reader).await, pid(other).await);
+    // No server has this archive.
+    let requires = tokio::time::timeout(Duration::from_millis(500), member.server.require(&[ArchiveId(99)], 2)).await;
+    assert!(requires.is_err(), "it waits for one that is not there");
+    let waits = tokio::spawn(async move { writer.batch_execute("INSERT INTO rows VALUES (2, 0)").await });
+    let superuser = member.superuser().await;
+    let waiting =
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE 'INSERT INTO rows%'";
+    let are_waiting = async || superuser.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0);
+    let began = Instant::now();
+    while are_waiting().await == 0 {
+        assert!(began.elapsed() < LONG, "the commit does not wait");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Neither hears that it is to end, first one that only reads, then one that has written.
+    let mut server = member.server;
+    signal(reading, Signal::SIGSTOP);
+    signal(writing, Signal::SIGSTOP);
+    let closing = tokio::spawn(async move {
+        server.close().await.unwrap();
+        server
+    });
+    for pid in [reading, writing] {
+        tokio::time::sleep(WATCHED).await;
+        assert!(!closing.is_finished() && !waits.is_finished(), "others may still read");
+        signal(pid, Signal::SIGCONT);
+    }
+    let _server = closing.await.unwrap();
+    assert!(waits.await.unwrap().is_err());
+    drop((reader, other));
+}
