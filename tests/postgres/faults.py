@@ -13,6 +13,7 @@ from checker import eventually, psql
 from processes import arguments, children, send, tree
 
 LASTS = 10  # seconds
+MINUTE = 60
 OWN = 100  # MiB of log that only the old primary has
 DISK = 4 << 30  # bytes of a small volume, without what is on it: more than the log between two checkpoints
 LEFT = 4 << 20  # bytes that are left of one that is full
@@ -282,8 +283,8 @@ def postmaster(cluster, pod, chance):
 
 
 def agents(cluster, pod, chance):
-    """SIGSTOP of all agents for 10 s: nothing moves, and clients notice nothing"""
-    paused(cluster.agents())
+    """SIGSTOP of all agents for 10 s, or for a minute: nothing moves, and clients notice nothing"""
+    paused(cluster.agents(), chance.choice([LASTS, LASTS, MINUTE]))
 
 
 # Another one is the primary afterwards, or the same one, or either.

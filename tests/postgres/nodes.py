@@ -8,7 +8,7 @@ import time
 
 from checker import eventually, here
 from deployed import CLIENTS_AT
-from faults import LASTS, paused
+from faults import LASTS, MINUTE, paused
 
 UP = os.path.join(here, "../cluster/up")
 API = 20  # seconds without an API server
@@ -117,12 +117,12 @@ def to_servers(cluster, pod, chance):
 
 
 def api(cluster, pod, chance):
-    """the API server is away for 20 s: nothing moves, and clients notice nothing"""
+    """the API server is away for 20 s, or for a minute: nothing moves, and clients notice nothing"""
     it = cluster.it
     with open(os.path.join(it.directory, "run/kube-apiserver.pid")) as file:
         os.kill(int(file.read().split()[0]), signal.SIGKILL)
     try:
-        time.sleep(API)
+        time.sleep(chance.choice([API, API, MINUTE]))
     finally:
         subprocess.run([UP, it.directory], check=True, capture_output=True, text=True)
     eventually("an answer of the API server", it.servers, it.wait)

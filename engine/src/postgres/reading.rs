@@ -9,7 +9,12 @@ use super::{Position, Reading, Role, Server, Settings, Standby, limits};
 use nix::sys::statvfs::statvfs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+/// How long a server may take to let a new session in.
+const LETS_IN: Duration = Duration::from_secs(5);
 
 /// The values that do not depend on the role.
 const STATE: &str = "SELECT pg_is_in_recovery(), \
@@ -144,6 +149,12 @@ impl Reader {
             configuration::write_passfile(&self.settings)?;
         }
         Ok(reading)
+    }
+
+    /// Whether the server lets a new session in, or says why not, in time.
+    pub async fn lets_in(&self) -> bool {
+        let tried = timeout(LETS_IN, Session::connect(&self.settings)).await;
+        tried.is_ok_and(|session| session.as_ref().err().is_none_or(Error::is_from_server))
     }
 
     async fn read_by(&self, monitor: &Session) -> Result<Reading, Error> {

@@ -77,6 +77,8 @@ enum Action {
     Read,
     /// What was read; `None` if the server did not answer.
     WasRead(Option<Box<Reading>>),
+    /// Whether the server lets a new session in.
+    Knocked(bool),
     /// An own commit of a primary was released.
     Released(Released),
     /// The time to wait for the domain is over, that after a failed step, or a lease.
@@ -114,6 +116,8 @@ pub(crate) struct Keeper {
     caught_up: bool,
     /// A reading that is under way.
     reads: Option<reading::Reads>,
+    /// Whether the server lets a new session in is tried again at this time, or is being tried.
+    knocks: (Option<reading::Knocks>, Instant),
     vitals: vitals::Watch,
     tending: slots::Tending,
     /// When the server is read next, and the pause after that.
@@ -172,6 +176,7 @@ impl Keeper {
             reading: None,
             caught_up: false,
             reads: None,
+            knocks: (None, Instant::now()),
             vitals,
             tending: slots::Tending::default(),
             read_next: (Instant::now() + READ_PERIOD, READ_PERIOD),
@@ -284,6 +289,9 @@ impl Keeper {
             read = async { match &mut self.reads { Some(reads) => reads.await, None => std::future::pending().await } } => {
                 Action::WasRead(read.map(Box::new))
             }
+            lets_in = async { match &mut self.knocks.0 { Some(knocks) => knocks.await, None => std::future::pending().await } } => {
+                Action::Knocked(lets_in)
+            }
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Action::Due,
             // While it does not run, people are told of its volume.
             () = sleep_until(self.read_next.0), if self.over.is_none() => Action::Read,
@@ -313,6 +321,7 @@ impl Keeper {
                 }
             }
             Action::WasRead(reading) => self.was_read(reading.map(|reading| *reading)),
+            Action::Knocked(lets_in) => self.knocked(lets_in),
             Action::Released(commit) => self.released(commit),
             Action::Ended(how) => self.server_ended(&how).await,
             Action::Read => {
@@ -407,7 +416,7 @@ impl Keeper {
         }
         if was != self.state.run {
             // What is being read is of the server before.
-            (self.reads, self.caught_up) = (None, false);
+            (self.reads, self.knocks.0, self.caught_up) = (None, None, false);
         }
         if over.is_some() {
             self.ended = over;

@@ -27,6 +27,8 @@ pub(super) struct Watch {
     volume: Volume,
     /// The last reading of the server that runs, as it is told, and when it was made.
     read: Option<(wire::Vitals, Instant)>,
+    /// Whether it has let no new session in, when that was tried last.
+    shut: bool,
     /// When a standby was last seen to have replayed all that it had received.
     caught_up: Option<Instant>,
     said: Option<wire::Vitals>,
@@ -44,6 +46,7 @@ impl Watch {
         Self {
             volume: Volume::of(directory),
             read: None,
+            shut: false,
             caught_up: None,
             said: None,
             next: now,
@@ -89,26 +92,36 @@ impl Watch {
         self.short_of_room.is_some()
     }
 
-    /// Whether the server was read a moment ago.
+    /// Takes note of whether the server lets a new session in.
+    pub fn knocked(&mut self, lets_in: bool) {
+        self.shut = !lets_in;
+    }
+
+    /// Whether the server was read a moment ago, and lets new sessions in.
     pub fn answers(&self, now: Instant) -> bool {
-        self.read.as_ref().is_some_and(|(_, at)| now.saturating_duration_since(*at) < SILENT)
+        self.current(now).is_some()
+    }
+
+    fn current(&self, now: Instant) -> Option<&wire::Vitals> {
+        let fresh = |at: Instant| now.saturating_duration_since(at) < SILENT;
+        self.read.as_ref().filter(|(_, at)| !self.shut && fresh(*at)).map(|(vitals, _)| vitals)
     }
 
     /// The server has ended, or is another one.
     pub fn clear(&mut self) {
-        (self.read, self.caught_up) = (None, None);
+        (self.read, self.caught_up, self.shut) = (None, None, false);
     }
 
     /// What is to be told now; `None` until there is something. It stays the same for at least [`PERIOD`], unless the server begins
     /// or ceases to answer, or a primary closes or opens.
     pub fn told(&mut self, closed: bool, now: Instant) -> Option<wire::Vitals> {
-        let current = self.read.as_ref().filter(|(_, at)| now.saturating_duration_since(*at) < SILENT);
+        let current = self.current(now);
         let turns = match &self.said {
             None => current.is_some() || now >= self.starts_until,
             Some(said) => (said.answers, said.closed) != (current.is_some(), closed),
         };
         if turns || (self.said.is_some() && now >= self.next) {
-            let mut vitals = current.map_or_else(wire::Vitals::default, |(vitals, _)| vitals.clone());
+            let mut vitals = current.cloned().unwrap_or_default();
             if let Some(space) = self.volume.space() {
                 (vitals.free_bytes, vitals.size_bytes) = (space.free / UNIT * UNIT, space.size);
             }
@@ -194,6 +207,17 @@ mod tests {
         assert!(!at(61, 1_000, 102_400));
         assert!(!at(62, 64, 1_024));
         assert!(at(63, 63, 1_024), "a sixteenth of a small volume");
+    }
+
+    #[test]
+    fn a_server_that_lets_no_new_session_in_does_not_answer_although_it_is_read() {
+        let (mut watch, began) = (Watch::new("/".into()), Instant::now());
+        watch.note(&reading(5, 0), began);
+        assert_eq!(told(&mut watch, began, 0), "5 Some(0)");
+        watch.knocked(false);
+        assert_eq!(told(&mut watch, began, 10), "silent");
+        watch.knocked(true);
+        assert_eq!(told(&mut watch, began, 20), "5 Some(0)");
     }
 
     #[test]

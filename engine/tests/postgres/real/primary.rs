@@ -130,3 +130,15 @@ async fn a_primary_that_does_not_stop_is_not_waited_for_without_a_limit() {
     member.server.start_fenced().await.unwrap();
     member.lead(3, &[]).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_first_process_hangs_is_read_and_lets_no_session_in() {
+    let Some(lab) = Lab::new() else { return };
+    let (member, _) = lab.primary(1).await;
+    let reader = member.server.reader().unwrap();
+    assert!(reader.read().await.is_ok() && reader.lets_in().await);
+    signal(member.postmaster(), nix::sys::signal::Signal::SIGSTOP);
+    assert!(reader.read().await.is_ok() && !reader.lets_in().await);
+    signal(member.postmaster(), nix::sys::signal::Signal::SIGCONT);
+    assert!(reader.lets_in().await);
+}
