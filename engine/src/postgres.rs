@@ -8,6 +8,7 @@
 mod certificates;
 mod configuration;
 mod control_file;
+mod credentials;
 pub mod error;
 mod fence;
 mod files;
@@ -63,7 +64,7 @@ pub struct Settings {
     /// The user's own settings: a part of a `postgresql.conf`.
     pub parameters: Option<PathBuf>,
     /// The directory with the files `username` and `password` of the replication role. They are read when they are
-    /// used.
+    /// used; the last good ones are kept.
     pub replication: PathBuf,
     /// The directory with the files `username`, `password` and `dbname` of the application.
     pub application: Option<PathBuf>,
@@ -206,8 +207,10 @@ pub struct Server {
     running: Option<Running>,
     /// How often the configuration was written.
     reloads: u64,
-    /// Which of what is mounted is not used, and why.
+    /// Which of what is mounted was not used when the configuration was written last, and why.
     complaints: Vec<String>,
+    /// Why the application's role is not as a Secret asks for.
+    unprepared: Option<String>,
     /// The session of the readings.
     monitor: Monitor,
     /// The first own commit of a primary.
@@ -227,6 +230,7 @@ impl Server {
             running: None,
             reloads: 0,
             complaints: Vec::new(),
+            unprepared: None,
             monitor: Monitor::default(),
             establishing: None,
             prepared: None,
@@ -262,7 +266,7 @@ impl Reading {
 #[cfg(test)]
 impl Settings {
     /// Those of a server that is not started.
-    fn of_test(directory: &std::path::Path) -> Self {
+    pub(crate) fn of_test(directory: &std::path::Path) -> Self {
         Self {
             directory: directory.to_owned(),
             bin: PathBuf::new(),

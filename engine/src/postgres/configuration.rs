@@ -4,13 +4,13 @@
 //! What must not change while the server runs is on the command line, out of reach of `ALTER SYSTEM`. What changes with
 //! the role is in `kaa.conf` and takes effect by a reload.
 
-use super::certificates;
 use super::control_file;
+use super::credentials::Known;
 use super::error::Error;
-use super::files::{self, secret};
+use super::files;
 use super::processes::SERVER;
 use super::reading::space;
-use super::{Settings, Source, sizes};
+use super::{Settings, Source, certificates, credentials, sizes};
 use kaa_core::domain::ids::ArchiveId;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -46,11 +46,6 @@ impl Settings {
     /// The directory of the configuration.
     pub(super) fn conf(&self) -> PathBuf {
         self.directory.join("conf")
-    }
-
-    /// The file with the replication role's password, as libpq reads it.
-    pub(super) fn passfile(&self) -> PathBuf {
-        self.conf().join("replication.pass")
     }
 }
 
@@ -97,9 +92,14 @@ impl Changeable {
             certificates::lines(settings)
         );
         strip_automatic(settings)?;
-        let complaints = [copy_parameters(settings)?, certificates::copy(settings)?];
+        let replication = credentials::keep(settings)?;
+        if let Some(why) = &replication.complaint {
+            tracing::error!(why, "the Secret of the replication role is not used");
+        }
+        let lines = admitted(*admits, settings, &replication)?;
+        let complaints = [copy_parameters(settings)?, certificates::copy(settings)?, replication.complaint];
         // First who may connect: the number shows that the server has read both.
-        files::replace(&settings.conf().join("pg_hba.conf"), admitted(*admits, settings)?.as_bytes(), settings.user)?;
+        files::replace(&settings.conf().join("pg_hba.conf"), lines.as_bytes(), settings.user)?;
         files::replace(&settings.conf().join("kaa.conf"), text.as_bytes(), settings.user)?;
         Ok(complaints.into_iter().flatten().collect())
     }
@@ -119,11 +119,14 @@ fn quoted(value: &str) -> String {
 ///
 /// The socket is in a directory that only the server's user and root can enter, so who reaches it owns the data anyway.
 /// `peer` would not work: it needs an entry in the passwd file for the wrapper's user id, which a pod need not have.
-fn admitted(admits: Admits, settings: &Settings) -> Result<String, Error> {
+fn admitted(admits: Admits, settings: &Settings, replication: &Known) -> Result<String, Error> {
     let mut lines = format!("local all {SUPERUSER} trust\n");
     let host = if settings.needs_tls() { "hostssl" } else { "host" };
     if matches!(admits, Admits::Standbys | Admits::All) {
-        let role = secret(&settings.replication, "username")?.replace('"', "\"\"");
+        let Known { role: Some(role), .. } = replication else {
+            return Err(Error::Unusable(replication.complaint.clone().unwrap_or_default()));
+        };
+        let role = role.name.replace('"', "\"\"");
         // `pg_rewind` reads files by SQL.
         let _ = write!(
             lines,
@@ -316,7 +319,7 @@ pub(super) fn rule(members: &[ArchiveId], generation: u32) -> String {
 
 /// How to connect to a primary under this name. The password is in the passfile.
 pub(super) fn conninfo(settings: &Settings, source: &Source, name: &str) -> Result<String, Error> {
-    write_passfile(settings)?;
+    let user = credentials::needed(settings)?.name;
     // A copy is made before any start. What is of no use is complained of at the next one.
     certificates::copy(settings)?;
     let quoted = |value: &str| format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'"));
@@ -331,7 +334,7 @@ pub(super) fn conninfo(settings: &Settings, source: &Source, name: &str) -> Resu
         Some(_) => ("prefer", String::new()),
         None => ("disable", String::new()),
     };
-    let (user, passfile) = (secret(&settings.replication, "username")?, settings.passfile().display().to_string());
+    let passfile = settings.passfile().display().to_string();
     let words = [
         ("host", host.as_str()),
         ("hostaddr", &source.address),
@@ -351,18 +354,6 @@ pub(super) fn conninfo(settings: &Settings, source: &Source, name: &str) -> Resu
         let _ = write!(text, "{word}={} ", quoted(value));
     }
     Ok(text.trim_end().to_owned())
-}
-
-/// Writes the replication role's password for libpq, if it has changed.
-pub(super) fn write_passfile(settings: &Settings) -> Result<(), Error> {
-    let password = secret(&settings.replication, "password")?.replace('\\', "\\\\").replace(':', "\\:");
-    let text = format!("*:*:*:*:{password}\n");
-    let path = settings.passfile();
-    if files::read(&path)?.as_deref() == Some(&text) {
-        Ok(())
-    } else {
-        files::replace(&path, text.as_bytes(), settings.user)
-    }
 }
 
 #[cfg(test)]

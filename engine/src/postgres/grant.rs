@@ -66,12 +66,15 @@ impl Server {
     /// however long it takes.
     ///
     /// # Errors
-    /// [`Error::State`] if the server is not fenced, or holds a timeline of this number. [`Error::Stuck`] if it has
-    /// become something else than it should: it is stopped then.
+    /// [`Error::State`] if the server is not fenced, or holds a timeline of this number. [`Error::Unusable`] if no name
+    /// and password of the replication role are known. [`Error::Stuck`] if it has become something else than it should:
+    /// it is stopped then.
     pub async fn promote(&mut self, generation: u32, rule: &[ArchiveId]) -> Result<Begins, Error> {
         if self.living()?.role != Role::Fenced {
             return Err(Error::State("only a fenced server is promoted".to_owned()));
         }
+        // Afterwards it could let no standby connect, and the generation would be used up.
+        self.check_replication()?;
         let control = ControlFile::read(&self.settings)?;
         histories::plant(&self.settings, control.timeline.max(control.minimum_timeline), generation)?;
         let text = configuration::rule(rule, generation);

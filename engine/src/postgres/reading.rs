@@ -5,7 +5,7 @@ use super::error::Error;
 use super::follow::timeline;
 use super::processes::Said;
 use super::session::{OWN, Session};
-use super::{Position, Reading, Role, Server, Settings, Standby, limits};
+use super::{Position, Reading, Role, Server, Settings, Standby, credentials, limits};
 use nix::sys::statvfs::statvfs;
 use std::path::Path;
 use std::sync::Arc;
@@ -145,8 +145,11 @@ impl Reader {
         // A session that failed is not used again.
         let reading = self.read_by(&monitor).await?;
         *kept = Some(monitor);
-        if matches!(self.role, Role::Follows { .. }) {
-            configuration::write_passfile(&self.settings)?;
+        // It is healthy whatever is mounted: a complaint comes from the step that uses what has changed.
+        if matches!(self.role, Role::Follows { .. })
+            && let Err(error) = credentials::keep(&self.settings)
+        {
+            tracing::debug!(%error, "the replication role's password was not written");
         }
         Ok(reading)
     }

@@ -1,15 +1,16 @@
 //! The roles and the database of the mounted Secrets.
 
+use super::credentials::{self, Replication, is_reserved};
 use super::error::Error;
 use super::files::secret;
 use super::session::Session;
 use super::{Server, Settings};
+use std::path::Path;
 
 /// What the Secrets say.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Roles {
-    /// Name and password.
-    replication: (String, String),
+    replication: Replication,
     /// Name, password and database.
     application: Option<(String, String, String)>,
 }
@@ -22,23 +23,30 @@ impl std::fmt::Debug for Roles {
 }
 
 impl Roles {
-    fn read(settings: &Settings) -> Result<Self, Error> {
-        let directory = &settings.replication;
-        let replication = (secret(directory, "username")?, secret(directory, "password")?);
-        let application = match &settings.application {
-            None => None,
-            Some(directory) => {
-                let name = secret(directory, "username")?;
-                if name == replication.0 {
-                    return Err(Error::Unusable(format!(
-                        "{name} is the replication role's name, and the application's"
-                    )));
-                }
-                Some((name, secret(directory, "password")?, secret(directory, "dbname")?))
-            }
+    /// What is of use, each Secret by itself; and why the application's is not.
+    fn read(settings: &Settings) -> Result<(Self, Option<String>), Error> {
+        let replication = credentials::needed(settings)?;
+        let application = settings.application.as_deref().map(|directory| application(directory, &replication.name));
+        let (application, complaint) = match application.transpose() {
+            Ok(application) => (application, None),
+            Err(why) => (None, Some(format!("{why}. The application's role stays as it is"))),
         };
-        Ok(Self { replication, application })
+        Ok((Self { replication, application }, complaint))
     }
+}
+
+/// The application's name, password and database.
+fn application(directory: &Path, replication: &str) -> Result<(String, String, String), Error> {
+    let name = secret(directory, "username")?;
+    let wrong = if name == replication {
+        "is the name of the replication role"
+    } else if is_reserved(&name) {
+        "is a reserved name"
+    } else {
+        return Ok((name, secret(directory, "password")?, secret(directory, "dbname")?));
+    };
+    let path = directory.join("username");
+    Err(Error::Unusable(format!("{}: {name} {wrong}: choose another one", path.display())))
 }
 
 /// What `pg_rewind` reads of its source.
@@ -59,13 +67,15 @@ fn literal(value: &str) -> String {
 
 impl Server {
     /// Makes the replication role, the application's role and its database at a primary, and sets their passwords. Does
-    /// nothing if the Secrets are as they were the last time. Waits for no standby.
+    /// nothing if the Secrets are as they were the last time. Waits for no standby. A Secret of the application's that is of no use is
+    /// among [`Server::complaints`], and keeps back nothing else.
     ///
     /// # Errors
-    /// If the server is no primary, a Secret cannot be read or is of no use, or the server refuses.
+    /// If the server is no primary, there never was a name or password of the replication role, or the server refuses.
     pub async fn prepare_roles(&mut self) -> Result<(), Error> {
         let generation = self.primary()?;
-        let roles = Roles::read(&self.settings)?;
+        let (roles, complaint) = Roles::read(&self.settings)?;
+        self.unprepared = complaint;
         let wanted = Some((generation, roles));
         if self.prepared == wanted {
             return Ok(());
@@ -76,7 +86,7 @@ impl Server {
         let session = Session::connect(&self.settings).await?;
         // It is no client's commit. If it waited for a standby that is away, that one could never log in with a new password.
         session.run("not wait for standbys", "SET synchronous_commit = local").await?;
-        let (name, password) = &roles.replication;
+        let Replication { name, password } = &roles.replication;
         make_role(&session, name, "NOSUPERUSER NOCREATEDB NOCREATEROLE REPLICATION LOGIN", password).await?;
         let granted: String =
             REWIND.iter().map(|it| format!("GRANT EXECUTE ON FUNCTION {it} TO {};", identifier(name))).collect();
@@ -96,9 +106,6 @@ async fn is_there(session: &Session, table: &str, column: &str, name: &str) -> R
 }
 
 async fn make_role(session: &Session, name: &str, rights: &str, password: &str) -> Result<(), Error> {
-    if name == super::configuration::SUPERUSER || name.starts_with("pg_") {
-        return Err(Error::Unusable(format!("{name} cannot be a role of a Secret: the name is reserved")));
-    }
     let verb = if is_there(session, "pg_roles", "rolname", name).await? { "ALTER" } else { "CREATE" };
     let statement = format!("{verb} ROLE {} {rights} PASSWORD {}", identifier(name), literal(password));
     session.run("make a role", &statement).await
@@ -120,5 +127,40 @@ mod tests {
     fn names_and_values_are_quoted() {
         assert_eq!(r#""a""b""#, identifier(r#"a"b"#));
         assert_eq!("'it''s'", literal("it's"));
+    }
+
+    #[test]
+    fn a_secret_of_the_application_that_is_of_no_use_keeps_back_nothing_else() {
+        let (replication, application) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let volume = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            replication: replication.path().to_owned(),
+            application: Some(application.path().to_owned()),
+            ..Settings::of_test(volume.path())
+        };
+        std::fs::create_dir(settings.conf()).unwrap();
+        let mount = |directory: &tempfile::TempDir, name: &str, text: &str| {
+            std::fs::write(directory.path().join(name), text).unwrap();
+        };
+        mount(&replication, "username", "replicator");
+        mount(&replication, "password", "secret");
+        mount(&application, "password", "another");
+        mount(&application, "dbname", "shop");
+        for (name, wrong) in
+            [("pg_monitor", "a reserved name"), ("replicator", "the name of the replication role"), ("", "is empty")]
+        {
+            mount(&application, "username", name);
+            let (roles, complaint) = Roles::read(&settings).unwrap();
+            assert_eq!((roles.replication.name.as_str(), roles.application), ("replicator", None));
+            let complaint = complaint.unwrap();
+            let path = application.path().join("username").display().to_string();
+            assert!(complaint.contains(&path) && complaint.contains(wrong), "{complaint}");
+        }
+        // And the other way round: the last good one of the replication role is enough.
+        std::fs::remove_file(replication.path().join("username")).unwrap();
+        mount(&application, "username", "app");
+        let (roles, complaint) = Roles::read(&settings).unwrap();
+        assert_eq!((roles.replication.name.as_str(), complaint), ("replicator", None));
+        assert_eq!(roles.application.unwrap().0, "app");
     }
 }

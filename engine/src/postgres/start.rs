@@ -118,6 +118,8 @@ impl Server {
         let changeable = Changeable::fenced();
         self.reloads += 1;
         self.complaints = changeable.write(settings, self.reloads)?;
+        // A standby makes no roles.
+        self.unprepared = None;
         files::replace(&pgdata.join("standby.signal"), b"", settings.user)?;
         let wanted = limits::wanted(settings)?;
         let limits = if readers { limits::of_a_standby(wanted, &control) } else { wanted };
@@ -295,8 +297,8 @@ impl Server {
     }
 
     /// Which of what is mounted is not used, and why: sentences.
-    pub fn complaints(&self) -> &[String] {
-        &self.complaints
+    pub fn complaints(&self) -> Vec<String> {
+        self.complaints.iter().chain(&self.unprepared).cloned().collect()
     }
 
     /// Writes the configuration durably and signals the server; gives the number that a session shows.

@@ -219,6 +219,9 @@ impl Keeper {
             None
         });
         let Some(step) = step else { return };
+        if let Err(why) = perform::may_begin(&step, self.using.settings()) {
+            return self.failed(why);
+        }
         tracing::info!(step = step.name(), "next");
         if let (Step::Require(rule), Run::Primary(primary), Some(leased)) = (&step, &self.state.run, &mut self.leased) {
             leased.rule_changes(&primary.ruling, rule);

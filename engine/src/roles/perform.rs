@@ -3,7 +3,7 @@
 use super::decide::{Primary, Readers, Run, State, Step};
 use super::words;
 use crate::clock::monotonic_ms;
-use crate::postgres::{Data, Error, Follows, Mounted, Server, Stop};
+use crate::postgres::{Data, Error, Follows, Mounted, Server, Settings, Stop};
 use kaa_core::domain::ids::{ArchiveId, Generation};
 use kaa_core::domain::replicated::Begins;
 use kaa_core::replication::{Memory, Rule, Source};
@@ -65,6 +65,17 @@ impl Step {
     }
 }
 
+/// Why a step must not begin, not even on the volume: a promotion that is remembered and then fails uses up its generation.
+///
+/// # Errors
+/// See above.
+pub fn may_begin(step: &Step, settings: &Settings) -> Result<(), String> {
+    match step {
+        Step::Promote(_) => settings.check_replication().map_err(|error| format!("{}: {error}", step.name())),
+        _ => Ok(()),
+    }
+}
+
 /// What the volume has to remember before the step begins; `None` if nothing new.
 pub fn remembers(step: &Step, mut memory: Memory) -> Option<Result<Memory, String>> {
     let changed = match step {
@@ -113,7 +124,7 @@ pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: Archive
     if result.is_err() && server.reader().is_err() {
         run = Run::Down;
     }
-    let complaints = server.complaints().to_vec();
+    let complaints = server.complaints();
     Done { step, result: result.map_err(|error| error.to_string()), run, data, mounted, complaints }
 }
 
@@ -295,6 +306,26 @@ async fn follow(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kaa_core::domain::ids::SetVersion;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_promotion_after_which_no_standby_could_connect_does_not_begin() {
+        let (secret, volume) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let settings = Settings { replication: secret.path().to_owned(), ..Settings::of_test(volume.path()) };
+        std::fs::create_dir(volume.path().join("conf")).unwrap();
+        let rule = Rule { generation: Generation(3), version: SetVersion(1), members: BTreeSet::new() };
+        let promotes = || may_begin(&Step::Promote(rule.clone()), &settings);
+        let why = promotes().unwrap_err();
+        assert!(why.starts_with("promote: ") && why.contains("/username cannot be used"), "{why}");
+        assert_eq!(may_begin(&Step::Close, &settings), Ok(()), "what is there stays in use");
+        for name in ["username", "password"] {
+            std::fs::write(secret.path().join(name), "text").unwrap();
+        }
+        assert_eq!(promotes(), Ok(()));
+        std::fs::remove_file(secret.path().join("username")).unwrap();
+        assert_eq!(promotes(), Ok(()), "with the last good ones");
+    }
 
     #[test]
     fn a_server_that_is_neither_known_to_stand_where_it_stood_nor_where_it_should_is_stopped() {

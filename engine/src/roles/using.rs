@@ -24,6 +24,11 @@ impl Using {
         Self { settings, used: None, again: None, complaints: Vec::new() }
     }
 
+    /// How the server runs.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Whether something else is mounted now, and it is time to use it.
     pub fn is_stale(&self) -> bool {
         self.again.is_none_or(|again| again <= Instant::now()) && self.used.as_ref() != Some(&self.settings.mounted())

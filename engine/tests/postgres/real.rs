@@ -5,6 +5,7 @@ mod device;
 mod forks;
 mod lab;
 mod limits;
+mod mounted;
 mod power;
 mod primary;
 mod roles;

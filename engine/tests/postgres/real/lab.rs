@@ -185,6 +185,10 @@ impl Lab {
         std::fs::write(self.root.path().join(name), text).unwrap();
     }
 
+    pub fn unmount(&self, name: &str) {
+        std::fs::remove_file(self.root.path().join(name)).unwrap();
+    }
+
     pub fn member(&self, number: u64) -> Member {
         self.member_with(number, |_| {})
     }

@@ -51,7 +51,12 @@ async fn roles_are_made_once_and_follow_their_secrets() {
     })
     .await;
     lab.set_password("application", "two\nlines");
-    assert!(matches!(a.server.prepare_roles().await, Err(Error::Unusable(_))));
+    lab.set_password("replication", "changed once more");
+    a.server.prepare_roles().await.unwrap();
+    let complaints = a.server.complaints();
+    assert!(complaints.len() == 1 && complaints[0].contains("application/password"), "{complaints:?}");
+    a.client_as("app", "changed '\"\\ password", "shop").await.unwrap();
+    a.client_as("another role", "changed once more", "postgres").await.unwrap();
     assert!(matches!(b.server.prepare_roles().await, Err(Error::State(_))), "a standby makes no roles");
 }
 
