@@ -28,6 +28,7 @@ pub mod shim;
 mod sizes;
 mod slots;
 mod start;
+mod versions;
 
 pub use error::Error;
 #[doc(hidden)]
@@ -39,6 +40,7 @@ pub use own::Committer;
 pub use reading::{Reader, Space, space};
 pub use shim::shim;
 pub use slots::Slots;
+pub use versions::check_programs;
 
 use configuration::Changeable;
 use grant::Establishing;

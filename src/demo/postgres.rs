@@ -80,6 +80,9 @@ pub enum Error {
     /// No passwords.
     #[error("the system gives no random bytes for passwords")]
     Random,
+    /// Programs that the wrapper would refuse.
+    #[error("{0}. Another directory of programs: --postgres BINDIR")]
+    Unsupported(#[source] Box<kaa_engine::postgres::Error>),
     /// Our own manifests.
     #[error(transparent)]
     Manifests(#[from] manifests::Error),
@@ -103,7 +106,7 @@ impl Installed {
     /// The one in the directory that was asked for, or the newest one of Debian's packages.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is none, or one that Kaa does not support.
     pub fn find(asked: Option<&Path>) -> Result<Self, Error> {
         let bin = match asked {
             Some(bin) => {
@@ -114,6 +117,7 @@ impl Installed {
         if let Some(program) = PROGRAMS.into_iter().find(|program| !bin.join(program).is_file()) {
             return Err(Error::NoProgram { bin, program });
         }
+        kaa_engine::postgres::check_programs(&bin).map_err(|source| Error::Unsupported(Box::new(source)))?;
         let of_server = || match User::from_name("postgres") {
             Ok(Some(user)) => (user.uid.as_raw(), user.gid.as_raw()),
             Ok(None) | Err(_) => NO_FILES,

@@ -1,6 +1,7 @@
 //! What is in a data directory, read without a server.
 
 use super::error::Error;
+use super::versions::Version;
 use super::{Data, Position, Settings};
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
@@ -133,9 +134,8 @@ fn refuse_other_volumes(pgdata: &Path) -> Result<(), Error> {
 
 fn major_of_programs(settings: &Settings) -> Result<u32, Error> {
     let text = printed(settings, "pg_controldata", &["--version".as_ref()])?;
-    let version = text.split_whitespace().find(|word| word.starts_with(|first: char| first.is_ascii_digit()));
-    let digits = version.and_then(|version| version.split(|it: char| !it.is_ascii_digit()).next());
-    digits.and_then(|digits| digits.parse().ok()).ok_or_else(|| Error::Unusable(format!("{text:?} is not a version")))
+    let version = Version::parse(&text).ok_or_else(|| Error::Unusable(format!("{text:?} names no version")))?;
+    Ok(version.major)
 }
 
 /// Runs a program of the server's that ends at once, and gives what it printed.

@@ -24,7 +24,7 @@ use super::using::Using;
 use super::words;
 use crate::config::Config;
 use crate::marker::Locked;
-use crate::postgres::{Reading, Server};
+use crate::postgres::{self, Reading, Server};
 use crate::proto::{self as wire, Refused, Registered, directive};
 use crate::session::{Answers, Told};
 use crate::signals::Signals;
@@ -141,8 +141,10 @@ impl Keeper {
     ) -> Result<Self, Error> {
         let settings = config.postgres()?;
         let vitals = vitals::Watch::new(settings.directory.clone());
+        let unusable = |source| Error::Server(Box::new(source));
+        postgres::check_programs(&settings.bin).map_err(unusable)?;
         let server = Server::new(settings.clone());
-        let data = server.inspect().map_err(|source| Error::Server(Box::new(source)))?;
+        let data = server.inspect().map_err(unusable)?;
         let kept = kept::read(&archive)?;
         Ok(Self {
             config,
