@@ -49,6 +49,9 @@ pub enum Error {
         /// What was heard of it, or what was not.
         said: String,
     },
+    /// The server runs, and refuses this wrapper: its data lacks the role or the database that the wrapper connects to.
+    #[error("{0}")]
+    NotAdmitted(String),
     /// The server could not do it.
     #[error("cannot {what}: {source}")]
     Sql {

@@ -11,8 +11,11 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Statement};
 
+/// The database that they are in.
+const DATABASE: &str = "postgres";
 /// What sessions of this wrapper call themselves.
 const NAME: &str = "kaa_engine";
 /// What those call themselves whose commit proves a rule: they may be left waiting, and are ended before the next
@@ -50,7 +53,7 @@ impl Session {
     /// Connects under one of the wrapper's names.
     pub async fn connect_as(settings: &Settings, name: &str) -> Result<Self, Error> {
         let mut config = Config::new();
-        config.host_path(settings.run()).port(settings.port).user(SUPERUSER).dbname("postgres");
+        config.host_path(settings.run()).port(settings.port).user(SUPERUSER).dbname(DATABASE);
         config.application_name(name).options(OPTIONS);
         let connected = timeout(ANSWER_LIMIT, config.connect(NoTls)).await;
         let late = || Error::NoSql { heard: false, said: format!("no answer for {} s", ANSWER_LIMIT.as_secs()) };
@@ -138,21 +141,57 @@ impl Error {
         match self {
             Self::Sql { source, .. } => source.as_db_error().is_some(),
             Self::NoSql { heard, .. } => *heard,
+            Self::NotAdmitted(_) => true,
             _ => false,
         }
     }
+}
+
+/// The statement that makes what the data lacks of a server that refuses this wrapper so. Its `pg_hba.conf` is the wrapper's own.
+fn missing(code: &SqlState) -> Option<&'static str> {
+    if [&SqlState::INVALID_AUTHORIZATION_SPECIFICATION, &SqlState::INVALID_PASSWORD].contains(&code) {
+        return Some("CREATE ROLE kaa SUPERUSER LOGIN");
+    }
+    (*code == SqlState::INVALID_CATALOG_NAME).then_some("CREATE DATABASE postgres")
+}
+
+fn unknown(said: &str, made_by: &str) -> String {
+    format!(
+        "the server refuses its wrapper: {said}. The wrapper connects as the superuser {SUPERUSER} to the database {DATABASE}, and without \
+         either one it cannot work with this data. Run {made_by} in the system that the data is from, while it runs as the primary there, and \
+         bring the data over again"
+    )
 }
 
 /// Why a session was not accepted, in a sentence with the server's detail.
 fn refused(error: &tokio_postgres::Error) -> Error {
     match error.as_db_error() {
         Some(said) => {
+            let code = said.code();
             let said = [said.message(), said.detail().unwrap_or_default()].join(" ").trim().to_owned();
-            Error::NoSql { heard: true, said }
+            match missing(code) {
+                Some(made_by) => Error::NotAdmitted(unknown(&said, made_by)),
+                None => Error::NoSql { heard: true, said },
+            }
         }
         None => {
             let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
             Error::NoSql { heard: false, said: format!("{error}{cause}") }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_that_does_not_know_the_wrapper_is_told_from_a_server_that_recovers() {
+        let [role, database] = [SqlState::INVALID_AUTHORIZATION_SPECIFICATION, SqlState::INVALID_CATALOG_NAME]
+            .map(|code| unknown("it does not exist", missing(&code).unwrap()));
+        assert!(role.contains("Run CREATE ROLE kaa SUPERUSER LOGIN in the system that the data is from"), "{role}");
+        assert!(database.contains("Run CREATE DATABASE postgres in"), "{database}");
+        assert_eq!(missing(&SqlState::CANNOT_CONNECT_NOW), None);
+        assert_eq!(missing(&SqlState::TOO_MANY_CONNECTIONS), None);
     }
 }

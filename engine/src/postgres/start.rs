@@ -129,11 +129,12 @@ impl Server {
         self.await_recovery().await
     }
 
-    /// Waits until the server has begun to recover, and for a session if one is accepted soon.
+    /// Waits until the server has begun to recover, and for a session if one is accepted soon. One whose data does not know the wrapper is no
+    /// server that it can work with.
     async fn await_recovery(&mut self) -> Result<(), Error> {
         let (settings, running) = (self.settings.clone(), self.running()?);
         let began = Instant::now();
-        let mut recovers_since = None;
+        let (mut recovers_since, mut not_admitted_since) = (None, None);
         let mut pause = LOOK_FIRST;
         loop {
             if running.process.has_ended() {
@@ -151,10 +152,16 @@ impl Server {
                         return Ok(());
                     }
                 }
-                Err(_) if began.elapsed() > START_LIMIT => {
+                // Log that it has still to replay may bring the role: it is given a moment.
+                Err(error @ Error::NotAdmitted(_)) => {
+                    if not_admitted_since.get_or_insert_with(Instant::now).elapsed() > SESSION_LIMIT {
+                        return Err(error);
+                    }
+                }
+                Err(error) if began.elapsed() > START_LIMIT => {
                     let limit = START_LIMIT.as_secs();
                     return Err(Error::Stuck(format!(
-                        "the server has not begun to recover within {limit} s of its start"
+                        "the server has not begun to recover within {limit} s of its start: {error}"
                     )));
                 }
                 Err(_) => {}

@@ -80,6 +80,44 @@ async fn data_that_kaa_cannot_use_is_refused_with_a_sentence() {
     assert!(said(&member).contains("PostgreSQL 9's"), "{}", said(&member));
 }
 
+/// Runs a program of the server's as the servers' user, with this input.
+fn run(lab: &Lab, member: &super::lab::Member, program: &str, arguments: &[&str], input: &str) {
+    use std::io::Write;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+    let mut command = Command::new(lab.bin().join(program));
+    command.args(arguments).current_dir("/").env("LC_ALL", "C");
+    if let Some((user, group)) = member.settings.user {
+        std::os::unix::fs::chown(&member.settings.directory, Some(user), Some(group)).unwrap();
+        command.uid(user).gid(group);
+    }
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_that_does_not_know_the_wrapper_says_so_within_seconds() {
+    let Some(lab) = Lab::new() else { return };
+    let mut foreign = lab.member(1);
+    let pgdata = |of: &super::lab::Member| of.settings.directory.join("pgdata").display().to_string();
+    run(&lab, &foreign, "initdb", &["-U", "owner", "-A", "trust", "-D", &pgdata(&foreign)], "");
+    let mut without = lab.member(2);
+    without.server.initialize().await.unwrap();
+    run(&lab, &without, "postgres", &["--single", "-D", &pgdata(&without), "template1"], "DROP DATABASE postgres;\n");
+    for (member, missing, way_out) in [
+        (&mut foreign, "role \"kaa\" does not exist", "Run CREATE ROLE kaa SUPERUSER LOGIN in"),
+        (&mut without, "database \"postgres\" does not exist", "Run CREATE DATABASE postgres in"),
+    ] {
+        let began = std::time::Instant::now();
+        let error = member.server.start_fenced().await.unwrap_err();
+        assert!(matches!(&error, Error::NotAdmitted(why) if why.contains(missing) && why.contains(way_out)), "{error}");
+        assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
+        member.server.stop(Stop::Immediate).await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn lock_files_that_a_loss_of_power_left_empty_do_not_stop_a_start() {
     let Some(lab) = Lab::new() else { return };
