@@ -163,8 +163,14 @@ fn is_owned(line: &str) -> bool {
         || [
             "listen_addresses",
             "port",
+            "unix_socket_directories",
+            "unix_socket_group",
+            "unix_socket_permissions",
+            "data_directory",
             "hba_file",
+            "ident_file",
             "config_file",
+            "external_pid_file",
             "ssl",
             "ssl_cert_file",
             "ssl_key_file",
@@ -177,30 +183,35 @@ fn is_owned(line: &str) -> bool {
 /// Copies the user's own settings to where the server can read them, without what Kaa decides. Gives a sentence if they are
 /// of no use, and the last good ones stay.
 fn copy_parameters(settings: &Settings) -> Result<Option<String>, Error> {
-    let text = match &settings.parameters {
-        Some(path) => files::read(path)?.unwrap_or_default(),
-        None => String::new(),
+    let path = settings.conf().join("user.conf");
+    let before = files::read(&path)?;
+    let text = match settings.parameters.as_deref().map(mounted_parameters).transpose() {
+        Ok(text) => text.unwrap_or_default(),
+        Err(why) => {
+            let meanwhile = if before.is_some() { "the last good ones stay" } else { "the server runs without them" };
+            tracing::error!(why, meanwhile, "the user's parameters are not used");
+            return Ok(Some(format!("the mounted parameters are not used: {why}; {meanwhile}")));
+        }
     };
     let (owned, text): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| is_owned(line));
     for line in owned {
         tracing::warn!(line, "a parameter that Kaa decides: not used");
     }
-    let path = settings.conf().join("user.conf");
     let text = text.iter().flat_map(|line| [*line, "\n"]).collect::<String>();
-    let before = files::read(&path)?;
     if before.as_deref() == Some(&text) {
         return Ok(None);
     }
     let wrong = check_parameters(settings, &text)?;
-    if let Some(why) = &wrong {
-        tracing::error!(why, "the user's parameters are not used: the last good ones stay");
-    }
-    match (&wrong, before) {
-        (None, _) => files::replace(&path, text.as_bytes(), settings.user)?,
-        (Some(_), None) => files::replace(&path, b"", settings.user)?,
-        (Some(_), Some(_)) => {}
+    match &wrong {
+        None => files::replace(&path, text.as_bytes(), settings.user)?,
+        Some(why) => tracing::error!(why, "the user's parameters are not used: the last good ones stay"),
     }
     Ok(wrong.map(|why| format!("the mounted parameters are not used: {why}")))
+}
+
+/// The text of the user's file. One that is not there is not one without parameters: the mount may be wrong.
+fn mounted_parameters(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Why the server would not start with these settings, or would ignore all of its configuration at a reload.
@@ -377,6 +388,15 @@ mod tests {
             "include 'a'",
             "port=1",
             "kaa.reload = 1",
+            "data_directory '/other'",
+            "ident_file = 'x'",
+            "hba_file = 'x'",
+            "Config_File = 'x'",
+            "unix_socket_directories = ''",
+            "unix_socket_permissions = 0000",
+            "external_pid_file = '/tmp/x'",
+            "include_if_exists 'a'",
+            "include_dir = 'a'",
         ] {
             assert!(is_owned(line), "{line}");
         }
@@ -388,5 +408,24 @@ mod tests {
     #[test]
     fn values_are_quoted() {
         assert_eq!(r"'a''b\\c'", quoted(r"a'b\c"));
+    }
+
+    #[test]
+    fn a_file_of_parameters_that_cannot_be_read_leaves_the_last_good_one() {
+        let (mounted, volume) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let file = mounted.path().join("postgresql.conf");
+        let settings = Settings { parameters: Some(file.clone()), ..Settings::of_test(volume.path()) };
+        std::fs::create_dir(settings.conf()).unwrap();
+        let complaint = || copy_parameters(&settings).unwrap().unwrap();
+        assert!(complaint().contains("postgresql.conf: No such file"), "{}", complaint());
+        assert!(complaint().ends_with("the server runs without them"), "{}", complaint());
+        let good = settings.conf().join("user.conf");
+        std::fs::write(&good, "work_mem = 7MB\n").unwrap();
+        assert!(complaint().ends_with("the last good ones stay"), "{}", complaint());
+        std::fs::write(&file, b"work_mem = 9MB # \xff\n").unwrap();
+        assert!(complaint().contains("UTF-8"), "{}", complaint());
+        assert_eq!(std::fs::read_to_string(&good).unwrap(), "work_mem = 7MB\n");
+        std::fs::write(&file, "work_mem = 7MB\nport = 1\n").unwrap();
+        assert_eq!(copy_parameters(&settings).unwrap(), None);
     }
 }
