@@ -48,9 +48,9 @@ impl ControlFile {
         let (text, warnings) = said(settings, "pg_controldata", &[pgdata.as_os_str()])?;
         // It prints what is in a damaged file all the same. It warns on its standard output, and from 17 on on the other one.
         let warned = warnings.lines().next().map_or(Ok(()), |first| Err(first.to_owned()));
-        warned
-            .and_then(|()| Self::parse(&text))
-            .map_err(|why| Error::Unusable(format!("pg_control of {} is damaged: {why}", pgdata.display())))
+        warned.and_then(|()| Self::parse(&text)).map_err(|why| {
+            Error::Unusable(format!("pg_control of {} is damaged: {why}. {COPY_AGAIN}", pgdata.display()))
+        })
     }
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -87,7 +87,7 @@ pub(super) fn inspect(settings: &Settings) -> Result<Data, Error> {
     let text = match std::fs::read_to_string(pgdata.join("PG_VERSION")) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return if is_empty(&pgdata)? { Ok(Data::Empty) } else { Err(not_a_cluster(&pgdata)) };
+            return if is_empty(&pgdata)? { empty(settings) } else { Err(not_a_cluster(&pgdata)) };
         }
         Err(source) => return Err(Error::File { path: pgdata.join("PG_VERSION"), source }),
     };
@@ -95,7 +95,8 @@ pub(super) fn inspect(settings: &Settings) -> Result<Data, Error> {
     let programs = major_of_programs(settings)?;
     if major != programs {
         return Err(Error::Unusable(format!(
-            "the data in {} is PostgreSQL {major}'s, and the programs in {} are PostgreSQL {programs}'s",
+            "the data in {} is PostgreSQL {major}'s, and the programs in {} are PostgreSQL {programs}'s. Use an image with PostgreSQL {major}; \
+             to change the major version, dump this database and restore it into a second one",
             pgdata.display(),
             settings.bin.display()
         )));
@@ -106,8 +107,25 @@ pub(super) fn inspect(settings: &Settings) -> Result<Data, Error> {
     Ok(Data::Initialized { system: control.system, timeline: control.timeline, highest, major })
 }
 
+/// The way out where data is of no use, and another server has it.
+const COPY_AGAIN: &str = "If `kaa show database` shows a primary, delete the claim and the pod of this server, so that the data is copied \
+    from there; if no server has the data, restore the volume";
+
+/// A volume without data, unless that of another image's layout is on it: a second cluster beside it would hide it.
+fn empty(settings: &Settings) -> Result<Data, Error> {
+    let (volume, pgdata) = (settings.directory.display(), settings.pgdata());
+    if !settings.directory.join("PG_VERSION").exists() {
+        return Ok(Data::Empty);
+    }
+    Err(Error::Unusable(format!(
+        "{volume} is a database cluster itself, and Kaa has its data in {}. To adopt it, move its files to {0}; to begin with none, delete \
+         the claim and the pod",
+        pgdata.display()
+    )))
+}
+
 fn not_a_cluster(pgdata: &Path) -> Error {
-    Error::Unusable(format!("{} is neither empty nor a database cluster", pgdata.display()))
+    Error::Unusable(format!("{} is neither empty nor a database cluster. {COPY_AGAIN}", pgdata.display()))
 }
 
 fn is_empty(directory: &Path) -> Result<bool, Error> {
@@ -121,11 +139,16 @@ fn is_empty(directory: &Path) -> Result<bool, Error> {
 /// Data outside the directory would be neither copied nor replaced with it.
 fn refuse_other_volumes(pgdata: &Path) -> Result<(), Error> {
     if !is_empty(&pgdata.join("pg_tblspc"))? {
-        return Err(Error::Unusable(format!("{} has tablespaces, which Kaa does not support", pgdata.display())));
+        return Err(Error::Unusable(format!(
+            "{} has tablespaces, which Kaa does not support. In the system that the data is from, move all tables to pg_default and drop the \
+             tablespaces, and bring the data over again",
+            pgdata.display()
+        )));
     }
     if pgdata.join("pg_wal").is_symlink() {
         return Err(Error::Unusable(format!(
-            "{}/pg_wal is on another volume, which Kaa does not support",
+            "{}/pg_wal is on another volume, which Kaa does not support. While no server runs with it, move the directory that it leads to \
+             in its place",
             pgdata.display()
         )));
     }

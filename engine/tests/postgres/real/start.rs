@@ -78,6 +78,24 @@ async fn data_that_kaa_cannot_use_is_refused_with_a_sentence() {
     std::fs::write(pgdata.join("global/pg_control"), control).unwrap();
     std::fs::write(pgdata.join("PG_VERSION"), "9\n").unwrap();
     assert!(said(&member).contains("PostgreSQL 9's"), "{}", said(&member));
+    std::fs::write(pgdata.join("PG_VERSION"), "99\n").unwrap();
+    assert!(said(&member).contains("Use an image with PostgreSQL 99;"), "{}", said(&member));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_in_the_layout_of_another_image_is_not_hidden_by_a_new_cluster() {
+    let Some(lab) = Lab::new() else { return };
+    let member = lab.member(1);
+    let file = member.settings.directory.join("PG_VERSION");
+    std::fs::write(&file, "15\n").unwrap();
+    for error in [member.server.inspect().unwrap_err(), member.server.initialize().await.unwrap_err()] {
+        assert!(matches!(&error, Error::Unusable(why) if why.contains("move its files to")), "{error}");
+    }
+    std::fs::remove_file(&file).unwrap();
+    member.server.initialize().await.unwrap();
+    // One beside the data does no harm: a server that runs is not stopped for it.
+    std::fs::write(&file, "15\n").unwrap();
+    member.server.inspect().unwrap();
 }
 
 /// Runs a program of the server's as the servers' user, with this input.
