@@ -82,7 +82,7 @@ pub enum Error {
     Random,
     /// Programs that the wrapper would refuse.
     #[error("{0}. Another directory of programs: --postgres BINDIR")]
-    Unsupported(#[source] Box<kaa_engine::postgres::Error>),
+    Unsupported(Box<kaa_engine::postgres::Error>),
     /// Our own manifests.
     #[error(transparent)]
     Manifests(#[from] manifests::Error),
@@ -268,6 +268,13 @@ mod tests {
         std::fs::remove_file(root.path().join("9/bin/initdb")).unwrap();
         let error = Installed::find(Some(&root.path().join("9/bin"))).unwrap_err();
         assert!(error.to_string().contains("9/bin has no initdb"), "{error}");
+        // A program that says another version: one that was written just now may be busy when it is executed.
+        let bin = root.path().join("15/bin");
+        std::fs::remove_file(bin.join("postgres")).unwrap();
+        std::os::unix::fs::symlink("/bin/echo", bin.join("postgres")).unwrap();
+        let error = Installed::find(Some(&bin)).unwrap_err();
+        assert!(matches!(error, Error::Unsupported(_)), "{error}");
+        assert!(error.to_string().ends_with("Another directory of programs: --postgres BINDIR"), "{error}");
     }
 
     #[test]
