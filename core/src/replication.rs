@@ -20,6 +20,7 @@
 
 mod assignment;
 mod duties;
+mod elapsed;
 mod failover;
 pub mod grants;
 pub mod lease;
@@ -37,6 +38,7 @@ pub mod waits;
 
 pub(crate) use assignment::is_stopping;
 pub use assignment::{Assignment, Source, Wanted};
+pub use elapsed::{Found, Now};
 pub use failover::{Accepted, NoFailover, failover};
 pub use grants::Timing;
 pub use lease::{Lease, Released};

@@ -282,7 +282,7 @@ impl Source for Door {
     }
 
     fn now(&self) -> Millis {
-        crate::clock::now()
+        self.running().map_or_else(crate::clock::now, |shared| shared.raft.now())
     }
 }
 
@@ -380,7 +380,7 @@ fn peers(shared: &Shared) -> Vec<Peer> {
 
 /// How long ago each process was heard of: its session says so while it is live, by way of the agent that has it.
 fn heard(shared: &Shared) -> BTreeMap<StartId, Duration> {
-    let now = crate::clock::now();
+    let now = shared.raft.now();
     shared.raft.read(|domain| {
         let processes = domain.processes.values().map(|process| {
             let session = &process.session;

@@ -20,7 +20,7 @@ use crate::raft::Role as RaftRole;
 use kaa_core::domain::change::Command;
 use kaa_core::domain::command::{Actor, Outcome, Refusal, Role};
 use kaa_core::domain::ids::StartId;
-use kaa_core::replication::grants;
+use kaa_core::replication::{Found, grants};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -114,19 +114,24 @@ impl Shared {
     /// Grants generations while this agent leads Raft. Runs until the agent ends.
     pub async fn grant_roles(self: Arc<Self>) {
         let mut applied = self.raft.applied();
+        // Also while another agent leads: a pause that began before this one leads is then not longer.
+        let (mut found, began) = (Found::default(), Instant::now());
         loop {
             applied.mark_unchanged();
-            let mut proposed = false;
-            if self.raft.status().role == RaftRole::Leader {
-                for command in self.raft.read(|domain| grants::plan(domain, crate::clock::now(), &self.config.timing()))
-                {
-                    let name = command.name();
-                    match self.propose_role(Role::RaftLeader, command).await {
-                        Ok(()) => info!("roles: {name}"),
-                        Err(Failed::Refused(why)) => info!("roles: {name} refused: {why}"),
-                        Err(Failed::NotProposed(why)) => warn!("roles: could not propose {name}: {why}"),
-                    }
-                    proposed = true;
+            let leads = self.raft.status().role == RaftRole::Leader;
+            let due = self.raft.read(|domain| {
+                let now_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+                found.look(domain, now_ms);
+                let now = found.at(self.raft.now(), now_ms);
+                if leads { grants::plan(domain, now, &self.config.timing()) } else { Vec::new() }
+            });
+            let proposed = !due.is_empty();
+            for command in due {
+                let name = command.name();
+                match self.propose_role(Role::RaftLeader, command).await {
+                    Ok(()) => info!("roles: {name}"),
+                    Err(Failed::Refused(why)) => info!("roles: {name} refused: {why}"),
+                    Err(Failed::NotProposed(why)) => warn!("roles: could not propose {name}: {why}"),
                 }
             }
             if proposed {

@@ -83,7 +83,7 @@ pub trait Source: Send + Sync + 'static {
     fn health(&self) -> Health;
     /// Whether the Services of a database lead to its servers.
     fn routing(&self, database: &DatabaseName) -> Routing;
-    /// The wall clock.
+    /// The wall time, or later: times of the domain are compared with it, which may be ahead.
     fn now(&self) -> Millis;
 }
 

@@ -4,6 +4,7 @@ use super::admission::Admission;
 use super::refused::{ChangeError, ProposeError, ReadError};
 use super::snapshot::Shelf;
 use super::space::Space;
+use super::stamps::Stamps;
 use super::state_machine::SharedDomain;
 use super::status::{self, Metrics, Status, Surroundings};
 use super::store::Store;
@@ -47,7 +48,7 @@ pub const MAX_PROPOSAL_BYTES: usize = 4 << 20;
 
 /// A running Raft; clones share it.
 #[derive(Clone)]
-pub struct Handle(Arc<Inner>);
+pub struct Handle(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
     pub(super) raft: Raft,
@@ -56,6 +57,7 @@ pub(super) struct Inner {
     pub(super) space: Space,
     pub(super) domain: SharedDomain,
     pub(super) applied: watch::Receiver<u64>,
+    pub(super) stamps: Stamps,
     pub(super) connector: Connector,
     pub(super) local: LocalLog,
     pub(super) options: Options,
@@ -89,7 +91,7 @@ impl Handle {
 
     /// The same, and at which index of the log it was done.
     pub async fn propose_at(&self, request: Request) -> Result<(u64, Outcome), ProposeError> {
-        let proposal = Proposal { time: clock::now(), request };
+        let proposal = Proposal { time: self.now(), request };
         let bytes = wire::encode(&proposal)?.len();
         if bytes > MAX_PROPOSAL_BYTES {
             return Err(ProposeError::TooLarge { bytes: bytes as u64 });

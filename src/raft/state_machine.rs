@@ -1,6 +1,7 @@
 //! The state machine: applies what is committed to the domain, and makes and takes snapshots of it.
 
 use super::snapshot::{self, Pointer, Shelf, SnapshotData};
+use super::stamps::Stamps;
 use super::store::Store;
 use super::types::{Applied, LogId, Snapshot, SnapshotMeta, StoredMembership, TypeConfig};
 use futures::{Stream, TryStreamExt};
@@ -28,6 +29,7 @@ pub struct StateMachine {
     last: Option<LogId>,
     membership: StoredMembership,
     applied: watch::Sender<u64>,
+    stamps: Stamps,
     snapshots: Snapshots,
 }
 
@@ -54,8 +56,9 @@ impl StateMachine {
         let meta = pointer.map(|pointer| pointer.meta).unwrap_or_default();
         let applied = watch::Sender::new(meta.last_log_id.map_or(0, |id| id.index));
         let snapshots = Snapshots { shelf, store, turn: Arc::default() };
+        let stamps = Stamps::new(domain.time);
         let domain = Arc::new(RwLock::new(domain));
-        Ok(Self { domain, last: meta.last_log_id, membership: meta.last_membership, applied, snapshots })
+        Ok(Self { domain, last: meta.last_log_id, membership: meta.last_membership, applied, stamps, snapshots })
     }
 
     pub(super) fn domain(&self) -> SharedDomain {
@@ -66,6 +69,10 @@ impl StateMachine {
         self.applied.subscribe()
     }
 
+    pub(super) fn stamps(&self) -> Stamps {
+        self.stamps.clone()
+    }
+
     fn apply_entry(&mut self, entry: super::types::Entry) -> Applied {
         let id = entry.log_id;
         self.last = Some(id);
@@ -73,7 +80,10 @@ impl StateMachine {
             EntryPayload::Blank => None,
             EntryPayload::Normal(proposal) => {
                 let entry = Entry { index: id.index, time: proposal.time, request: proposal.request };
-                Some(self.domain.write().unwrap_or_else(PoisonError::into_inner).apply(entry))
+                let mut domain = self.domain.write().unwrap_or_else(PoisonError::into_inner);
+                let outcome = domain.apply(entry);
+                self.stamps.applied(domain.time);
+                Some(outcome)
             }
             EntryPayload::Membership(membership) => {
                 self.membership = StoredMembership::new(Some(id), membership);
@@ -159,6 +169,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         })
         .await?;
         self.snapshots.publish(pointer).await?;
+        self.stamps.applied(domain.time);
         *self.domain.write().unwrap_or_else(PoisonError::into_inner) = domain;
         (self.last, self.membership) = (meta.last_log_id, meta.last_membership.clone());
         self.applied.send_replace(meta.last_log_id.map_or(0, |id| id.index));

@@ -19,7 +19,7 @@ openraft::declare_raft_types!(
 /// What the log holds: a request, and when it was proposed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
-    /// By the proposer's clock.
+    /// By the proposer's clock, or later: as [`super::handle::Handle::now`] has it.
     pub time: Millis,
     /// What is asked.
     pub request: Request,

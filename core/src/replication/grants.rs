@@ -1,10 +1,11 @@
 //! Which archive becomes the primary's, and when: the Raft leader's part. It needs no Kubernetes.
 
+use super::elapsed::{Began, Now};
 use super::lost::HELD_BACK_MS;
 use crate::domain::Domain;
 use crate::domain::change::{Asked, Command, GrantPrimary, GrantReason, InitializeDatabase, RequestSwitchover};
 use crate::domain::command::Role;
-use crate::domain::ids::{ArchiveId, DatabaseName, Millis, StartId};
+use crate::domain::ids::{ArchiveId, DatabaseName, StartId};
 use crate::domain::process::Process;
 use crate::domain::replicated::{Data, Ended, FailoverMode, Over, Replicated};
 use std::collections::BTreeSet;
@@ -39,18 +40,13 @@ impl Default for Timing {
 pub const LEASE_MS: u64 = 2_500;
 
 /// What is to be proposed: at most one command for each database with one primary.
-pub fn plan(domain: &Domain, now: Millis, timing: &Timing) -> Vec<Command> {
+pub fn plan<'a>(domain: &Domain, now: impl Into<Now<'a>>, timing: &Timing) -> Vec<Command> {
+    let now = now.into();
     let replicated = domain.databases.values().filter_map(|it| Some((&it.name, it.replicated.as_deref()?)));
     replicated.filter_map(|(name, replicated)| next(domain, name, replicated, now, timing)).collect()
 }
 
-fn next(
-    domain: &Domain,
-    name: &DatabaseName,
-    replicated: &Replicated,
-    now: Millis,
-    timing: &Timing,
-) -> Option<Command> {
+fn next(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Now, timing: &Timing) -> Option<Command> {
     let initialized = initialize(domain, name, replicated);
     let granted = || grant(domain, name, replicated, now, timing).map(Command::GrantPrimary);
     initialized.or_else(granted).or_else(|| give_up(name, replicated, now))
@@ -76,7 +72,7 @@ fn grant(
     domain: &Domain,
     name: &DatabaseName,
     replicated: &Replicated,
-    now: Millis,
+    now: Now,
     timing: &Timing,
 ) -> Option<GrantPrimary> {
     let (winner, reason) = match domain.primary_is_over(replicated) {
@@ -92,7 +88,7 @@ fn grant(
 }
 
 /// Who follows a primary that has ended, and why.
-fn after_end(domain: &Domain, replicated: &Replicated, over: Over, now: Millis) -> Option<(ArchiveId, GrantReason)> {
+fn after_end(domain: &Domain, replicated: &Replicated, over: Over, now: Now) -> Option<(ArchiveId, GrantReason)> {
     let record = replicated.record.as_ref()?;
     let asked = domain.successors(replicated).first().copied();
     let successor = domain.any_successors(replicated).first().copied();
@@ -123,10 +119,10 @@ fn after_end(domain: &Domain, replicated: &Replicated, over: Over, now: Millis) 
 
 /// Whether a server that ends again and again is to wait before it is granted another generation: each one is an entry in every log, and
 /// a part of the history that standbys need.
-fn is_too_soon(replicated: &Replicated, now: Millis) -> bool {
+fn is_too_soon(replicated: &Replicated, now: Now) -> bool {
     let Some(primary) = &replicated.primary else { return false };
     let Some(more) = primary.returns.checked_sub(RETURNS_AT_ONCE) else { return false };
-    now.since(primary.granted) < doubled(RETURN_MS, more, RETURN_MAX_MS)
+    now.since(Began::grant(replicated, primary)) < doubled(RETURN_MS, more, RETURN_MAX_MS)
 }
 
 /// A pause that was doubled so often, in milliseconds.
@@ -161,9 +157,9 @@ pub fn propose(
 }
 
 /// A switchover that nothing comes of is given up: its target may have gone.
-fn give_up(name: &DatabaseName, replicated: &Replicated, now: Millis) -> Option<Command> {
+fn give_up(name: &DatabaseName, replicated: &Replicated, now: Now) -> Option<Command> {
     let (record, asked) = replicated.record.as_ref().zip(replicated.switchover.as_ref())?;
-    if now.since(asked.at) < SWITCHOVER_MS {
+    if now.since(Began::switchover(replicated, asked)) < SWITCHOVER_MS {
         return None;
     }
     let why =

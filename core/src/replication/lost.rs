@@ -1,6 +1,7 @@
 //! A primary that is lost: no agent hears its wrapper, and no standby of the sync set hears its server. Then the Raft leader grants the
 //! next generation by itself. Lost is not dead: what the old one may still do, no acknowledged commit depends on.
 
+use super::elapsed::{Began, Now};
 use super::grants::doubled;
 use super::waits::listed;
 use crate::domain::Domain;
@@ -71,17 +72,18 @@ impl fmt::Display for NotLost {
 
 impl Domain {
     /// The archives that could take over from a primary that is lost, by preference; or why it is not.
-    ///
-    /// `now` is compared with times of the domain, by the clock of the one who asks: one that is wrong makes a failover too early or
-    /// too late, and no less safe.
-    pub fn lost_primary(&self, replicated: &Replicated, now: Millis) -> Result<Vec<ArchiveId>, NotLost> {
+    pub fn lost_primary<'a>(
+        &self,
+        replicated: &Replicated,
+        now: impl Into<Now<'a>>,
+    ) -> Result<Vec<ArchiveId>, NotLost> {
+        let now = now.into();
         let Some(primary) = &replicated.primary else { return Err(NotLost::Heard) };
+        if self.is_live(primary.process) {
+            return Err(NotLost::Heard);
+        }
         // `None`: since its process was removed, which is not known to be long ago.
-        let lost = match self.processes.get(&primary.process).map(|process| process.session.state) {
-            Some(SessionState::Live) => return Err(NotLost::Heard),
-            Some(SessionState::Lost(at)) => Some(at),
-            None => None,
-        };
+        let lost_for = self.processes.get(&primary.process).and_then(Began::loss).map(|lost| now.since(lost));
         let mode = replicated.failover();
         if mode != FailoverMode::Automatic {
             return Err(NotLost::NotWanted(mode));
@@ -96,7 +98,7 @@ impl Domain {
         // One that was never heard to be promoted was followed by none: it waits for all of its set, and is not open. It may be
         // replaying its log.
         if primary.begins.is_none() {
-            return match lost.filter(|lost| now.since(*lost) < primary.lease_ms) {
+            return match lost_for.filter(|lost_for| *lost_for < primary.lease_ms) {
                 Some(_) => Err(NotLost::Starting),
                 None => Ok(members),
             };
@@ -107,17 +109,23 @@ impl Domain {
         let mut silent: Vec<(ArchiveId, Silent)> =
             members.iter().filter_map(|archive| Some((*archive, self.silence(primary, *archive)?))).collect();
         // It waits for each of them. So without one of them it has been closed for long, and nothing is acknowledged.
-        let for_long = |silent: &Silent| lost.is_some_and(|lost| now.since(silent.since.max(lost)) >= primary.lease_ms);
+        let for_long = |silent: &Silent| {
+            let silent_for = now.since(Began::silence(replicated, silent));
+            lost_for.is_some_and(|lost_for| lost_for.min(silent_for) >= primary.lease_ms)
+        };
         let is_closed = silent.iter().any(|(_, silent)| for_long(silent));
         if silent.len() < members.len() && !is_closed {
             let heard = members.into_iter().filter(|archive| !silent.iter().any(|(it, _)| it == archive));
             return Err(NotLost::StillHeard(heard.collect()));
         }
-        let until = replicated.alarms.held_until();
-        // One that stays away for the first pause is replaced, however many were found to run before.
-        let until = until.map(|until| lost.map_or(until, |lost| until.min(after(lost, replicated.alarms.base_ms))));
-        if let Some(until) = until.filter(|until| now < *until) {
-            return Err(NotLost::HeldBack { until });
+        if let Some(alarm) = Began::alarm(replicated) {
+            let left = replicated.alarms.pause_ms().saturating_sub(now.since(alarm));
+            // One that stays away for the first pause is replaced, however many were found to run before.
+            let away = lost_for.map(|lost_for| replicated.alarms.base_ms.saturating_sub(lost_for));
+            let left = away.map_or(left, |away| left.min(away));
+            if left > 0 {
+                return Err(NotLost::HeldBack { until: now.in_ms(left) });
+            }
         }
         // The furthest: what the others have beyond would have to be rewound. One without room would end soon.
         silent.sort_by_key(|(archive, silent)| {
@@ -166,19 +174,14 @@ impl Domain {
     }
 }
 
-fn after(from: Millis, ms: u64) -> Millis {
-    Millis(from.0.saturating_add(ms))
-}
-
 impl Alarms {
-    /// Until when the next failover is held back; `None` if none was for nothing.
-    fn held_until(&self) -> Option<Millis> {
-        let (last, base_ms) = (self.last?, self.base_ms);
-        let pause = doubled(base_ms, self.count.saturating_sub(1), HELD_BACK_MAX_MS.max(base_ms));
-        Some(after(last, pause))
+    /// For how long the next failover is held back after the last one that was for nothing.
+    fn pause_ms(&self) -> u64 {
+        doubled(self.base_ms, self.count.saturating_sub(1), HELD_BACK_MAX_MS.max(self.base_ms))
     }
 
-    /// The old primary of a failover on silence is there again, at this time.
+    /// The old primary of a failover on silence is there again, at this time. A clock that is set forward may make the next pause the
+    /// first again: that one is always kept.
     pub(crate) fn was_alive(&mut self, now: Millis) {
         let quiet = self.last.is_none_or(|last| now.since(last) >= HELD_BACK_MAX_MS);
         self.count = if quiet { 1 } else { self.count.saturating_add(1) };
@@ -193,11 +196,10 @@ mod tests {
     #[test]
     fn each_failover_for_nothing_holds_the_next_one_back_for_longer() {
         let mut alarms = Alarms { base_ms: 60_000, ..Alarms::default() };
-        assert_eq!(alarms.held_until(), None);
         let mut pauses = Vec::new();
         for at in [0, 100_000, 200_000, 300_000, 400_000, 500_000, 600_000, 700_000] {
             alarms.was_alive(Millis(at));
-            pauses.push((alarms.held_until().unwrap().0 - at) / 1000);
+            pauses.push(alarms.pause_ms() / 1000);
         }
         assert_eq!(pauses, [60, 120, 240, 480, 960, 1920, 3600, 3600]);
         alarms.was_alive(Millis(700_000 + 3_600_000));

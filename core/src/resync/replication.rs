@@ -18,7 +18,9 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
     for (name, database) in &view.domain.databases {
         let Some(replicated) = &database.replicated else { continue };
         settings(view, plan, name, replicated);
-        for wait in waits::of(view.domain, name, replicated, view.now) {
+        // The domain's time may be ahead of this clock.
+        let now = view.now.max(view.domain.time);
+        for wait in waits::of(view.domain, name, replicated, now) {
             let reason = WaitingReason::Replication(wait);
             plan.waiting.push(Waiting { subject: Subject::Database(name.clone()), reason });
         }

@@ -17,6 +17,7 @@ use kaa_core::replication::route::routes;
 use kaa_core::replication::{Assignment, InForce, Memory, Report, Stand, Standby, Timing, Wanted, grants, waits};
 use std::collections::BTreeMap;
 
+mod clocks;
 mod lost;
 mod room;
 
@@ -47,6 +48,8 @@ struct Play {
     domain: Domain,
     servers: BTreeMap<u32, Server>,
     shown: u64,
+    /// How much later the stamps of entries are than the number of entries implies.
+    ahead_ms: u64,
 }
 
 fn begins(generation: Generation, parent: u64) -> Begins {
@@ -56,7 +59,7 @@ fn begins(generation: Generation, parent: u64) -> Begins {
 impl Play {
     /// A domain whose database `shop` wants three pods.
     fn new(when_alone: WhenAlone) -> Self {
-        let mut play = Self { domain: Domain::default(), servers: BTreeMap::new(), shown: 0 };
+        let mut play = Self { domain: Domain::default(), servers: BTreeMap::new(), shown: 0, ahead_ms: 0 };
         let found = FoundDomain { domain: "D1".into(), name: "kaa".to_owned(), anchor: "A1".into() };
         play.does(Role::Agent, Command::FoundDomain(found));
         for ordinal in 0..3 {
@@ -79,7 +82,8 @@ impl Play {
     fn does(&mut self, role: Role, command: Command) -> Outcome {
         let before = self.domain.clone();
         let request = Request { actor: Actor { role, name: "ann".to_owned() }, command };
-        let outcome = self.domain.apply(Entry { index: before.index + 1, time: Millis(before.index * 10), request });
+        let time = Millis(before.index * 10 + self.ahead_ms);
+        let outcome = self.domain.apply(Entry { index: before.index + 1, time, request });
         let wrong = [violations(&self.domain), step_violations(&before, &self.domain)].concat();
         assert!(wrong.is_empty(), "{outcome:?}: {wrong:?}");
         outcome

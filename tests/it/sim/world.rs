@@ -19,7 +19,7 @@ use kaa::kubernetes::lease::Leadership;
 use kaa_core::domain::change::{self, Command};
 use kaa_core::domain::command::{Actor, Expected, Outcome, Role};
 use kaa_core::domain::ids::Millis;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -62,6 +62,8 @@ struct Clients {
 /// All parts of one run.
 pub struct World {
     now_ms: u64,
+    /// The agents whose clocks are ahead, and how much.
+    pub ahead_ms: BTreeMap<usize, u64>,
     pub trace: Trace,
     pub ground: host::Ground,
     pub hosts: Vec<Host>,
@@ -80,6 +82,11 @@ pub struct World {
 /// the same name to two objects.
 pub fn simulated(seed: u64) -> Simulated {
     Simulated { now: Millis(EPOCH_MS), random: seed ^ 0xa6e2_7500 }
+}
+
+fn set_clock(now_ms: u64) {
+    let random = clock::simulated().expect("it was put in place").random;
+    clock::simulate(Some(Simulated { now: Millis(EPOCH_MS + now_ms), random }));
 }
 
 /// Runs a seed.
@@ -144,6 +151,7 @@ impl World {
         let (now_ms, writes, _directory) = (0, 0, directory);
         Self {
             now_ms,
+            ahead_ms: BTreeMap::new(),
             trace,
             ground,
             hosts,
@@ -163,11 +171,11 @@ impl World {
     pub fn step(&mut self) {
         self.now_ms += TICK_MS;
         self.trace.set_now(self.now_ms);
-        let random = clock::simulated().expect("it was put in place").random;
-        clock::simulate(Some(Simulated { now: Millis(EPOCH_MS + self.now_ms), random }));
-        for host in &mut self.hosts {
+        for (ordinal, host) in self.hosts.iter_mut().enumerate() {
+            set_clock(self.now_ms + self.ahead_ms.get(&ordinal).copied().unwrap_or(0));
             host.step(Duration::from_millis(TICK_MS));
         }
+        set_clock(self.now_ms);
         let until = self.outside_begin + Duration::from_millis(self.now_ms);
         self.outside.block_on(async move { tokio::time::sleep_until(until).await });
         if self.now_ms.is_multiple_of(20) {

@@ -10,6 +10,7 @@ use crate::domain::is_default;
 use crate::domain::outcome::{Outcome, Refusal};
 use crate::domain::replicated::{Alarms, Earlier, FailoverMode, Primary, Replicated};
 use crate::domain::{Applied, Domain};
+use crate::replication::Now;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -179,7 +180,7 @@ impl Domain {
     /// Whether a generation may be granted, apart from what the record itself checks.
     ///
     /// `now` is what times of the domain are compared with: an entry has its own.
-    pub fn may_grant(&self, asked: &GrantPrimary, role: Role, now: Millis) -> Result<(), Refusal> {
+    pub fn may_grant<'a>(&self, asked: &GrantPrimary, role: Role, now: impl Into<Now<'a>>) -> Result<(), Refusal> {
         let GrantPrimary { database: name, winner, process, reason, .. } = asked;
         let replicated = self.replicated(name).ok_or_else(|| Refusal::NotReplicated(name.clone()))?;
         let on_it = self.serving(*winner).filter(|on_it| on_it.id == *process && on_it.database == *name);

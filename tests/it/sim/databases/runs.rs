@@ -526,3 +526,28 @@ fn a_session_survives_an_election() {
     assert_eq!(play.is_well(), Vec::<String>::new());
     clock::simulate(None);
 }
+
+/// The clock of an agent is an hour ahead for two seconds. The pause after a failover for nothing lasts a minute all the same.
+#[test]
+fn a_clock_that_was_ahead_does_not_hold_up_a_failover() {
+    let mut play = Play::begin(0);
+    play.until(FROM_MS);
+    let time =
+        |play: &Play| play.world.hosts.iter().filter_map(|it| it.look(|shared| shared.raft.read(|it| it.time))).max();
+    let before = time(&play).unwrap();
+    play.world.ahead_ms.insert(0, 3_600_000);
+    play.until(FROM_MS + 2_000);
+    play.world.ahead_ms.clear();
+    assert!(time(&play).unwrap().since(before) > 3_600_000, "it has proposed nothing");
+    play.act(&Fault::Pause(Which::Primary, 8_000));
+    play.until(FROM_MS + 20_000);
+    assert_eq!(play.moves, 1);
+    assert_eq!(play.is_well(), Vec::<String>::new());
+    play.act(&Fault::Isolate(Which::Primary, 100_000));
+    play.until(FROM_MS + 40_000);
+    assert_eq!(play.moves, 1, "it is held back");
+    play.until(FROM_MS + 95_000);
+    assert_eq!(play.moves, 2);
+    assert!(play.world.trace.all_wrong().is_empty(), "{}", play.world.trace.text());
+    clock::simulate(None);
+}
