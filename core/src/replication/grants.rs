@@ -1,7 +1,7 @@
 //! Which archive becomes the primary's, and when: the Raft leader's part. It needs no Kubernetes.
 
 use super::elapsed::{Began, Now};
-use super::lost::HELD_BACK_MS;
+use super::lost::{HELD_BACK_MS, NotLost};
 use crate::domain::Domain;
 use crate::domain::change::{Asked, Command, GrantPrimary, GrantReason, InitializeDatabase, RequestSwitchover};
 use crate::domain::command::Role;
@@ -97,7 +97,7 @@ fn after_end(domain: &Domain, replicated: &Replicated, over: Over, now: Now) -> 
         (Over::NeverGranted, _, _) => return own.map(|(own, _)| (own, GrantReason::First)),
         (_, Some(asked), Some(switchover)) => return Some((asked, GrantReason::Switchover(switchover.why.clone()))),
         (Over::Ended(Ended::StoodDown), Some(successor), None) => return Some((successor, GrantReason::HandedOver)),
-        _ if replicated.failover() == FailoverMode::Paused || is_too_soon(replicated, now) => return None,
+        _ if replicated.failover() == FailoverMode::Paused || too_soon_ms(replicated, now) > 0 => return None,
         _ => {}
     }
     // One that started before the old primary came back is ready; if all started again, the old one spares an overwrite.
@@ -117,12 +117,30 @@ fn after_end(domain: &Domain, replicated: &Replicated, over: Over, now: Now) -> 
     }
 }
 
-/// Whether a server that ends again and again is to wait before it is granted another generation: each one is an entry in every log, and
-/// a part of the history that standbys need.
-fn is_too_soon(replicated: &Replicated, now: Now) -> bool {
-    let Some(primary) = &replicated.primary else { return false };
-    let Some(more) = primary.returns.checked_sub(RETURNS_AT_ONCE) else { return false };
-    now.since(Began::grant(replicated, primary)) < doubled(RETURN_MS, more, RETURN_MAX_MS)
+/// Why nothing is granted after the end of a primary; `None` if a grant is about to be made.
+pub(super) fn holds_after_end(domain: &Domain, replicated: &Replicated, over: Over, now: Now) -> Option<NotLost> {
+    if replicated.uncertain.is_some() {
+        return Some(NotLost::Uncertain);
+    }
+    if after_end(domain, replicated, over, now).is_some() {
+        return None;
+    }
+    let mode = replicated.failover();
+    let left = too_soon_ms(replicated, now);
+    Some(match mode {
+        FailoverMode::Paused => NotLost::NotWanted(mode),
+        _ if left > 0 => NotLost::EndsAgain { until: now.in_ms(left) },
+        FailoverMode::Manual => NotLost::NotWanted(mode),
+        FailoverMode::Automatic => NotLost::NoneThere,
+    })
+}
+
+/// How long a server that ends again and again still waits before it is granted another generation, in milliseconds: each one is an
+/// entry in every log, and a part of the history that standbys need.
+fn too_soon_ms(replicated: &Replicated, now: Now) -> u64 {
+    let Some(primary) = &replicated.primary else { return 0 };
+    let Some(more) = primary.returns.checked_sub(RETURNS_AT_ONCE) else { return 0 };
+    doubled(RETURN_MS, more, RETURN_MAX_MS).saturating_sub(now.since(Began::grant(replicated, primary)))
 }
 
 /// A pause that was doubled so often, in milliseconds.

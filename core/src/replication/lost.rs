@@ -39,6 +39,11 @@ pub enum NotLost {
         /// Until when.
         until: Millis,
     },
+    /// The servers of the last grants ended soon after they were open.
+    EndsAgain {
+        /// Until when the next grant waits.
+        until: Millis,
+    },
 }
 
 impl NotLost {
@@ -65,6 +70,12 @@ impl fmt::Display for NotLost {
             }
             Self::HeldBack { until } => {
                 write!(f, "the last failover found a primary that ran; the next one may begin after {until}")
+            }
+            Self::EndsAgain { until } => {
+                write!(
+                    f,
+                    "the servers of the last grants ended soon after they were open; the next grant follows at {until}"
+                )
             }
         }
     }

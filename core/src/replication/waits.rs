@@ -1,11 +1,12 @@
 //! What a database with one primary waits for, and why it survives less than it should: in words, and as one table of what it means
 //! and what ends it.
 
+use super::grants;
 use super::lost::NotLost;
 use crate::domain::Domain;
 use crate::domain::ids::{ArchiveId, DatabaseName, Millis};
 use crate::domain::process::{Process, SessionState};
-use crate::domain::replicated::{Data, FailoverMode, Replicated};
+use crate::domain::replicated::{Data, Replicated};
 use crate::wait::Wait;
 use std::fmt;
 use strum::{IntoStaticStr, VariantNames};
@@ -25,10 +26,12 @@ pub enum ReplicationWait {
     DataNotAdopted(ArchiveId),
     /// The archive that makes the first data has not made it yet.
     FirstDataAwaited(ArchiveId),
-    /// The primary has no server that is connected.
+    /// The primary has no server that is connected, or its server has ended and no grant follows.
     PrimaryAway {
         /// Its archive.
         archive: ArchiveId,
+        /// Whether its wrapper is connected: then it is its server that has ended.
+        ended: bool,
         /// The archives of the sync set that could take over.
         successors: Vec<ArchiveId>,
         /// Why none does by itself; `None` if one is about to.
@@ -70,10 +73,15 @@ impl fmt::Display for ReplicationWait {
             Self::FirstDataAwaited(archive) => {
                 write!(f, "archive {archive} makes the first data and has not reported any yet")
             }
-            Self::PrimaryAway { archive, successors, holds } => {
-                write!(f, "the server of the primary, on archive {archive}, is away")?;
+            Self::PrimaryAway { archive, ended, successors, holds } => {
+                let what = if *ended { "has ended" } else { "is away" };
+                write!(f, "the server of the primary, on archive {archive}, {what}")?;
                 if successors.is_empty() {
-                    return f.write_str(", and no other archive of the sync set has a server");
+                    f.write_str(", and no other archive of the sync set has a server")?;
+                    return match holds {
+                        Some(why) if *ended => write!(f, ". It does not return by itself: {why}"),
+                        _ => Ok(()),
+                    };
                 }
                 write!(f, "; nothing would be lost with archive {}", listed(successors))?;
                 match holds {
@@ -112,12 +120,14 @@ pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Mi
     waits.extend(strange(domain, name, replicated).map(ReplicationWait::DataNotAdopted));
     let on_it = domain.process_on(record.primary);
     let is_away = on_it.is_none_or(|on_it| on_it.session.state != SessionState::Live);
-    if is_away {
-        let successors = domain.any_successors(replicated);
-        let over = domain.primary_is_over(replicated).is_some();
-        let holds =
-            if over { holds_after_end(replicated, &successors) } else { domain.lost_primary(replicated, now).err() };
-        waits.push(ReplicationWait::PrimaryAway { archive: record.primary, successors, holds });
+    let over = domain.primary_is_over(replicated);
+    let holds = match over {
+        Some(over) => grants::holds_after_end(domain, replicated, over, now.into()),
+        None => domain.lost_primary(replicated, now).err(),
+    };
+    if is_away || (over.is_some() && holds.is_some()) {
+        let (archive, successors) = (record.primary, domain.any_successors(replicated));
+        waits.push(ReplicationWait::PrimaryAway { archive, ended: !is_away, successors, holds });
     } else if !domain.is_open(replicated) {
         waits.push(ReplicationWait::PrimaryNotOpen(record.primary));
     } else if blocked {
@@ -130,18 +140,6 @@ pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Mi
     }
     waits.extend(replicated.switchover.as_ref().map(|_| ReplicationWait::SwitchoverAwaited));
     waits
-}
-
-/// What keeps another server from taking over from one that has ended.
-fn holds_after_end(replicated: &Replicated, successors: &[ArchiveId]) -> Option<NotLost> {
-    let mode = replicated.failover();
-    if mode != FailoverMode::Automatic {
-        Some(NotLost::NotWanted(mode))
-    } else if replicated.uncertain.is_some() {
-        Some(NotLost::Uncertain)
-    } else {
-        successors.is_empty().then_some(NotLost::NoneThere)
-    }
 }
 
 /// `4 or 5`.
@@ -188,7 +186,7 @@ pub const REPLICATION_WAITS: [Wait; 9] = [
     },
     Wait {
         code: "primary_away",
-        means: "the server of the primary is not connected to any agent: it may run. With `kaa.dev/failover: automatic` another server of the sync set takes over once none of those that are connected hears it; the line says what that waits for",
+        means: "the server of the primary is not connected to any agent: it may run. With `kaa.dev/failover: automatic` another server of the sync set takes over once none of those that are connected hears it. Or its server has ended, and no server is granted the next generation; the line says what that waits for",
         ends: "start its pod: `kubectl get pods`; or `kaa failover NAME --reason WHY`",
     },
     Wait {

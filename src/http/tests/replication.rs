@@ -4,8 +4,9 @@ use super::writes::{Domain, ELSEWHERE, POD};
 use super::*;
 use crate::http::fake::Fake;
 use crate::http::source::Routing;
+use kaa_core::domain::change::Progress;
 use kaa_core::domain::ids::SessionNumber;
-use kaa_core::domain::replicated::WhenAlone;
+use kaa_core::domain::replicated::{Ended, FailoverMode, WhenAlone};
 use serde_json::json;
 use std::collections::BTreeSet;
 
@@ -115,6 +116,17 @@ async fn the_metrics_say_what_a_database_waits_for_and_what_holds_a_failover_bac
     assert_eq!(of(fake::shop().lose(0).lose(1).source(), held).await, ["none_there"]);
     assert_eq!(of(fake::shop().exit(0).lose(1).source(), held).await, ["none_there"], "its end was seen");
     assert_eq!(of(fake::shop().exit(0).source(), held).await, [""; 0], "another one takes over");
+    let paused = || {
+        let fake = fake::shop().source();
+        fake::Shop::change(&fake, |shop| shop.progress(0, Progress::Ended(Ended::Failed)));
+        let mut domain = fake.domain.lock().unwrap();
+        let replicated = domain.databases.get_mut(&"shop".into()).unwrap().replicated.as_mut().unwrap();
+        replicated.settings.as_mut().unwrap().failover = FailoverMode::Paused;
+        drop(domain);
+        fake
+    };
+    assert_eq!(of(paused(), held).await, ["not_wanted"], "although its wrapper is connected");
+    assert_eq!(of(paused(), waiting).await, ["primary_away"]);
 }
 
 #[tokio::test]

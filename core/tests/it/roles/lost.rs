@@ -29,6 +29,18 @@ impl Play {
         self.servers.get_mut(&ordinal).unwrap().unheard = !hears;
     }
 
+    /// The server of the primary ends, and its wrapper stays.
+    fn ends_here(&mut self, ordinal: u32, generation: u64) {
+        let server = self.servers.get_mut(&ordinal).unwrap();
+        (server.ended, server.stand) = (Some((Generation(generation), Ended::Failed)), Stand::Fenced);
+    }
+
+    /// What waits, in words.
+    fn said_waits(&self) -> Vec<String> {
+        let replicated = self.domain.replicated(&SHOP.into()).unwrap();
+        waits::of(&self.domain, &SHOP.into(), replicated, self.domain.time).iter().map(ToString::to_string).collect()
+    }
+
     /// Why no failover begins.
     pub(super) fn holds(&self) -> String {
         let found = self.domain.lost_primary(self.domain.replicated(&SHOP.into()).unwrap(), self.domain.time);
@@ -127,8 +139,7 @@ fn the_member_with_the_most_log_takes_over() {
 #[test]
 fn another_server_takes_over_at_once_from_one_that_has_ended() {
     let mut play = automatic();
-    play.servers.get_mut(&0).unwrap().ended = Some((Generation(2), Ended::Failed));
-    play.servers.get_mut(&0).unwrap().stand = Stand::Fenced;
+    play.ends_here(0, 2);
     play.settle();
     let news = play.news();
     let granted = "generation 3 granted to archive 2, after archive 1, sync set 1, 2: failover: the server of the primary has ended";
@@ -257,12 +268,9 @@ fn a_request_for_a_switchover_does_not_hold_up_a_failover() {
 fn grants_that_come_to_nothing_are_spaced() {
     let mut play = automatic();
     for ordinal in 0..3 {
-        let server = play.servers.get_mut(&ordinal).unwrap();
-        server.memory.taken_up = Generation(99);
-        if ordinal == 0 {
-            (server.ended, server.stand) = (Some((Generation(2), Ended::Failed)), Stand::Fenced);
-        }
+        play.servers.get_mut(&ordinal).unwrap().memory.taken_up = Generation(99);
     }
+    play.ends_here(0, 2);
     for _ in 0..100 {
         play.round();
     }
@@ -274,6 +282,47 @@ fn grants_that_come_to_nothing_are_spaced() {
     );
     let planned = |ms| grants::plan(&play.domain, Millis(play.domain.time.0 + ms), &Timing::default()).len();
     assert_eq!([0, 60_000].map(planned), [0, 1]);
+    let said = play.said_waits();
+    let why =
+        "by itself: the servers of the last grants ended soon after they were open; the next grant follows at 1970";
+    assert!(said[0].contains(why), "{said:?}");
+}
+
+#[test]
+fn what_holds_back_a_grant_after_an_end_is_said_although_the_wrapper_is_connected() {
+    let mut play = with(FailoverMode::Paused);
+    play.ends_here(0, 2);
+    play.settle();
+    let ended = "the server of the primary, on archive 1, has ended";
+    let expected = format!(
+        "{ended}; nothing would be lost with archive 2. No failover begins by itself: kaa.dev/failover is paused"
+    );
+    assert_eq!(play.said_waits()[0], expected);
+    play.exits(1, ExitReason::PodGone);
+    play.settle();
+    let alone =
+        ", and no other archive of the sync set has a server. It does not return by itself: kaa.dev/failover is paused";
+    assert_eq!(play.said_waits()[0], format!("{ended}{alone}"));
+    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
+    let replicated = database.replicated.as_mut().unwrap();
+    replicated.uncertain = Some("entries were lost".to_owned());
+    replicated.settings.as_mut().unwrap().failover = FailoverMode::Manual;
+    let uncertain =
+        ", and no other archive of the sync set has a server. It does not return by itself: the record may be wrong";
+    assert_eq!(play.said_waits()[1], format!("{ended}{uncertain}"));
+}
+
+/// A grant is about to be made.
+#[test]
+fn a_primary_that_has_ended_and_is_about_to_be_granted_again_is_not_held() {
+    let mut play = with(FailoverMode::Manual);
+    play.ends_here(0, 2);
+    let (process, session) = (play.servers[&0].process, play.session(0));
+    let report = play.report(0);
+    for command in play.domain.duties(process, session, &report) {
+        play.changes(Role::Agent, command);
+    }
+    assert_eq!(play.said_waits()[0], "the server on archive 1 is to be the primary, and does not let clients in yet");
 }
 
 #[test]
