@@ -8,7 +8,7 @@ use super::Shared;
 use crate::config::BACKOFF;
 use crate::http::source::Routing;
 use crate::kubernetes::Error;
-use crate::kubernetes::slices::{self, Published};
+use crate::kubernetes::slices::{self, Known, Published};
 use kaa_core::domain::ids::DatabaseName;
 use kaa_core::replication::route::{AsOf, Purpose, Route, routes};
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ const FAILED: Duration = Duration::from_secs(5);
 const REFUSED: Duration = Duration::from_secs(60);
 
 /// What was last published of a route.
-struct Known {
+struct Last {
     route: Route,
     /// Since when the domain says it.
     since: Instant,
@@ -56,7 +56,9 @@ impl Slices {
 
     fn note(&self, name: &str, published: &Result<Published, Error>) {
         let routing = match published {
-            Ok(_) => Routing::Kept,
+            Ok(Published::Written | Published::Same) => Routing::Kept,
+            // It leads elsewhere, and this agent does not know yet who is right.
+            Ok(Published::Later(_)) => Routing::Unknown,
             Err(Error::Forbidden { asked, .. }) => Routing::Forbidden(format!("no permission to {asked}")),
             Err(Error::Unproven { .. }) => Routing::Unknown,
             // That shows nothing.
@@ -71,7 +73,7 @@ impl Shared {
     pub async fn publish_routes(self: Arc<Self>) {
         let shared = &self;
         let mut applied = shared.raft.applied();
-        let mut known: BTreeMap<String, Known> = BTreeMap::new();
+        let mut known: BTreeMap<String, Last> = BTreeMap::new();
         let mut forbidden = false;
         loop {
             applied.mark_unchanged();
@@ -83,20 +85,17 @@ impl Shared {
             for route in routes {
                 let name = route.name();
                 let now = Instant::now();
-                let entry = known.entry(name.clone()).or_insert_with(|| Known {
-                    route: route.clone(),
-                    since: now,
-                    again: None,
-                });
+                let entry =
+                    known.entry(name.clone()).or_insert_with(|| Last { route: route.clone(), since: now, again: None });
                 if entry.route != route {
-                    *entry = Known { route: route.clone(), since: now, again: None };
+                    *entry = Last { route: route.clone(), since: now, again: None };
                 }
                 let due = entry.again.unwrap_or(if leads { now } else { entry.since + OTHERS_AFTER });
                 if due > now {
                     next = next.min(due);
                     continue;
                 }
-                let published = slices::publish(&shared.kubernetes, &route, AsOf { epoch, index }).await;
+                let published = shared.publish_route(&route, AsOf { epoch, index }).await;
                 shared.slices.note(&name, &published);
                 let pause = report(&name, &route, &published, &mut forbidden);
                 entry.again = Some(Instant::now() + pause);
@@ -108,6 +107,38 @@ impl Shared {
                 () = shared.stopping() => return,
             }
         }
+    }
+}
+
+impl Shared {
+    /// Publishes one route. What an agent of this domain has applied, a read shows too that a quorum confirms later: so a slice as of a
+    /// state that such a read does not reach is no slice of this domain. It outlived a domain that was deleted, or this one was restored
+    /// as it was before.
+    async fn publish_route(&self, route: &Route, as_of: AsOf) -> Result<Published, Error> {
+        let domain = self.raft.status().domain;
+        let known = Known { domain: &domain, as_of, never_was: None };
+        let published = slices::publish(&self.kubernetes, route, known).await;
+        let Ok(Published::Later(found)) = published else { return published };
+        // A later epoch is founded by an override: then it is this agent that may be of the past.
+        if found.epoch != as_of.epoch || self.raft.linearize().await.is_err() {
+            return published;
+        }
+        let now = self.raft.status();
+        if (&now.domain, now.epoch) != (&domain, as_of.epoch) {
+            return published;
+        }
+        let (index, routes) = self.raft.read(|domain| (domain.index, routes(domain, &self.config.cluster)));
+        let Some(route) = routes.iter().find(|it| it.name() == route.name()) else { return published };
+        let as_of = AsOf { index, ..as_of };
+        if found > as_of {
+            warn!(
+                "endpointslice {} was written as of entry {found}, and this domain has got to {as_of} only: it is of another one, or from \
+                 before a restore, and is replaced",
+                route.name()
+            );
+        }
+        let known = Known { domain: &domain, as_of, never_was: Some(found).filter(|found| *found > as_of) };
+        slices::publish(&self.kubernetes, route, known).await
     }
 }
 
@@ -124,8 +155,8 @@ fn report(name: &str, route: &Route, published: &Result<Published, Error>, forbi
             LOOK_AGAIN
         }
         Ok(Published::Same) => LOOK_AGAIN,
-        Ok(Published::Later) => {
-            debug!("endpointslice {name} was written as of a later state of the domain");
+        Ok(Published::Later(found)) => {
+            debug!("endpointslice {name} was written as of entry {found}, which is not before what is known here");
             BACKOFF
         }
         // An API server that does not know the kind, as the embedded one, says so too.
@@ -150,6 +181,7 @@ fn report(name: &str, route: &Route, published: &Result<Published, Error>, forbi
 mod tests {
     use super::*;
     use crate::kubernetes::Asked;
+    use kaa_core::domain::ids::MembershipEpoch;
 
     #[test]
     fn services_are_kept_if_both_slices_are_and_a_refusal_names_its_permission() {
@@ -170,5 +202,8 @@ mod tests {
         assert_eq!(shop(), Routing::Forbidden(why), "silence shows nothing");
         slices.note("shop-ro", &Ok(Published::Same));
         assert_eq!((shop(), slices.of(&"other".into())), (Routing::Kept, Routing::Unknown));
+        let found = AsOf { epoch: MembershipEpoch(1), index: 900 };
+        slices.note("shop-ro", &Ok(Published::Later(found)));
+        assert_eq!(shop(), Routing::Unknown, "it leads elsewhere");
     }
 }

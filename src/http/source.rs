@@ -99,7 +99,7 @@ impl dyn Source {
 /// Whether the Services of a database lead to its servers, as far as the agent knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Routing {
-    /// It has not read their slices, or the API server has none.
+    /// It has not read their slices, the API server has none, or they are of a later state than it knows.
     #[default]
     Unknown,
     /// They do.

@@ -5,6 +5,7 @@ use embedded_kubernetes::object;
 use embedded_kubernetes::resource::Kind;
 use embedded_kubernetes::store::Key;
 use kaa::demo::postgres::{self, DATABASE, Installed, Roles, SERVERS};
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,9 +22,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How many acknowledged rows show that clients can write.
 const ENOUGH: usize = 100;
 
-/// The pod of the primary is deleted: another server takes over, and has every row that the client was told is there. Then
-/// the wrapper of the new primary is killed with its server, which becomes the primary again. In the end a scale-down stops this
-/// server and the standby that confirms its commits at once, and the one that is left takes over.
+/// A Service that was left behind by a deleted domain leads to the primary. The pod of that is deleted: another server takes over, and
+/// has every row that the client was told is there. Then the wrapper of the new primary is killed with its server, which becomes the
+/// primary again. In the end a scale-down stops this server and the standby that confirms its commits at once, and the one that is left
+/// takes over.
 pub fn primary_deleted() {
     let Some(bin) = testkit::postgres() else { return };
     let installed = Installed::find(Some(&bin)).unwrap_or_else(|error| panic!("{}: {error}", bin.display()));
@@ -31,9 +33,11 @@ pub fn primary_deleted() {
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let mut cluster = Cluster::in_directory("postgres_primary_deleted", 3, dir.path());
     let roles = Arc::new(Roles::new().unwrap());
+    cluster.put(&[left_behind(cluster.namespace())]);
     cluster.put(&installed.objects(cluster.namespace(), &roles).unwrap());
     cluster.wait("the servers to run", |c| c.running() == SERVERS);
     cluster.says(&format!("explain database/{DATABASE}"), "is in the sync set");
+    leads(&cluster, "shop-rw", &[&primary(&cluster, &roles)]);
 
     let writer = Writer::start(&cluster, &roles);
     writer.writes();
@@ -76,6 +80,20 @@ pub fn primary_deleted() {
         cluster.run(has_all(&roles, &server, &acknowledged));
     }
     cluster.passed();
+}
+
+/// A slice of a domain that was deleted, by an agent that named no domain: as of an entry that this one does not get to.
+fn left_behind(namespace: &str) -> Value {
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {
+            "name": "shop-rw", "namespace": namespace,
+            "labels": {"kubernetes.io/service-name": "shop-rw", "endpointslice.kubernetes.io/managed-by": "kaa"},
+            "annotations": {"kaa.dev/applied": "1.1000000"},
+        },
+        "addressType": "IPv4", "ports": [{"name": "postgres", "port": 5432, "protocol": "TCP"}],
+        "endpoints": [{"addresses": ["192.0.2.1"], "targetRef": {"kind": "Pod", "name": "shop-0", "namespace": namespace, "uid": "gone"}}],
+    })
 }
 
 /// Waits until a Service leads to these pods.
