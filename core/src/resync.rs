@@ -30,6 +30,7 @@ use crate::domain::{Domain, Pause};
 use crate::observed::objects::RAFT_LOG_TEMPLATE;
 use crate::observed::{Observed, Unknown};
 use plan::{Finding, Kind, Plan, Waiting, WaitingReason};
+pub use replication::broken_settings;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -25,13 +25,14 @@ use kaa_core::domain::command::Actor;
 use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{ClusterName, DatabaseName, Millis, RaftId, ServerId, StartId};
 use kaa_core::domain::process::SessionState;
+use kaa_core::domain::replicated::Replicated;
 use kaa_core::membership::Anchor;
 use kaa_core::observed::{Observed, Unknown};
 use kaa_core::replication::Timing;
-use kaa_core::resync::plan::Need;
+use kaa_core::resync::plan::{Need, WaitingReason};
 use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::outcome::WhatIf;
-use kaa_core::resync::{plan, whatif};
+use kaa_core::resync::{self, plan, whatif};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -195,6 +196,14 @@ impl Source for Door {
 
     fn routing(&self, database: &DatabaseName) -> Routing {
         self.running().map(|shared| shared.slices.of(database)).unwrap_or_default()
+    }
+
+    fn broken_settings(&self, database: &DatabaseName) -> Vec<WaitingReason> {
+        let Some(shared) = self.running() else { return Vec::new() };
+        let replicated = shared.raft.read(|domain| domain.replicated(database).cloned());
+        let observed = shared.observed.read().unwrap_or_else(PoisonError::into_inner);
+        let last = |it: Replicated| resync::broken_settings(&observed, database, it.settings.as_ref());
+        replicated.map(last).unwrap_or_default()
     }
 
     fn timing(&self) -> Timing {

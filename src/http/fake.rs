@@ -34,7 +34,7 @@ use kaa_core::replication::Timing;
 use kaa_core::resync::plan::{Finding, Need, Plan, Waiting, WaitingReason};
 use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::outcome::WhatIf;
-use kaa_core::resync::{Policy, whatif};
+use kaa_core::resync::{self, Policy, whatif};
 use kaa_core::tasks::waits::TaskWait;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -101,7 +101,7 @@ impl Source for Fake {
             Need::Claim(name) => Some(Fact::ClaimAbsent { name }),
             Need::WantersOf(database) => Some(Fact::DatabaseUnwanted { database }),
             Need::WorkloadsOf { database, pods: _ } => Some(Fact::Settled { database, pods: BTreeMap::new() }),
-            Need::Pod(_) | Need::StatefulSet(_) | Need::LoadBalancer { .. } => None,
+            Need::Pod(_) | Need::StatefulSet(_) | Need::Replication { .. } | Need::LoadBalancer { .. } => None,
         });
         let facts = facts.collect();
         async move { Evidence { read_at: Millis(5), facts } }.boxed()
@@ -188,6 +188,12 @@ impl Source for Fake {
 
     fn health(&self) -> Health {
         self.health.clone()
+    }
+
+    fn broken_settings(&self, database: &DatabaseName) -> Vec<WaitingReason> {
+        let domain = self.domain.lock().unwrap();
+        let replicated = domain.replicated(database);
+        replicated.map(|it| resync::broken_settings(&self.observed, database, it.settings.as_ref())).unwrap_or_default()
     }
 
     fn routing(&self, _: &DatabaseName) -> Routing {

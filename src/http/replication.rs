@@ -109,6 +109,7 @@ pub(super) async fn shown(
     });
     let mut body = body.ok_or_else(|| unknown(&database))?;
     body.routed(&routing);
+    body.annotated(face.source.broken_settings(&database), &prefix);
     Ok(Answer { index, body })
 }
 

@@ -19,7 +19,7 @@ use kaa_core::membership::warnings::Warning;
 use kaa_core::observed::Observed;
 use kaa_core::replication::vitals::{Connection, Volume};
 use kaa_core::replication::{Timing, Vitals};
-use kaa_core::resync::plan::{Plan, Waiting};
+use kaa_core::resync::plan::{Plan, Waiting, WaitingReason};
 use kaa_core::resync::whatif;
 use kaa_core::resync::whatif::change::Change;
 use kaa_core::resync::whatif::outcome::WhatIf;
@@ -83,6 +83,8 @@ pub trait Source: Send + Sync + 'static {
     fn health(&self) -> Health;
     /// Whether the Services of a database lead to its servers.
     fn routing(&self, database: &DatabaseName) -> Routing;
+    /// The annotations of a database with one primary that are not followed, by what the watches show.
+    fn broken_settings(&self, database: &DatabaseName) -> Vec<WaitingReason>;
     /// The wall time, or later: times of the domain are compared with it, which may be ahead.
     fn now(&self) -> Millis;
 }

@@ -39,6 +39,7 @@ pub fn stateful_set(object: &apps::StatefulSet, prefix: &str) -> StatefulSet {
         },
         replication: Annotated::read(
             object.metadata.annotations.iter().flatten().map(|(name, text)| (name.as_str(), text.as_str())),
+            prefix,
         ),
         rolling: set_rolls(object),
     }

@@ -13,6 +13,7 @@ use kaa_core::domain::archive::{Claim, Ordinal};
 use kaa_core::domain::balancing::{Item, Object};
 use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{DatabaseName, Uid};
+use kaa_core::domain::replicated::Settings;
 use kaa_core::observed::Observed;
 use kaa_core::observed::annotations::{deployment_facts, set_facts};
 use kaa_core::observed::objects::{Pod, StatefulSet};
@@ -70,17 +71,34 @@ pub async fn gather(kubernetes: &Kubernetes, anchor: &str, needs: &BTreeSet<Need
             uid.map(|uid| Fact::AnchorIs { uid: Uid::new(uid) }).into_iter().collect()
         },
     ));
+    readings.answers.extend(replication(kubernetes, needs).await);
     readings.answers.extend(annotations(kubernetes, needs).await);
     for need in needs {
         let lists = match need {
             Need::WantersOf(database) => wanters(kubernetes, database).await,
             Need::WorkloadsOf { database, pods } => workloads_of(kubernetes, database, pods).await,
-            Need::Claim(_) | Need::Pod(_) | Need::StatefulSet(_) | Need::LoadBalancer { .. } | Need::Anchor => continue,
+            Need::Claim(_) | Need::Pod(_) | Need::StatefulSet(_) | Need::Anchor => continue,
+            Need::Replication { .. } | Need::LoadBalancer { .. } => continue,
         };
         readings.answers.insert(need.clone(), lists);
     }
     readings.at = crate::clock::now();
     readings
+}
+
+/// What StatefulSets ask for of databases with one primary.
+async fn replication(kubernetes: &Kubernetes, needs: &BTreeSet<Need>) -> Vec<(Need, Result<Vec<Fact>, String>)> {
+    let asked = needs.iter().filter_map(|need| match need {
+        Need::Replication { stateful_set, last } => Some((need, stateful_set, last.as_deref())),
+        _ => None,
+    });
+    let sets = find::<apps::StatefulSet>(kubernetes, asked.clone().map(|(_, name, _)| name.clone()).collect()).await;
+    let answer = |(need, name, last): (&Need, &String, Option<&Settings>)| {
+        let found = sets.get(name).cloned().unwrap_or(Err("it was not read".to_owned()));
+        let set = found.map(|set| set.map(|set| convert::stateful_set(&set, &kubernetes.annotation_prefix)));
+        (need.clone(), set.map(|set| set.map(|set| set.facts_after(last)).unwrap_or_default()))
+    };
+    asked.map(answer).collect()
 }
 
 /// What objects say of load-balancer entries. An object is read once, whatever is asked of it.

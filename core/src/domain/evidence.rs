@@ -29,6 +29,13 @@ pub enum Need {
     Pod(String),
     /// A StatefulSet.
     StatefulSet(String),
+    /// What a StatefulSet asks for of a database with one primary.
+    Replication {
+        /// Its name.
+        stateful_set: String,
+        /// What was set last, which stays where an annotation cannot be followed.
+        last: Option<Box<Settings>>,
+    },
     /// Everything that may want a database: complete lists of StatefulSets, Deployments, claims and pods.
     WantersOf(DatabaseName),
     /// The Lease that anchors the domain.
@@ -54,7 +61,9 @@ impl fmt::Display for Need {
         match self {
             Self::Claim(name) => write!(f, "persistentvolumeclaim {name}"),
             Self::Pod(name) => write!(f, "pod {name}"),
-            Self::StatefulSet(name) => write!(f, "statefulset {name}"),
+            Self::StatefulSet(name) | Self::Replication { stateful_set: name, last: _ } => {
+                write!(f, "statefulset {name}")
+            }
             Self::WantersOf(name) => write!(f, "everything labelled database={name}"),
             Self::Anchor => f.write_str("the anchor lease"),
             Self::LoadBalancer { object, item: _ } => object.fmt(f),

@@ -175,7 +175,7 @@ pub enum Data {
 }
 
 /// What the StatefulSet of a database asks for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// Its name.
@@ -202,7 +202,7 @@ impl Settings {
 }
 
 /// Who begins a failover.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FailoverMode {
     /// The agents, if the primary has ended or is lost.
     Automatic,
@@ -224,7 +224,7 @@ impl fmt::Display for FailoverMode {
 }
 
 /// What a primary does that no standby can confirm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum WhenAlone {
     /// It continues alone. Until a standby is back, no other server can continue without it.
     Degrade,

@@ -96,7 +96,7 @@ fn digest(finding: &Finding, observed: &Observed, anchor: Option<&Uid>) -> u64 {
         let _ = match need {
             Need::Claim(name) => write!(digest, "{:?}", observed.claims.known().map(|known| known.get(name))),
             Need::Pod(name) => write!(digest, "{:?}", observed.pods.known().map(|known| known.get(name))),
-            Need::StatefulSet(name) => {
+            Need::StatefulSet(name) | Need::Replication { stateful_set: name, .. } => {
                 write!(digest, "{:?}", observed.stateful_sets.known().map(|known| known.get(name)))
             }
             Need::WantersOf(_) => write!(digest, "{observed:?}"),

@@ -135,7 +135,7 @@ pub enum WaitingReason {
         /// Why.
         why: SyntaxError,
     },
-    /// An annotation that is to configure replication does not parse.
+    /// An annotation that is to configure replication is not followed.
     SettingBroken {
         /// The object that has it.
         object: Object,
@@ -220,7 +220,7 @@ impl fmt::Display for WaitingReason {
             Self::AnnotationBroken { object, annotation, why } => {
                 write!(f, "annotation {annotation} of {object} changes nothing: {why}")
             }
-            Self::SettingBroken { object, why } => write!(f, "{object} changes nothing: {why}"),
+            Self::SettingBroken { object, why } => write!(f, "{object}: {why}"),
             Self::Unread { need, why } => write!(f, "{need} could not be read: {why}"),
             Self::NotConfirmed { read } => write!(f, "a fresh read does not confirm it: {read}"),
             Self::Replication(wait) => wait.fmt(f),
@@ -398,8 +398,8 @@ const OWN: [Wait; 29] = [
     },
     Wait {
         code: "setting_broken",
-        means: "an annotation that is to configure the replication of a database does not parse, or contradicts another one: the last good settings stay",
-        ends: "`kubectl annotate --overwrite` with a value that is allowed, or without the annotation: `kubectl annotate statefulset NAME kaa.dev/synchronous-`",
+        means: "an annotation that is to configure the replication of a database says what it may not, contradicts another one, or is none that is read: what it set last stays, and the others count",
+        ends: "`kubectl annotate --overwrite` with a value that is allowed, or without the annotation: `kubectl annotate statefulset NAME kaa.dev/KEY-`",
     },
     Wait {
         code: "unread",

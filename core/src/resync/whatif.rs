@@ -326,5 +326,9 @@ fn answer(observed: &Observed, need: &Need, anchor: Option<&Uid>) -> Result<Vec<
             let set = observed.stateful_sets.known().map_err(unknown)?.get(name);
             set.map(StatefulSet::facts).unwrap_or_default()
         }
+        Need::Replication { stateful_set, last } => {
+            let set = observed.stateful_sets.known().map_err(unknown)?.get(stateful_set);
+            set.map(|set| set.facts_after(last.as_deref())).unwrap_or_default()
+        }
     })
 }

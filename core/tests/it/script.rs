@@ -727,6 +727,10 @@ impl World {
                 None => vec![Fact::PodAbsent { name: name.clone() }],
             },
             Need::StatefulSet(name) => self.api.sets.get(name).map(StatefulSet::facts).unwrap_or_default(),
+            Need::Replication { stateful_set, last } => {
+                let set = self.api.sets.get(stateful_set);
+                set.map(|set| set.facts_after(last.as_deref())).unwrap_or_default()
+            }
             Need::WorkloadsOf { database, pods } => {
                 let real = Self { seen: self.api.clone(), ..Self::default() }.observed();
                 workloads::facts(&real, database, pods).unwrap()

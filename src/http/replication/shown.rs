@@ -247,6 +247,13 @@ impl ReplicationAnswer {
         };
         self.connect.push(way);
     }
+
+    /// Adds what its annotations ask for in vain.
+    pub(super) fn annotated(&mut self, broken: Vec<WaitingReason>, prefix: &str) {
+        let rows = broken.iter().map(|reason| WarningRow::new(reason, &self.name, prefix));
+        let rows: Vec<_> = rows.collect();
+        self.warnings.extend(rows);
+    }
 }
 
 fn version(domain: &Domain, primary: ArchiveId) -> Option<String> {
@@ -262,12 +269,7 @@ fn warnings(
     at: Millis,
 ) -> Vec<WarningRow> {
     let waits = waits::of(domain, name, replicated, at).into_iter();
-    let row = |wait| {
-        let reason = WaitingReason::Replication(wait);
-        let ends = reason.ends().replace(ANNOTATION_PREFIX, prefix).replace("NAME --", &format!("{name} --"));
-        WarningRow { code: reason.code().to_owned(), text: reason.to_string(), ends }
-    };
-    waits.map(row).collect()
+    waits.map(|wait| WarningRow::new(&WaitingReason::Replication(wait), name.as_str(), prefix)).collect()
 }
 
 /// How a client reaches the primary: by a forwarded port, and by a URL that tries the addresses of all pods, as they are now, for the
@@ -293,6 +295,13 @@ fn connect(domain: &Domain, name: &DatabaseName, record: &Replication, places: &
         found.push(both("url", url));
     }
     found
+}
+
+impl WarningRow {
+    fn new(reason: &WaitingReason, database: &str, prefix: &str) -> Self {
+        let ends = reason.ends().replace(ANNOTATION_PREFIX, prefix).replace("NAME --", &format!("{database} --"));
+        Self { code: reason.code().to_owned(), text: reason.to_string(), ends }
+    }
 }
 
 impl PrimaryRow {

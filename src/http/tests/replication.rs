@@ -7,6 +7,8 @@ use crate::http::source::Routing;
 use kaa_core::domain::change::Progress;
 use kaa_core::domain::ids::SessionNumber;
 use kaa_core::domain::replicated::{Ended, FailoverMode, WhenAlone};
+use kaa_core::observed::objects::StatefulSet;
+use kaa_core::observed::replication::Annotated;
 use serde_json::json;
 use std::collections::BTreeSet;
 
@@ -69,6 +71,31 @@ async fn it_says_whether_services_lead_to_the_servers() {
         let last = shown["connect"].as_array().unwrap().last().unwrap();
         assert!(last["code"] == code && last["text"].as_str().unwrap().contains(text), "{last}");
     }
+}
+
+/// The database does not wait for it, so it is nowhere else to be seen.
+#[tokio::test]
+async fn it_names_the_annotations_that_are_not_followed() {
+    let annotations = [("kaa.dev/synchronous", "two"), ("kaa.dev/primaries", "2"), ("kaa.dev/failover", "manual")];
+    let set = StatefulSet {
+        name: "shop".to_owned(),
+        database: Some("shop".into()),
+        templates: vec!["archive-volume".to_owned()],
+        replication: Annotated::read(annotations, "nuodb.com/"),
+        ..StatefulSet::default()
+    };
+    let mut source = fake::shop().source();
+    source.observed.stateful_sets.apply(set);
+    let (_, shown) = Domain::new(source).send(ELSEWHERE, get(SHOP)).await;
+    let named: Vec<_> = shown["warnings"].as_array().unwrap().iter().map(|row| (&row["code"], &row["text"])).collect();
+    let code = json!("setting_broken");
+    let value = json!(
+        "statefulset shop: annotation kaa.dev/synchronous says \"two\", and may say a number from 0 to 16; until it does, it counts as 1"
+    );
+    let other = json!(
+        "statefulset shop: annotation kaa.dev/primaries says \"2\", and is not supported: a database with roles has one primary"
+    );
+    assert_eq!(named, [(&code, &value), (&code, &other)]);
 }
 
 /// A primary that has moved leaves no series behind.

@@ -54,8 +54,10 @@ impl Change for NoteReplication {
 }
 
 impl Planned for NoteReplication {
-    fn reads(&self, _: &Domain) -> Vec<Need> {
-        vec![Need::StatefulSet(self.settings.stateful_set.clone()), Need::Anchor]
+    fn reads(&self, domain: &Domain) -> Vec<Need> {
+        let last = domain.replicated(&self.database).and_then(|replicated| replicated.settings.clone());
+        let stateful_set = self.settings.stateful_set.clone();
+        vec![Need::Replication { stateful_set, last: last.map(Box::new) }, Need::Anchor]
     }
 
     fn check(&self, domain: &Domain) -> Result<Work, Refusal> {

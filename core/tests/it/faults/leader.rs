@@ -267,6 +267,10 @@ impl Run {
                 may(Kind::StatefulSets)?;
                 is.sets.get(name).map(StatefulSet::facts).unwrap_or_default()
             }
+            Need::Replication { stateful_set, last } => {
+                may(Kind::StatefulSets)?;
+                is.sets.get(stateful_set).map(|set| set.facts_after(last.as_deref())).unwrap_or_default()
+            }
             Need::LoadBalancer { object, item } => {
                 KINDS.into_iter().try_for_each(may)?;
                 let mut all = Leader::default();
