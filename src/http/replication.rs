@@ -18,7 +18,7 @@ use kaa_core::domain::change::{AdoptData, Asked, Command, DiscardData, GrantReas
 use kaa_core::domain::command::{Actor, Outcome, Refusal};
 use kaa_core::domain::database::{Database, DatabaseState};
 use kaa_core::domain::ids::{ArchiveId, DatabaseName, Generation};
-use kaa_core::domain::replicated::Replicated;
+use kaa_core::domain::replicated::{Data, Replicated};
 use kaa_core::replication::{Accepted, failover};
 use serde::{Deserialize, Serialize};
 pub use servers::ServerRow;
@@ -350,6 +350,25 @@ pub(super) async fn adopt(
     .await
 }
 
+/// Why data is not given up before a database has a primary, and what helps.
+fn nothing_instead(domain: &Domain, database: &DatabaseName, archive: ArchiveId) -> String {
+    let pod = domain.pod_of(archive);
+    let data = domain.process_on(archive).and_then(|process| process.data);
+    let (holds, adopts) = match data {
+        Some(Data::Initialized { system, highest }) => (
+            format!(", of system {system}, up to generation {highest}"),
+            format!(
+                "If that is the data of the database: `kaa database adopt {database} --archive {archive} --reason WHY`. If it is not needed"
+            ),
+        ),
+        _ => (String::new(), "If it is not needed".to_owned()),
+    };
+    format!(
+        "database {database} has no primary yet, so there is no data to overwrite that of archive {archive}, pod {pod}{holds}, with. \
+         {adopts}: `kubectl delete pvc/archive-volume-{pod} pod/{pod}`, and the pod comes back with an empty volume"
+    )
+}
+
 /// Gives up data that the domain knows nothing of.
 pub(super) async fn discard(
     State(face): State<Face>,
@@ -361,11 +380,12 @@ pub(super) async fn discard(
     let Json(wish) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
     let (why, archive) = (checked(wish.why)?, ArchiveId(wish.archive));
     moved(&face, actor, &database, wish.dry_run, |domain, replicated| {
-        let (primary, generation) = current(&database, replicated)?;
         domain.may_discard(&database, archive).map_err(|refusal| match refusal {
             Refusal::UnknownArchive(archive) => format!("database {database} has no archive {archive}"),
+            Refusal::NoPrimaryYet(_) => nothing_instead(domain, &database, archive),
             _ => refusal.to_string(),
         })?;
+        let (primary, generation) = current(&database, replicated)?;
         let pod = domain.pod_of(archive);
         let text = format!(
             "the data of archive {archive}, pod {pod}, is overwritten with that of {}, and not kept",

@@ -403,8 +403,8 @@ pub enum Refusal {
     },
     /// Nothing was granted yet.
     #[error(
-        "database {0} has no primary yet: either no archive of it holds data, or that data has to be adopted \
-         (`kaa database adopt {0} --archive N --reason WHY`)"
+        "database {0} has no primary yet: no archive of it holds data that counts (`kaa show database {0}` says what it waits for, \
+         and what ends that)"
     )]
     NoPrimaryYet(DatabaseName),
     /// A primary was granted before.

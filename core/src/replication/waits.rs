@@ -4,7 +4,7 @@
 use super::grants;
 use super::lost::NotLost;
 use crate::domain::Domain;
-use crate::domain::ids::{ArchiveId, DatabaseName, Millis};
+use crate::domain::ids::{ArchiveId, DatabaseName, Generation, Millis, SystemId};
 use crate::domain::process::{Process, SessionState};
 use crate::domain::replicated::{Data, Replicated};
 use crate::wait::Wait;
@@ -23,7 +23,16 @@ pub enum ReplicationWait {
         there: usize,
     },
     /// A volume holds data, and the domain knows nothing of it.
-    DataNotAdopted(ArchiveId),
+    DataNotAdopted {
+        /// Its archive.
+        archive: ArchiveId,
+        /// The pod of that.
+        pod: String,
+        /// The system that it is of, and the highest generation on it.
+        of: (SystemId, Generation),
+        /// Whether the database has no data yet that could take its place.
+        first: bool,
+    },
     /// The archive that makes the first data has not made it yet.
     FirstDataAwaited(ArchiveId),
     /// The primary has no server that is connected, or its server has ended and no grant follows.
@@ -67,8 +76,13 @@ impl fmt::Display for ReplicationWait {
                 "no data yet: {there} of {wanted} pods have registered with an empty volume; all have to, before one makes the \
                  first data"
             ),
-            Self::DataNotAdopted(archive) => {
-                write!(f, "archive {archive} holds data that the domain knows nothing of: it is not touched")
+            Self::DataNotAdopted { archive, pod, of: (system, highest), first } => {
+                write!(
+                    f,
+                    "archive {archive} holds data that the domain knows nothing of (pod {pod}, system {system}, up to generation \
+                     {highest}): it is not touched"
+                )?;
+                if *first { f.write_str(", and no pod makes the first data meanwhile") } else { Ok(()) }
             }
             Self::FirstDataAwaited(archive) => {
                 write!(f, "archive {archive} makes the first data and has not reported any yet")
@@ -108,7 +122,7 @@ impl fmt::Display for ReplicationWait {
 /// What a database with one primary waits for.
 pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Millis) -> Vec<ReplicationWait> {
     let Some(record) = &replicated.record else {
-        return vec![without_data(domain, name, replicated)];
+        return without_data(domain, name, replicated);
     };
     let mut waits = Vec::new();
     let wanted = replicated.settings.as_ref().map_or(1, |settings| settings.synchronous);
@@ -117,7 +131,7 @@ pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Mi
     }
     let blocked = replicated.blocks() && record.rule().members.is_empty();
     let confirm = record.sync_set.len().saturating_sub(1);
-    waits.extend(strange(domain, name, replicated).map(ReplicationWait::DataNotAdopted));
+    waits.extend(strange(domain, name, replicated, false));
     let on_it = domain.process_on(record.primary);
     let is_away = on_it.is_none_or(|on_it| on_it.session.state != SessionState::Live);
     let over = domain.primary_is_over(replicated);
@@ -148,23 +162,46 @@ pub(super) fn listed(archives: &[ArchiveId]) -> String {
 }
 
 /// The archives whose servers report data that is not of the record.
-fn strange(domain: &Domain, name: &DatabaseName, replicated: &Replicated) -> impl Iterator<Item = ArchiveId> {
+fn strange(
+    domain: &Domain,
+    name: &DatabaseName,
+    replicated: &Replicated,
+    first: bool,
+) -> impl Iterator<Item = ReplicationWait> {
     let of_it = domain.processes.values().filter(move |process| process.database == *name);
-    let with_data = of_it.filter(|process| matches!(process.data, Some(Data::Initialized { .. })));
-    let archives = with_data.filter_map(|process| process.archive);
-    archives.filter(|archive| !replicated.own.contains(archive) && replicated.initializes != Some(*archive))
+    let with_data = of_it.filter_map(|process| match process.data {
+        Some(Data::Initialized { system, highest }) => Some((process.archive?, (system, highest))),
+        _ => None,
+    });
+    let strange = with_data.filter(|(it, _)| !replicated.own.contains(it) && replicated.initializes != Some(*it));
+    strange.map(move |(archive, of)| {
+        let pod = domain.pod_of(archive);
+        ReplicationWait::DataNotAdopted { archive, pod, of, first }
+    })
 }
 
-fn without_data(domain: &Domain, name: &DatabaseName, replicated: &Replicated) -> ReplicationWait {
-    let of_it = |process: &&Process| process.database == *name;
-    if let Some(archive) = strange(domain, name, replicated).next() {
-        return ReplicationWait::DataNotAdopted(archive);
+fn without_data(domain: &Domain, name: &DatabaseName, replicated: &Replicated) -> Vec<ReplicationWait> {
+    let strange: Vec<_> = strange(domain, name, replicated, true).collect();
+    if !strange.is_empty() {
+        return strange;
     }
     if let Some(archive) = replicated.initializes {
-        return ReplicationWait::FirstDataAwaited(archive);
+        return vec![ReplicationWait::FirstDataAwaited(archive)];
     }
+    let of_it = |process: &&Process| process.database == *name;
     let there = domain.processes.values().filter(of_it).filter(|process| process.data == Some(Data::Empty)).count();
-    ReplicationWait::PodsAwaited { wanted: replicated.settings.as_ref().map(|settings| settings.replicas), there }
+    vec![ReplicationWait::PodsAwaited { wanted: replicated.settings.as_ref().map(|settings| settings.replicas), there }]
+}
+
+impl ReplicationWait {
+    /// What ends it, where that is not what its row says of all of its kind.
+    pub fn ends(&self) -> Option<&'static str> {
+        // Until there is a primary, nothing is there that data could be overwritten with: that command is refused.
+        matches!(self, Self::DataNotAdopted { first: true, .. }).then_some(
+            "if it is the database's data: `kaa database adopt NAME --archive ID --reason WHY`; if it is not needed: `kubectl delete \
+             pvc/archive-volume-POD pod/POD`, and the pod comes back with an empty volume",
+        )
+    }
 }
 
 /// Every reason: in the order of the variants.
@@ -177,7 +214,7 @@ pub const REPLICATION_WAITS: [Wait; 9] = [
     Wait {
         code: "data_not_adopted",
         means: "a volume holds data that the domain knows nothing of: of a server that ran without Kaa, of another database or domain, an old state of it from a snapshot; or what a failover with `--accept-data-loss` left behind, perhaps all that is left of the lost commits. It is neither used nor overwritten",
-        ends: "if it is the database's data: `kaa database adopt NAME --archive ID --reason WHY`; if it is not needed: `kaa database discard NAME --archive ID --reason WHY`",
+        ends: "if it is the database's data: `kaa database adopt NAME --archive ID --reason WHY`; if it is not needed: `kaa database discard NAME --archive ID --reason WHY`; as long as the database has no primary, `kubectl delete pvc/archive-volume-POD pod/POD` instead, and the pod comes back with an empty volume",
     },
     Wait {
         code: "first_data_awaited",

@@ -247,6 +247,11 @@ impl WaitingReason {
 
     /// What ends it.
     pub fn ends(&self) -> &'static str {
+        if let Self::Replication(wait) = self
+            && let Some(ends) = wait.ends()
+        {
+            return ends;
+        }
         wait::ends(&WAITS, self.code()).unwrap_or_default()
     }
 }

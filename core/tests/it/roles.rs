@@ -6,8 +6,9 @@ use kaa_core::domain::change::{
     AdoptData, Asked, Command, DiscardData, FoundDomain, GrantReason, LoseSession, ReportExit, ReportState,
     RequestSwitchover,
 };
-use kaa_core::domain::command::{Actor, Entry, Outcome, Request, Role};
+use kaa_core::domain::command::{Actor, Entry, Outcome, Refusal, Request, Role};
 use kaa_core::domain::event::Event;
+use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{ArchiveId, Generation, Millis, Permission, SessionNumber, StartId, SystemId};
 use kaa_core::domain::invariants::{step_violations, violations};
 use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration, SessionState};
@@ -42,6 +43,8 @@ struct Server {
     /// The start that its volume remembers, and that it remembered when the wrapper came up.
     start: StartId,
     start_before: StartId,
+    /// How many claims of its pod were deleted.
+    deleted: u32,
 }
 
 struct Play {
@@ -108,10 +111,11 @@ impl Play {
     }
 
     fn registration(&self, ordinal: u32, nonce: u64, known_as: Option<StartId>) -> Registration {
+        let deleted = self.servers.get(&ordinal).map_or(0, |server| server.deleted);
         let claim = archive::Claim {
             namespace: "ns".to_owned(),
             name: format!("archive-volume-shop-{ordinal}"),
-            uid: format!("C{ordinal}").as_str().into(),
+            uid: format!("C{ordinal}-{deleted}").as_str().into(),
             owner: Some(archive::Ordinal { stateful_set: SHOP.to_owned(), uid: "S1".into(), ordinal }),
         };
         let (hostname, address) = (format!("shop-{ordinal}"), format!("10.0.0.{ordinal}"));
@@ -135,7 +139,7 @@ impl Play {
             server: "admin-0".into(),
             connection: nonce,
             about,
-            evidence: None,
+            evidence: Some(Evidence { read_at: Millis(nonce), facts: vec![Fact::AnchorIs { uid: "A1".into() }] }),
             as_of: None,
         }
     }
@@ -155,7 +159,8 @@ impl Play {
             unheard: false,
             short_of_room: false,
             start: kept.as_ref().map_or(StartId(0), |server| server.start),
-            start_before: kept.map_or(StartId(0), |server| server.start),
+            start_before: kept.as_ref().map_or(StartId(0), |server| server.start),
+            deleted: kept.map_or(0, |server| server.deleted),
         };
         self.servers.insert(ordinal, server);
     }
@@ -745,6 +750,37 @@ the data of archive 3 is whole; permission 2 is spent
 ";
     assert_eq!(play.news(), expected);
     assert_eq!(waits(&play), [""; 0]);
+}
+
+#[test]
+fn data_that_is_not_needed_goes_with_its_claim_before_there_is_a_primary() {
+    let mut play = Play::new(WhenAlone::Degrade);
+    let (system, highest) = (SystemId(78), Generation(1));
+    play.servers.get_mut(&2).unwrap().data = Data::Initialized { system, highest };
+    play.settle();
+    let replicated = play.domain.replicated(&SHOP.into()).unwrap();
+    let waits = waits::of(&play.domain, &SHOP.into(), replicated, play.domain.time);
+    let said: Vec<_> = waits.iter().map(ToString::to_string).collect();
+    let expected = "archive 3 holds data that the domain knows nothing of (pod shop-2, system 78, up to generation 1): it is not touched, \
+                    and no pod makes the first data meanwhile";
+    assert_eq!(said, [expected]);
+    let ends = waits[0].ends().unwrap();
+    assert!(ends.contains("`kubectl delete pvc/archive-volume-POD pod/POD`") && !ends.contains("discard"), "{ends}");
+    let discard = DiscardData { database: SHOP.into(), archive: ArchiveId(3), why: "of a test".to_owned() };
+    assert_eq!(
+        play.does(Role::Operator, Command::DiscardData(discard)),
+        Outcome::Refused(Refusal::NoPrimaryYet(SHOP.into()))
+    );
+    play.exits(2, ExitReason::PodGone);
+    let server = play.servers.get_mut(&2).unwrap();
+    (server.data, server.start, server.deleted) = (Data::Empty, StartId(0), 1);
+    play.starts(2);
+    play.settle();
+    let news = play.news();
+    assert!(
+        news.contains("generation 2 granted to archive 1") && news.contains("data of archive 4 is whole"),
+        "{news}"
+    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use kaa_core::domain::event::Event;
 use kaa_core::domain::ids::{ArchiveId, DatabaseName, Millis};
 use kaa_core::domain::replicated::{Replicated, Switchover};
 use kaa_core::observed::objects::ANNOTATION_PREFIX;
-use kaa_core::replication::waits;
+use kaa_core::replication::waits::{self, ReplicationWait};
 use kaa_core::replication::{Place, PlaceState, Replication, Role, Survival};
 use kaa_core::resync::plan::WaitingReason;
 use serde::{Deserialize, Serialize};
@@ -299,7 +299,10 @@ fn connect(domain: &Domain, name: &DatabaseName, record: &Replication, places: &
 
 impl WarningRow {
     fn new(reason: &WaitingReason, database: &str, prefix: &str) -> Self {
-        let ends = reason.ends().replace(ANNOTATION_PREFIX, prefix).replace("NAME --", &format!("{database} --"));
+        let mut ends = reason.ends().replace(ANNOTATION_PREFIX, prefix).replace("NAME --", &format!("{database} --"));
+        if let WaitingReason::Replication(ReplicationWait::DataNotAdopted { archive, pod, .. }) = reason {
+            ends = ends.replace("--archive ID", &format!("--archive {archive}")).replace("POD", pod);
+        }
         Self { code: reason.code().to_owned(), text: reason.to_string(), ends }
     }
 }

@@ -391,7 +391,7 @@ async fn data_is_adopted_once() {
     let (_, shown) = domain.send(POD, get(SHOP)).await;
     assert_eq!((&shown["generation"], &shown["warnings"][0]["code"]), (&Value::Null, &json!("data_not_adopted")));
     let ends = shown["warnings"][0]["ends"].as_str().unwrap();
-    assert!(ends.contains("`kaa database adopt shop --archive ID --reason WHY`"), "{ends}");
+    assert!(ends.contains("`kaa database adopt shop --archive 4 --reason WHY`"), "{ends}");
     let text = "the data of archive 4, pod shop-0, system 7451234567890123456, up to generation 5, is that of the database; \
                 data that is on shop-1 is neither used nor overwritten until it is discarded";
     let body = |dry: bool| json!({"archive": 4, "why": "it ran without Kaa", "dryRun": dry});
@@ -404,6 +404,30 @@ async fn data_is_adopted_once() {
     assert_eq!(again, (StatusCode::CONFLICT, "database shop has data that counts already".to_owned()));
     let none = asked(&Domain::new(fake::stranger()), "adopt", json!({"archive": 77, "why": "x"})).await;
     assert_eq!(none.0, StatusCode::CONFLICT, "{}", none.1);
+}
+
+/// There is nothing to overwrite it with, so the command that does it later is not named.
+#[tokio::test]
+async fn data_that_is_not_needed_goes_with_its_claim_before_there_is_a_primary() {
+    let domain = Domain::new(fake::stranger());
+    let (_, shown) = domain.send(POD, get(SHOP)).await;
+    let warnings = shown["warnings"].as_array().unwrap();
+    let text = "archive 4 holds data that the domain knows nothing of (pod shop-0, system 7451234567890123456, up to generation 5): it is \
+                not touched, and no pod makes the first data meanwhile";
+    assert_eq!((warnings.len(), &warnings[0]["text"]), (2, &json!(text)));
+    let ends = warnings[0]["ends"].as_str().unwrap();
+    assert!(
+        ends.contains("`kubectl delete pvc/archive-volume-shop-0 pod/shop-0`") && !ends.contains("discard"),
+        "{ends}"
+    );
+    let refused = asked(&domain, "discard", json!({"archive": 5, "why": "of a test", "dryRun": true})).await;
+    let why = "database shop has no primary yet, so there is no data to overwrite that of archive 5, pod shop-1, of system \
+               7451234567890123456, up to generation 5, with. If that is the data of the database: `kaa database adopt shop --archive 5 \
+               --reason WHY`. If it is not needed: `kubectl delete pvc/archive-volume-shop-1 pod/shop-1`, and the pod comes back with an \
+               empty volume";
+    assert_eq!(refused, (StatusCode::CONFLICT, why.to_owned()));
+    let refused = asked(&domain, "discard", json!({"archive": 77, "why": "x"})).await;
+    assert_eq!(refused, (StatusCode::CONFLICT, "database shop has no archive 77".to_owned()));
 }
 
 #[tokio::test]

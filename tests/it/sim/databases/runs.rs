@@ -232,7 +232,7 @@ impl Play {
         self.operate(move |domain, database| {
             let waits = waits::of(domain, &database, domain.replicated(&database)?, clock::now());
             let archive = waits.into_iter().find_map(|wait| match wait {
-                ReplicationWait::DataNotAdopted(archive) if set_back.contains(&domain.pod_of(archive)) => Some(archive),
+                ReplicationWait::DataNotAdopted { archive, pod, .. } if set_back.contains(&pod) => Some(archive),
                 _ => None,
             })?;
             Some(Command::DiscardData(DiscardData { database, archive, why: "it was set back".to_owned() }))
