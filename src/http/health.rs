@@ -3,7 +3,7 @@
 use super::Face;
 use super::page::{Parameters, parameter};
 use super::source::{Check, Health, Note, ResyncReport};
-use crate::metrics::group_waits;
+use crate::metrics::{Said, group_waits};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
@@ -69,7 +69,10 @@ fn mirror(face: &Face) {
     let waiting: Vec<_> = membership.waiting.iter().map(|awaits| awaits.code).collect();
     let (voters, learners) = (membership.voters.len(), membership.learners.len());
     face.metrics.mirror_membership(membership.epoch.0, voters, learners, &warnings, &waiting);
-    let said = status.hears.iter().filter_map(|(process, it)| Some((*process, it.session, it.vitals.as_ref()?)));
+    let said = status.hears.iter().map(|(process, it)| {
+        let (process, session, trouble) = (*process, it.session, it.trouble.as_deref());
+        Said { process, session, trouble, vitals: it.vitals.as_ref() }
+    });
     let behind = waiting.contains(&group_waits::NO_LEADER);
     let now = face.source.now();
     face.source.read(|domain| {

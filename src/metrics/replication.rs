@@ -26,6 +26,14 @@ struct PrimaryOf {
     pod: String,
 }
 
+/// What a server is in its database.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RoleOf {
+    database: String,
+    pod: String,
+    role: &'static str,
+}
+
 /// Why something is so of a database.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Why {
@@ -37,6 +45,7 @@ struct Why {
 #[derive(Debug)]
 pub(super) struct Replicated {
     primary: Family<PrimaryOf, Gauge>,
+    roles: Family<RoleOf, Gauge>,
     generation: Family<OfDatabase, Gauge>,
     sync_set_size: Family<OfDatabase, Gauge>,
     open: Family<OfDatabase, Gauge>,
@@ -50,6 +59,7 @@ pub(super) struct Replicated {
 impl Replicated {
     pub(super) fn new(r: &mut Registry) -> Self {
         let primary = register(r, "database_primary", "1 for the archive and pod of the primary", Family::default());
+        let roles = register(r, "database_role", "1 for the role of each server", Family::default());
         let help = "The generation: one more for each grant";
         let generation = register(r, "database_generation", help, Family::default());
         let help = "Archives that hold every acknowledged commit";
@@ -64,7 +74,18 @@ impl Replicated {
         let failover_held = register(r, "database_failover_held", help, Family::default());
         let help = "Generations that were granted on this agent's proposal, by reason";
         let grants = register(r, "database_grants", help, Family::default());
-        Self { primary, generation, sync_set_size, open, synchronous, commits_wait, waiting, failover_held, grants }
+        Self {
+            primary,
+            roles,
+            generation,
+            sync_set_size,
+            open,
+            synchronous,
+            commits_wait,
+            waiting,
+            failover_held,
+            grants,
+        }
     }
 
     /// Counts a generation that was granted.
@@ -79,6 +100,7 @@ impl Replicated {
         // A primary that moved, and a database that was deleted, leave no series behind: two primaries of one database would be
         // an alarm.
         self.primary.clear();
+        self.roles.clear();
         for family in [&self.generation, &self.sync_set_size, &self.open, &self.synchronous, &self.commits_wait] {
             family.clear();
         }
@@ -103,6 +125,10 @@ impl Replicated {
             self.open.get_or_create(&of).set(i64::from(open));
             if let Some(settings) = &replicated.settings {
                 self.synchronous.get_or_create(&of).set(settings.synchronous.into());
+            }
+            for place in domain.places(name, replicated) {
+                let of = RoleOf { database: name.to_string(), pod: place.pod, role: place.role.into() };
+                self.roles.get_or_create(&of).set(1);
             }
             for reason in GrantReason::CODES {
                 // A counter that is not there before its first event would hide that one from rates.

@@ -6,6 +6,7 @@ use kaa_core::domain::Domain;
 use kaa_core::domain::ids::{SessionNumber, StartId};
 use kaa_core::domain::process::{Process, SessionState};
 use kaa_core::replication::Vitals;
+use kaa_core::replication::vitals::{WARNINGS, Warning};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -19,10 +20,28 @@ struct OfServer {
     pod: String,
 }
 
+/// What an operator should see to at a server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Warned {
+    database: String,
+    pod: String,
+    warning: &'static str,
+}
+
 type Number = Family<OfServer, Gauge>;
 
 /// What was said of a server by a session of a process.
-pub type Said<'a> = (StartId, SessionNumber, &'a Vitals);
+#[derive(Clone, Copy, Debug)]
+pub struct Said<'a> {
+    /// The process.
+    pub process: StartId,
+    /// The session.
+    pub session: SessionNumber,
+    /// Why the server does not do what it was assigned, if it does not.
+    pub trouble: Option<&'a str>,
+    /// How it fares, if that was said.
+    pub vitals: Option<&'a Vitals>,
+}
 
 /// Of the servers with roles.
 #[derive(Debug)]
@@ -38,6 +57,7 @@ pub(super) struct Servers {
     retained: Number,
     restart_pending: Number,
     closed: Number,
+    warnings: Family<Warned, Gauge>,
 }
 
 impl Servers {
@@ -54,6 +74,7 @@ impl Servers {
             retained: number("database_retained_log_bytes", "How much of the log slots retain"),
             restart_pending: number("database_restart_pending", "1 if parameters wait for a restart of the server"),
             closed: number("database_primary_closed", "1 if the primary lets no client in, since its lease is over"),
+            warnings: register(r, "database_server_warning", "1 for each warning of the server", Family::default()),
             lag_seconds: register(
                 r,
                 "database_replay_lag_seconds",
@@ -72,12 +93,27 @@ impl Servers {
             family.clear();
         }
         self.lag_seconds.clear();
-        for (process, session, vitals) in said {
-            let process = domain.processes.get(&process);
-            let current = |it: &&Process| it.session.number == session && it.session.state == SessionState::Live;
-            if let Some(process) = process.filter(current) {
+        self.warnings.clear();
+        for said in said {
+            let process = domain.processes.get(&said.process);
+            let current = |it: &&Process| it.session.number == said.session && it.session.state == SessionState::Live;
+            let Some(process) = process.filter(current) else { continue };
+            self.warn(domain, process, &said);
+            if let Some(vitals) = said.vitals {
                 self.set(domain, process, vitals);
             }
+        }
+    }
+
+    /// Sets every warning of a server, so that one that ends goes back to 0.
+    fn warn(&self, domain: &Domain, process: &Process, said: &Said<'_>) {
+        let Some(replicated) = domain.replicated(&process.database) else { return };
+        let Some(archive) = process.archive else { return };
+        let found = Warning::of(domain.place(replicated, archive).state, said.vitals, said.trouble);
+        for warning in WARNINGS.map(|warning| warning.code) {
+            let (database, pod) = (process.database.to_string(), process.identity.pod.clone());
+            let is_so = found.iter().any(|found| found.code() == warning);
+            self.warnings.get_or_create(&Warned { database, pod, warning }).set(is_so.into());
         }
     }
 

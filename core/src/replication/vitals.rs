@@ -1,5 +1,6 @@
 //! How a server fares, as people are told: a level that is kept in memory and decides nothing.
 
+use super::PlaceState;
 use crate::domain::ids::ArchiveId;
 use crate::domain::replicated::Position;
 use crate::wait::Wait;
@@ -162,6 +163,23 @@ impl fmt::Display for Warning {
             }
             Self::ServerInTrouble(why) => write!(f, "it does not do what it was assigned: {why}"),
         }
+    }
+}
+
+impl Warning {
+    /// What an operator should see to at a server in this state, by what was said of it.
+    pub fn of(state: PlaceState, vitals: Option<&Vitals>, trouble: Option<&str>) -> Vec<Self> {
+        let mut found = vitals.map_or_else(Vec::new, Vitals::warnings);
+        // One that is to end is silent soon, and one that is to do nothing has a wait that says why.
+        let is_to_run = !matches!(state, PlaceState::Stopping | PlaceState::Fenced | PlaceState::Starting);
+        found.retain(|warning| *warning != Self::ServerSilent || is_to_run);
+        found.extend(trouble.map(|why| Self::ServerInTrouble(why.to_owned())));
+        found
+    }
+
+    /// The same as one word.
+    pub fn code(&self) -> &'static str {
+        self.into()
     }
 }
 

@@ -135,15 +135,11 @@ impl<'a> Hearing<'a> {
 
     fn warnings_of(&self, place: &Place) -> Vec<WarningRow> {
         let Some((_, Ok(heard))) = place.process.and_then(|process| self.heard(process)) else { return Vec::new() };
-        let mut found = heard.vitals.as_ref().map_or_else(Vec::new, Vitals::warnings);
-        // One that is to end is silent soon, and one that is to do nothing has a wait that says why.
-        let is_to_run = !matches!(place.state, PlaceState::Stopping | PlaceState::Fenced | PlaceState::Starting);
-        found.retain(|warning| *warning != Warning::ServerSilent || is_to_run);
-        found.extend(heard.trouble.clone().map(Warning::ServerInTrouble));
+        let found = Warning::of(place.state, heard.vitals.as_ref(), heard.trouble.as_deref());
         let set = self.replicated.settings.as_ref().map_or("NAME", |settings| settings.stateful_set.as_str());
         let row = |warning: Warning| {
             let text = format!("{}: {warning}", place.pod);
-            let code: &'static str = warning.into();
+            let code = warning.code();
             let ends =
                 wait::ends(&WARNINGS, code).unwrap_or_default().replace("{pod}", &place.pod).replace("{set}", set);
             WarningRow { code: code.to_owned(), text, ends }

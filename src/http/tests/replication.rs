@@ -3,7 +3,7 @@
 use super::writes::{Domain, ELSEWHERE, POD};
 use super::*;
 use crate::http::fake::Fake;
-use crate::http::source::Routing;
+use crate::http::source::{Heard, Routing};
 use kaa_core::domain::change::Progress;
 use kaa_core::domain::ids::SessionNumber;
 use kaa_core::domain::replicated::{Ended, FailoverMode, WhenAlone};
@@ -105,7 +105,8 @@ async fn the_metrics_name_one_primary() {
     let metrics = async || {
         let text = text(answer_by(domain.face.clone(), get("/metrics")).await).await;
         // Those of a reason are another test's.
-        let of_databases = text.lines().filter(|line| line.starts_with("kaa_database_") && !line.contains("reason="));
+        let of_others = |line: &&str| ["reason=", "role="].iter().any(|label| line.contains(label));
+        let of_databases = text.lines().filter(|line| line.starts_with("kaa_database_") && !of_others(line));
         of_databases.map(str::to_owned).collect::<Vec<_>>()
     };
     let expected = |archive: u64, pod: &str, generation: u64, members: usize, open: u8| {
@@ -154,6 +155,30 @@ async fn the_metrics_say_what_a_database_waits_for_and_what_holds_a_failover_bac
     };
     assert_eq!(of(paused(), held).await, ["not_wanted"], "although its wrapper is connected");
     assert_eq!(of(paused(), waiting).await, ["primary_away"]);
+}
+
+#[tokio::test]
+async fn the_metrics_say_what_each_server_is_and_what_is_to_be_seen_to() {
+    let mut roles = metrics_of(fake::shop().source(), "kaa_database_role").await;
+    roles.sort();
+    let role = |(pod, role)| format!("kaa_database_role{{database=\"shop\",pod=\"{pod}\",role=\"{role}\"}} 1");
+    assert_eq!(roles, [("shop-0", "primary"), ("shop-1", "standby"), ("shop-2", "spare")].map(role));
+    let warnings = async |change: fn(&mut Heard)| {
+        let mut fake = at_the_one_that_hears();
+        fake::Shop::fares(&mut fake, "shop-1", change);
+        let lines = metrics_of(fake, "kaa_database_server_warning{database=\"shop\",pod=\"shop-1\",").await;
+        assert_eq!(lines.len(), kaa_core::replication::vitals::WARNINGS.len(), "{lines:?}");
+        let so = lines.into_iter().filter(|line| line.ends_with(" 1"));
+        so.map(|line| line.split('"').nth(5).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(warnings(|_| {}).await, [""; 0]);
+    let trouble = |heard: &mut Heard| (heard.trouble, heard.vitals) = (Some("no room".to_owned()), None);
+    assert_eq!(warnings(trouble).await, ["server_in_trouble"], "although it says nothing else");
+    let overridden =
+        |heard: &mut Heard| heard.vitals.as_mut().unwrap().overridden = vec!["primary_conninfo".to_owned()];
+    assert_eq!(warnings(overridden).await, ["parameters_overridden"]);
+    let silent = |heard: &mut Heard| heard.vitals.as_mut().unwrap().answers = false;
+    assert_eq!(warnings(silent).await, ["server_silent"]);
 }
 
 #[tokio::test]
