@@ -118,6 +118,8 @@ async fn answer_on(listener: &tokio::net::UnixListener, health: &watch::Receiver
 
 /// The whole command.
 pub fn main(args: &ProbeArgs) -> ExitCode {
+    // Lists of processes tell it from the wrapper. Without the name it probes as well.
+    let _ = nix::sys::prctl::set_name(c"kaa-probe");
     match ask(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
