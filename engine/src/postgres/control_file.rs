@@ -111,7 +111,7 @@ pub(super) fn inspect(settings: &Settings) -> Result<Data, Error> {
 const COPY_AGAIN: &str = "If `kaa show database` shows a primary, delete the claim and the pod of this server, so that the data is copied \
     from there; if no server has the data, restore the volume";
 
-/// A volume without data, unless that of another image's layout is on it: a second cluster beside it would hide it.
+/// A volume without data. Data of another image's layout is refused: a second database cluster on the volume would hide it.
 fn empty(settings: &Settings) -> Result<Data, Error> {
     let (volume, pgdata) = (settings.directory.display(), settings.pgdata());
     if !settings.directory.join("PG_VERSION").exists() {

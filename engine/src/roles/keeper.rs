@@ -116,7 +116,7 @@ pub(crate) struct Keeper {
     caught_up: bool,
     /// A reading that is under way.
     reads: Option<reading::Reads>,
-    /// Whether the server lets a new session in is tried again at this time, or is being tried.
+    /// A new session that is being tried, and when the next one is.
     knocks: (Option<reading::Knocks>, Instant),
     vitals: vitals::Watch,
     tending: slots::Tending,

@@ -68,7 +68,7 @@ impl Step {
 /// Why a step must not begin, not even on the volume: a promotion that is remembered and then fails uses up its generation.
 ///
 /// # Errors
-/// See above.
+/// Why not.
 pub fn may_begin(step: &Step, settings: &Settings) -> Result<(), String> {
     match step {
         Step::Promote(_) => settings.check_replication().map_err(|error| format!("{}: {error}", step.name())),

@@ -16,7 +16,7 @@ const READ_LIMIT: Duration = Duration::from_secs(2);
 /// How often a new session is made, while the readings keep theirs: a server whose first process hangs serves those that it has.
 const KNOCK_PERIOD: Duration = Duration::from_secs(5);
 
-/// Whether the server lets a new session in is being tried.
+/// A new session that is being tried: whether the server lets it in.
 pub(super) type Knocks = Pin<Box<dyn Future<Output = bool> + Send>>;
 
 /// A reading that is under way.

@@ -93,7 +93,7 @@ async fn data_in_the_layout_of_another_image_is_not_hidden_by_a_new_cluster() {
     }
     std::fs::remove_file(&file).unwrap();
     member.server.initialize().await.unwrap();
-    // One beside the data does no harm: a server that runs is not stopped for it.
+    // Next to data that Kaa has made, such a file changes nothing: no server is stopped because of it.
     std::fs::write(&file, "15\n").unwrap();
     member.server.inspect().unwrap();
 }
