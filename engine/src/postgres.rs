@@ -45,7 +45,7 @@ pub use versions::check_programs;
 use configuration::Changeable;
 use grant::Establishing;
 use kaa_core::domain::ids::ArchiveId;
-use processes::{Process, Starter};
+use processes::{Process, Said, Starter};
 use reading::Monitor;
 use roles::Roles;
 use std::path::PathBuf;
@@ -157,6 +157,8 @@ pub struct Reading {
     pub retained_wal_bytes: u64,
     /// At a standby that does not stream, why its last connection to the primary failed.
     pub receiver_failure: Option<String>,
+    /// Whether the primary that a standby follows has said more than once in a row that it has removed log which the standby lacks.
+    pub lacks_log: bool,
     /// The parameters of the rule and of the source that have other values than this wrapper has written: a superuser
     /// has changed them. The rule has to be proven again, by [`Server::require`].
     pub overridden: Vec<String>,
@@ -193,6 +195,8 @@ enum Role {
 #[derive(Debug)]
 struct Running {
     process: Process,
+    /// What it prints since it has its role.
+    said: Said,
     role: Role,
     /// What it was last told to read.
     changeable: Changeable,
@@ -260,6 +264,7 @@ impl Reading {
             oldest_xid_age: 0,
             retained_wal_bytes: 0,
             receiver_failure: None,
+            lacks_log: false,
             overridden: Vec::new(),
         }
     }

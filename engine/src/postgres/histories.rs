@@ -128,6 +128,27 @@ pub(super) fn plant(settings: &Settings, from: u32, generation: u32) -> Result<(
     Ok(())
 }
 
+/// Gives a server that does not run the histories that it lacks. A standby asks its primary for all of them from its own timeline on,
+/// also for numbers that are no ancestors, and connects to none that lacks one. Data that was copied has only the last one.
+pub(super) fn complete(settings: &Settings) -> Result<(), Error> {
+    let found = all(settings)?;
+    let Some((latest, _)) = found.last_key_value() else { return Ok(()) };
+    let text = files::read(&path(settings, *latest))?.unwrap_or_default();
+    for timeline in (2..*latest).filter(|it| !found.contains_key(it)) {
+        files::replace(&path(settings, timeline), of_ancestor(&text, timeline).as_bytes(), settings.user)?;
+    }
+    Ok(())
+}
+
+/// The history of an ancestor, as it was written: each server puts an empty line and one of its own behind that of the one before.
+/// Empty if it is no ancestor.
+fn of_ancestor(text: &str, timeline: u32) -> &str {
+    let own = format!("{timeline}\t");
+    let mut places = text.match_indices(&own).map(|(at, _)| &text[..at]);
+    let before = places.find(|before| before.is_empty() || before.ends_with('\n')).unwrap_or_default();
+    before.strip_suffix('\n').unwrap_or_default()
+}
+
 /// A generation has the number of its timeline.
 fn begins(timeline: u32, parent: u32, at: Position) -> Begins {
     Begins { generation: Generation(timeline.into()), parent: Generation(parent.into()), at }
@@ -168,6 +189,14 @@ pub(super) fn beginning(settings: &Settings, generation: u32) -> Result<Option<B
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_history_of_an_ancestor_is_the_begin_of_a_later_one() {
+        let (second, fourth) = ("1\t0/1741568\tno target\n", "1\t0/1741568\tno target\n\n2\t0/5000000\tno target\n");
+        let twelfth = format!("{fourth}\n4\t0/506DA68\tno target\n");
+        assert_eq!([2, 3, 4, 5].map(|timeline| of_ancestor(&twelfth, timeline)), [second, "", fourth, ""]);
+        assert_eq!(of_ancestor("", 2), "");
+    }
 
     fn control(timeline: u32, checkpoint: u64, minimum_timeline: u32, minimum: u64) -> ControlFile {
         let (checkpoint, minimum) = (Position(checkpoint), Position(minimum));

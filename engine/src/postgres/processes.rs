@@ -58,9 +58,17 @@ pub(super) struct Process {
 struct Shared {
     /// Whether its id is still its own: it is until the process is reaped.
     is_own: Mutex<bool>,
-    said: Mutex<VecDeque<String>>,
+    said: Mutex<Lines>,
     /// Whether a server has replayed so much that its data is consistent.
     is_consistent: AtomicBool,
+}
+
+/// What a process has printed.
+#[derive(Debug, Default)]
+struct Lines {
+    last: VecDeque<String>,
+    /// How many lines came before those.
+    before: usize,
 }
 
 /// How a process ended.
@@ -188,21 +196,30 @@ impl Process {
         self.says().text()
     }
 
-    /// What it prints from now on as well.
-    pub fn says(&self) -> Said {
-        Said(self.shared.clone())
+    /// What it has printed, and prints from now on.
+    fn says(&self) -> Said {
+        Said { shared: self.shared.clone(), from: 0 }
+    }
+
+    /// What it prints from now on.
+    pub fn says_next(&self) -> Said {
+        let said = locked(&self.shared.said);
+        Said { shared: self.shared.clone(), from: said.before + said.last.len() }
     }
 }
 
-/// What a process prints.
+/// What a process prints from some line on.
 #[derive(Clone, Debug)]
-pub(super) struct Said(Arc<Shared>);
+pub(super) struct Said {
+    shared: Arc<Shared>,
+    from: usize,
+}
 
 impl Said {
     /// The end of what it has printed so far.
     pub fn text(&self) -> String {
-        let said = locked(&self.0.said);
-        said.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+        let Lines { last, before } = &*locked(&self.shared.said);
+        last.iter().skip(self.from.saturating_sub(*before)).map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -230,10 +247,11 @@ fn listen(program: &str, reader: PipeReader, shared: &Shared) {
             shared.is_consistent.store(true, Ordering::Relaxed);
         }
         let mut said = locked(&shared.said);
-        if said.len() >= LINES {
-            said.pop_front();
+        if said.last.len() >= LINES {
+            said.last.pop_front();
+            said.before += 1;
         }
-        said.push_back(line);
+        said.last.push_back(line);
     }
 }
 

@@ -42,16 +42,24 @@ fn position(text: Option<String>) -> Position {
     text.and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-/// The last line with which a receiver of the log ended, without what the server puts before it.
-fn failure_of_receiver(said: &str) -> Option<&str> {
-    let failures = [
+/// The lines with which receivers of the log ended, the last one first, without what the server puts before them.
+fn failures_of_receivers(said: &str) -> impl Iterator<Item = &str> {
+    const FAILURES: [&str; 5] = [
         "could not connect to the primary server: ",
+        "could not receive timeline history file from the primary server: ",
         "could not receive data from WAL stream: ",
         "could not start WAL streaming: ",
+        "could not send data to WAL stream: ",
     ];
-    said.lines()
-        .rev()
-        .find_map(|line| failures.iter().find_map(|failure| line.split_once(failure)).map(|(_, why)| why.trim()))
+    let failure = |line| FAILURES.iter().find_map(|failure| str::split_once(line, failure));
+    said.lines().rev().filter_map(failure).map(|(_, why)| why.trim())
+}
+
+/// Whether the last receivers ended because the primary has removed log that this server lacks. It says so of a file that it does not
+/// find: once may be a moment at which it was about to make it.
+fn lacks_log(said: &str) -> bool {
+    let is_removed = |why: &str| why.contains("requested WAL segment") && why.ends_with("has already been removed");
+    failures_of_receivers(said).take(2).filter(|why| is_removed(why)).count() == 2
 }
 
 /// Whether a standby says that it has flushed what the primary cannot have sent to it: then it is on another history.
@@ -117,7 +125,7 @@ impl Server {
             written,
             limits: running.limits,
             monitor: self.monitor.clone(),
-            said: running.process.says(),
+            said: running.said.clone(),
         })
     }
 
@@ -170,6 +178,8 @@ impl Reader {
             Role::Primary { generation } => generation,
             Role::Fenced | Role::Follows { .. } => timeline(monitor).await?,
         };
+        let silent = matches!(self.role, Role::Follows { .. }) && row.get::<_, Option<i32>>(2).is_none();
+        let silence = if silent { self.said.text() } else { String::new() };
         Ok(Reading {
             in_recovery: row.get(0),
             timeline,
@@ -184,16 +194,10 @@ impl Reader {
             connections: u32::try_from(row.get::<_, i64>(5)).unwrap_or(u32::MAX),
             oldest_xid_age: unsigned(row.get(6)),
             retained_wal_bytes: unsigned(row.get(7)),
-            receiver_failure: self.receiver_failure(row.get(2)),
+            receiver_failure: failures_of_receivers(&silence).next().map(str::to_owned),
+            lacks_log: lacks_log(&silence),
             overridden: self.overridden(monitor).await?,
         })
-    }
-
-    /// Why a standby does not stream.
-    fn receiver_failure(&self, streams_from: Option<i32>) -> Option<String> {
-        let silent = matches!(self.role, Role::Follows { .. }) && streams_from.is_none();
-        let said = silent.then(|| self.said.text())?;
-        failure_of_receiver(&said).map(str::to_owned)
     }
 
     /// The parameters that are not what this wrapper has written.
@@ -244,12 +248,25 @@ mod tests {
     }
 
     #[test]
+    fn log_that_the_primary_has_removed_is_lacked_once_it_has_said_so_again() {
+        let removed = "17 LOG:  started streaming WAL from primary at 0/3000000 on timeline 2\n\
+            17 FATAL:  could not receive data from WAL stream: ERROR:  requested WAL segment 000000020000000000000003 has already been removed\n\
+            12 LOG:  waiting for WAL to become available at 0/3000018\n";
+        assert!(!lacks_log(removed), "it may be about to be made");
+        assert!(lacks_log(&removed.repeat(2)));
+        let refused = "18 FATAL:  could not connect to the primary server: refused\n";
+        assert!(!lacks_log(&[removed, removed, refused].concat()), "it may be another primary by now");
+        assert!(!lacks_log(&[removed, refused, removed].concat()));
+        assert!(!lacks_log(""));
+    }
+
+    #[test]
     fn the_last_failure_of_a_receiver_is_found_among_other_lines() {
         let said = "17 FATAL:  could not connect to the primary server: connection to server at \"10.0.0.1\" failed: refused\n\
             12 LOG:  waiting for WAL to become available at 0/3000018\n\
             18 FATAL:  could not connect to the primary server: SSL error: certificate verify failed\n\
             19 FATAL:  no pg_hba.conf entry for host";
-        assert_eq!(failure_of_receiver(said), Some("SSL error: certificate verify failed"));
-        assert_eq!(failure_of_receiver("12 LOG:  started streaming WAL"), None);
+        assert_eq!(failures_of_receivers(said).next(), Some("SSL error: certificate verify failed"));
+        assert_eq!(failures_of_receivers("12 LOG:  started streaming WAL").next(), None);
     }
 }

@@ -111,6 +111,7 @@ impl Server {
         files::make_directory(&pgdata, settings.user)?;
         let control = ControlFile::read(settings)?;
         histories::tidy(settings, &control)?;
+        histories::complete(settings)?;
         drop_empty_locks(settings)?;
         files::remove(&pgdata.join("promote"))?;
         files::remove(&pgdata.join("recovery.signal"))?;
@@ -125,7 +126,8 @@ impl Server {
         let limits = if readers { limits::of_a_standby(wanted, &control) } else { wanted };
         let arguments = configuration::arguments(settings, major, &limits::arguments(&limits, &wanted), readers);
         let process = self.starter.start(SERVER, &arguments, &pgdata).await?;
-        self.running = Some(Running { process, role: Role::Fenced, changeable, limits, follows: None });
+        let said = process.says_next();
+        self.running = Some(Running { process, said, role: Role::Fenced, changeable, limits, follows: None });
         self.await_recovery().await
     }
 

@@ -81,14 +81,23 @@ pub struct State {
     pub memory: Memory,
     /// Whether the domain lets the server start.
     pub may_start: bool,
-    /// Set if the data cannot follow the primary of this generation.
-    pub needs_overwrite: Option<(Generation, String)>,
+    /// Set if the data cannot follow a primary.
+    pub unfit: Option<Unfit>,
     /// Whether the pod is to end.
     pub stopping: bool,
     /// Whether what is mounted has changed since the server uses it.
     pub stale: bool,
     /// The lease of a primary.
     pub lease: Held,
+}
+
+/// Why the data cannot follow the primary of a generation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfit {
+    pub generation: Generation,
+    pub why: String,
+    /// Whether it is not a part of the primary's history, so that a rewind may help.
+    pub forked: bool,
 }
 
 /// What is to be done.
@@ -185,7 +194,7 @@ pub fn needed(state: &State, wanted: &Assignment) -> Option<(Generation, String)
     } else if state.memory.overwriting && !follows {
         "the overwrite of its data was interrupted"
     } else {
-        return state.needs_overwrite.clone();
+        return state.unfit.clone().map(|unfit| (unfit.generation, unfit.why));
     };
     Some((*generation, why.to_owned()))
 }
@@ -245,10 +254,12 @@ pub fn begins(state: &mut State, step: &Step, end: u64) -> bool {
 /// if it is it no more.
 pub fn done(state: &mut State, step: &Step, result: &Result<Outcome, String>, run: Run) -> Option<(Generation, Ended)> {
     if let Ok(outcome) = result {
-        state.needs_overwrite = match (step, &outcome.needs_overwrite) {
-            (Step::Follow { generation, .. }, Some(why)) => Some((*generation, why.clone())),
+        state.unfit = match (step, &outcome.needs_overwrite) {
+            (Step::Follow { generation, .. }, Some(why)) => {
+                Some(Unfit { generation: *generation, why: why.clone(), forked: true })
+            }
             (Step::Follow { .. } | Step::Overwrite { .. }, None) => None,
-            _ => state.needs_overwrite.take(),
+            _ => state.unfit.take(),
         };
     }
     let Run::Primary(was) = std::mem::replace(&mut state.run, run) else { return None };
@@ -275,6 +286,10 @@ pub fn heard(state: &mut State, reading: &Reading) -> Heard {
     let streams = reading.streams_from == Some(timeline);
     if streams && reading.timeline == timeline && *readers == Readers::No {
         *readers = Readers::May;
+    }
+    if reading.lacks_log {
+        let why = "its primary has removed log that it lacks".to_owned();
+        state.unfit = Some(Unfit { generation: *generation, why, forked: false });
     }
     Heard { ear: Ear::Last(reading.heard), whole: streams && state.memory.overwriting }
 }
@@ -399,9 +414,12 @@ fn follows(
     let mut memory = state.memory;
     memory.follow(generation).map_err(|why| why.to_string())?;
     let usable = permission.filter(|permission| *permission > state.memory.returned);
+    let unfit = state.unfit.as_ref().filter(|unfit| unfit.generation == generation);
     match &state.run {
         Run::Primary(_) => return Ok(Some(Step::Stop)),
-        Run::Follows { generation: followed, source: from, readers } if *followed == generation && from == source => {
+        Run::Follows { generation: followed, source: from, readers }
+            if *followed == generation && from == source && unfit.is_none() =>
+        {
             // It was not needed, or it was used and the data is whole again; until it streams that is not known.
             let whole = !state.memory.overwriting;
             let returned = usable.filter(|_| whole).map(Step::Return);
@@ -409,10 +427,10 @@ fn follows(
         }
         Run::Down | Run::Fenced | Run::Follows { .. } => {}
     }
-    let cannot = state.needs_overwrite.as_ref().is_some_and(|(of, _)| *of == generation);
-    if state.data == Data::Empty || state.memory.overwriting || cannot || discard {
+    if state.data == Data::Empty || state.memory.overwriting || unfit.is_some() || discard {
         // A rewind of data that is being replaced already would begin from what is left of it.
-        let rewind = state.data != Data::Empty && !state.memory.overwriting && !discard;
+        let forked = unfit.is_some_and(|unfit| unfit.forked);
+        let rewind = state.data != Data::Empty && !state.memory.overwriting && !discard && forked;
         let (source, history) = (source.clone(), history.to_vec());
         let usable = usable.filter(|_| state.may_start);
         let overwrite = usable.map(|permission| Step::Overwrite { permission, generation, source, history, rewind });
@@ -438,11 +456,15 @@ mod tests {
             run,
             memory: Memory::default(),
             may_start: true,
-            needs_overwrite: None,
+            unfit: None,
             stopping: false,
             stale: false,
             lease: Held { holds: true, may_open: true, stalled: false },
         }
+    }
+
+    fn unfit(why: &str, forked: bool) -> Unfit {
+        Unfit { generation: Generation(3), why: why.to_owned(), forked }
     }
 
     fn rule(generation: u64, version: u64, members: &[u64]) -> Rule {
@@ -668,7 +690,7 @@ mod tests {
 
     #[test]
     fn data_is_overwritten_with_a_permission_and_never_twice_with_one() {
-        let cannot = State { needs_overwrite: Some((Generation(3), String::new())), ..state(Run::Fenced) };
+        let cannot = State { unfit: Some(unfit("", true)), ..state(Run::Fenced) };
         assert_eq!(said(&state(Run::Fenced), &follow(3, None)), "Follow");
         assert_eq!(said(&cannot, &follow(3, None)), "Stop", "it would turn clients away that look for the primary");
         assert_eq!(said(&State { run: Run::Down, ..cannot.clone() }, &follow(3, None)), "nothing");
@@ -689,6 +711,23 @@ mod tests {
             Ok(Some(Step::Overwrite { rewind, .. })) => assert!(!rewind),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_standby_whose_primary_has_removed_log_that_it_lacks_is_copied() {
+        let mut lacks = state(follows(3));
+        heard(&mut lacks, &Reading::of_test());
+        assert_eq!(said(&lacks, &follow(3, Some(5))), "Return", "it may stream later");
+        heard(&mut lacks, &Reading { lacks_log: true, ..Reading::of_test() });
+        assert_eq!(needed(&lacks, &follow(3, None)).unwrap().1, "its primary has removed log that it lacks");
+        assert_eq!(said(&lacks, &follow(3, None)), "Stop", "readers would see what is old");
+        match next(&lacks, &follow(3, Some(5))) {
+            Ok(Some(Step::Overwrite { rewind, .. })) => assert!(!rewind, "it is not forked: nothing would be changed"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(said(&lacks, &follow(4, None)), "Follow", "another primary may have it");
+        let memory = Memory { overwriting: true, ..Memory::default() };
+        assert_eq!(said(&State { memory, ..lacks }, &follow(3, Some(5))), "Overwrite", "the copy has taken too long");
     }
 
     #[test]
@@ -792,7 +831,7 @@ mod tests {
         let half = State { memory, ..state(Run::Down) };
         assert_eq!(why(&half, &follow(3, None)).unwrap(), "3: the overwrite of its data was interrupted");
         assert_eq!(why(&State { memory, ..state(follows(3)) }, &follow(3, None)), None, "it has not streamed yet");
-        let compared = State { needs_overwrite: Some((Generation(3), "it has more".to_owned())), ..state(Run::Fenced) };
+        let compared = State { unfit: Some(unfit("it has more", true)), ..state(Run::Fenced) };
         assert_eq!(why(&compared, &follow(3, None)).unwrap(), "3: it has more");
     }
 

@@ -160,7 +160,7 @@ impl Keeper {
                 run: Run::Down,
                 memory: kept.memory,
                 may_start: false,
-                needs_overwrite: None,
+                unfit: None,
                 stopping: false,
                 stale: false,
                 lease: Held::default(),

@@ -79,7 +79,7 @@ mod tests {
             run,
             memory: Memory::default(),
             may_start: true,
-            needs_overwrite: None,
+            unfit: None,
             stopping: false,
             stale: false,
             lease: Held::default(),

@@ -76,8 +76,7 @@ impl Seen {
         }
         for begins in lineage.iter().filter(|it| it.at < end) {
             let timeline = u32::try_from(begins.generation.0).unwrap();
-            // A copy has only that of the timeline it was made on, which names the others.
-            let Ok(text) = std::fs::read_to_string(wal.join(format!("{timeline:08X}.history"))) else { continue };
+            let text = std::fs::read_to_string(wal.join(format!("{timeline:08X}.history"))).unwrap();
             let (known, at) = self.histories.entry(timeline).or_insert_with(|| (text.clone(), who));
             if *known != text {
                 return Err(format!("timeline {timeline} began as {text:?} at {who}, and as {known:?} at {at}"));
@@ -151,22 +150,17 @@ impl Branches {
         self.fence(at).await;
         let (primary, others) = self.members.split_first_mut().unwrap();
         let (member, source, generation) = (&mut others[at - 1], primary.source(), self.generation);
-        let mut follows = member.server.follow(member.archive, &source, generation, &self.history).await.unwrap();
-        // docs/testing.md, "Known defect": it would not stream, until an operator has it copied.
-        let before = self.lineages[&member.archive].last().map_or(1, |it| u32::try_from(it.generation.0).unwrap());
-        let is_there = |it: u32| primary.settings.directory.join(format!("pgdata/pg_wal/{it:08X}.history")).exists();
-        let is_discarded = follows == Follows::Streams && !(before + 1..generation).all(is_there);
-        if is_discarded {
-            follows = Follows::NeedsOverwrite { why: "the primary lacks a history".to_owned() };
-        }
-        if let Follows::NeedsOverwrite { why } = follows {
-            let rewind = chance.coin() && !is_discarded;
+        let follows = member.server.follow(member.archive, &source, generation, &self.history).await.unwrap();
+        let overwritten = match follows {
+            Follows::NeedsOverwrite { why } => Some((why, chance.coin())),
+            Follows::Streams if member.lacks_log(generation).await => Some(("it lacks log".to_owned(), false)),
+            Follows::Streams => None,
+        };
+        if let Some((why, rewind)) = overwritten {
             eprintln!("archive {} is {}: {why}", member.archive, if rewind { "rewound" } else { "copied" });
             member.server.overwrite(&source, rewind).await.unwrap();
             member.server.start_fenced().await.unwrap();
             member.follow(primary, generation, &self.history).await;
-        } else {
-            member.streams(generation).await;
         }
         let lineage = self.lineages[&primary.archive].clone();
         self.lineages.insert(member.archive, lineage);

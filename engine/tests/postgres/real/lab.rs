@@ -259,11 +259,21 @@ impl Member {
     }
 
     pub async fn streams(&mut self, generation: u32) {
-        eventually_async("a standby that streams", async || {
+        assert!(!self.lacks_log(generation).await, "its primary has removed log that it lacks");
+    }
+
+    /// Waits until it streams, or until it is known that its primary has no log for it.
+    pub async fn lacks_log(&mut self, generation: u32) -> bool {
+        let (mut lacks, mut streams) = (false, 0);
+        eventually_async("a standby that streams, or lacks log", async || {
             let reading = self.server.read().await.map_err(|error| error.to_string())?;
-            if reading.streams_from == Some(generation) { Ok(()) } else { Err(format!("{reading:?}")) }
+            lacks = reading.lacks_log;
+            // It streams for a moment before the primary says what it has removed.
+            streams = if reading.streams_from == Some(generation) { streams + 1 } else { 0 };
+            if lacks || streams > 2 { Ok(()) } else { Err(format!("{reading:?}")) }
         })
         .await;
+        lacks
     }
 
     /// A client over TCP, as the application.

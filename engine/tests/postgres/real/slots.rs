@@ -1,7 +1,7 @@
 //! The log that every server keeps for the others.
 
 use super::lab::{Lab, Member, kill};
-use kaa_engine::postgres::Stop;
+use kaa_engine::postgres::{Follows, Stop};
 use std::collections::BTreeMap;
 use testkit::eventually_async;
 
@@ -112,4 +112,39 @@ async fn a_slot_at_a_standby_never_fills_its_volume_and_goes_with_its_archive() 
     keeps(&a, &b, "another one in its place", |slots| slots["kaa_3"] >= Some(end - 1)).await;
     a.server.provide_slots(&[b.archive]).await.unwrap();
     keeps(&a, &b, "no slot of an archive that was removed", |slots| slots.keys().eq(["kaa_1"])).await;
+}
+
+/// A standby asks for the history of every number since its own timeline, also for those that are no ancestors.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_that_lacks_log_of_two_generations_says_so_and_is_copied() {
+    let Some(lab) = Lab::new() else { return };
+    lab.set_parameters(PARAMETERS);
+    let ([mut a, mut b, mut c], first) = lab.three().await;
+    c.server.stop(Stop::Fast).await.unwrap();
+    write(&mut a, 0..3).await;
+    a.server.fence().await.unwrap();
+    let second = a.lead(4, &[]).await;
+    b.join(&a, 4, &[first, second]).await;
+    kill(a.postmaster());
+    a.server.ended().await;
+    b.server.fence().await.unwrap();
+    let history = [first, second, b.lead(6, &[]).await];
+    b.server.provide_slots(&[a.archive, c.archive]).await.unwrap();
+    write(&mut b, 3..6).await;
+    c.server.start_fenced().await.unwrap();
+    let follows = c.server.follow(c.archive, &b.source(), 6, &history).await.unwrap();
+    assert_eq!(follows, Follows::Streams, "its log is a part of the primary's history");
+    eventually_async("a standby that lacks log", async || {
+        let reading = c.server.read().await.map_err(|error| error.to_string())?;
+        if reading.lacks_log { Ok(()) } else { Err(format!("{reading:?}")) }
+    })
+    .await;
+    let why = c.server.read().await.unwrap().receiver_failure.unwrap();
+    assert!(why.contains("has already been removed"), "{why}");
+    c.join(&b, 6, &history).await;
+    eventually_async("all rows", async || {
+        let rows = c.rows().await;
+        if rows == Vec::from_iter(0..6) { Ok(()) } else { Err(format!("{rows:?}")) }
+    })
+    .await;
 }

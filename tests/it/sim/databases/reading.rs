@@ -46,6 +46,7 @@ impl Postgres {
             oldest_xid_age: 0,
             retained_wal_bytes: 0,
             receiver_failure: None,
+            lacks_log: false,
             overridden: Vec::new(),
         })
     }

@@ -79,7 +79,7 @@ impl Wrapper {
             run: Run::Down,
             memory: Memory::default(),
             may_start: false,
-            needs_overwrite: None,
+            unfit: None,
             stopping: false,
             stale: false,
             lease: Held::default(),
