@@ -7,20 +7,27 @@
 use super::Shared;
 use crate::config::BACKOFF;
 use crate::http::source::Routing;
-use crate::kubernetes::Error;
 use crate::kubernetes::slices::{self, Known, Published};
+use crate::kubernetes::watch::{Seen, follow_one};
+use crate::kubernetes::{Error, Kubernetes};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kaa_core::domain::ids::DatabaseName;
 use kaa_core::replication::route::{AsOf, Purpose, Route, routes};
+use kube::core::PartialObjectMeta;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 /// How long an agent that does not lead the resync waits for the one that does.
 const OTHERS_AFTER: Duration = Duration::from_secs(2);
-/// How often the agent reads a slice again that it has not changed: another writer may have.
+/// How often the agent reads a slice that it may not watch: another writer may have changed it.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// How long after it has read a slice the agent reads it again because it was changed: another writer that does not give up costs little.
+const CHANGED: Duration = Duration::from_secs(1);
 /// The pause after another failure.
 const FAILED: Duration = Duration::from_secs(5);
 /// How long nothing is tried after the API server has refused.
@@ -31,8 +38,74 @@ struct Last {
     route: Route,
     /// Since when the domain says it.
     since: Instant,
-    /// When the agent reads the slice next; `None` at once.
-    again: Option<Instant>,
+    next: Next,
+    /// Once it was published.
+    watch: Option<Watch>,
+}
+
+/// When the agent reads a slice next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// As soon as it is its turn.
+    AtOnce,
+    At(Instant),
+    /// It was read at that time: once another writer may have changed it, or after a while if it may not be watched.
+    Changed(Instant),
+}
+
+/// A slice that is followed.
+struct Watch {
+    seen: watch::Receiver<Option<Seen>>,
+    /// Ends with this.
+    task: AbortHandle,
+}
+
+impl Watch {
+    fn begin(kubernetes: &Kubernetes, name: &str, wake: &Arc<Notify>) -> Self {
+        let ((tell, seen), wake) = (watch::channel(None), wake.clone());
+        let tell = move |what| {
+            tell.send_replace(Some(what));
+            wake.notify_one();
+        };
+        let follow = follow_one::<PartialObjectMeta<EndpointSlice>>(kubernetes.clone(), name.to_owned(), tell);
+        Self { seen, task: tokio::spawn(follow).abort_handle() }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Last {
+    fn new(route: &Route, now: Instant, watch: Option<Watch>) -> Self {
+        Self { route: route.clone(), since: now, next: Next::AtOnce, watch }
+    }
+
+    /// Takes note of what was seen of the slice.
+    fn look(&mut self, name: &str) {
+        let Some(watch) = self.watch.as_mut().filter(|watch| watch.seen.has_changed().is_ok_and(|changed| changed))
+        else {
+            return;
+        };
+        match (watch.seen.borrow_and_update().as_ref(), self.next) {
+            (Some(Seen::Refused(why)), _) => debug!("endpointslice {name} is read every {LOOK_AGAIN:?}: {why}"),
+            (Some(Seen::Changed), Next::Changed(read)) => self.next = Next::At(read + CHANGED),
+            _ => {}
+        }
+    }
+
+    /// When it is to be read; `None` if only once it has changed.
+    fn due(&self, leads: bool, now: Instant) -> Option<Instant> {
+        let is_watched =
+            || self.watch.as_ref().is_some_and(|watch| !matches!(&*watch.seen.borrow(), Some(Seen::Refused(_))));
+        match self.next {
+            Next::AtOnce => Some(if leads { now } else { self.since + OTHERS_AFTER }),
+            Next::At(at) => Some(at),
+            Next::Changed(read) => (!is_watched()).then_some(read + LOOK_AGAIN),
+        }
+    }
 }
 
 /// What came of the slices that this agent published or read last, by their names.
@@ -74,36 +147,37 @@ impl Shared {
         let shared = &self;
         let mut applied = shared.raft.applied();
         let mut known: BTreeMap<String, Last> = BTreeMap::new();
-        let mut forbidden = false;
+        let (mut forbidden, wake) = (false, Arc::new(Notify::new()));
         loop {
             applied.mark_unchanged();
             let epoch = shared.raft.status().epoch;
             let (index, routes) = shared.raft.read(|domain| (domain.index, routes(domain, &shared.config.cluster)));
             known.retain(|name, _| routes.iter().any(|route| route.name() == *name));
             let leads = shared.other_resync_leader().is_none();
-            let mut next = Instant::now() + LOOK_AGAIN;
+            let mut next: Option<Instant> = None;
             for route in routes {
-                let name = route.name();
-                let now = Instant::now();
-                let entry =
-                    known.entry(name.clone()).or_insert_with(|| Last { route: route.clone(), since: now, again: None });
+                let (name, now) = (route.name(), Instant::now());
+                let entry = known.entry(name.clone()).or_insert_with(|| Last::new(&route, now, None));
                 if entry.route != route {
-                    *entry = Last { route: route.clone(), since: now, again: None };
+                    *entry = Last::new(&route, now, entry.watch.take());
                 }
-                let due = entry.again.unwrap_or(if leads { now } else { entry.since + OTHERS_AFTER });
-                if due > now {
-                    next = next.min(due);
-                    continue;
+                entry.look(&name);
+                let mut due = entry.due(leads, now);
+                if due.is_some_and(|due| due <= now) {
+                    let published = shared.publish_route(&route, AsOf { epoch, index }).await;
+                    shared.slices.note(&name, &published);
+                    entry.next = report(&name, &route, &published, &mut forbidden);
+                    if published.is_ok() && entry.watch.is_none() {
+                        entry.watch = Some(Watch::begin(&shared.kubernetes, &name, &wake));
+                    }
+                    due = entry.due(leads, now);
                 }
-                let published = shared.publish_route(&route, AsOf { epoch, index }).await;
-                shared.slices.note(&name, &published);
-                let pause = report(&name, &route, &published, &mut forbidden);
-                entry.again = Some(Instant::now() + pause);
-                next = next.min(Instant::now() + pause);
+                next = [next, due].into_iter().flatten().min();
             }
             tokio::select! {
                 changed = applied.changed() => if changed.is_err() { return },
-                () = tokio::time::sleep_until(next) => {}
+                () = wake.notified() => {}
+                () = tokio::time::sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
                 () = shared.stopping() => return,
             }
         }
@@ -142,8 +216,9 @@ impl Shared {
     }
 }
 
-/// Says what came of publishing a route, and gives for how long nothing more is to be done.
-fn report(name: &str, route: &Route, published: &Result<Published, Error>, forbidden: &mut bool) -> Duration {
+/// Says what came of publishing a route, and gives when the slice is read next.
+fn report(name: &str, route: &Route, published: &Result<Published, Error>, forbidden: &mut bool) -> Next {
+    let now = Instant::now();
     match published {
         Ok(Published::Written) => {
             let pods: Vec<&str> = route.endpoints.iter().map(|endpoint| endpoint.pod.as_str()).collect();
@@ -152,12 +227,12 @@ fn report(name: &str, route: &Route, published: &Result<Published, Error>, forbi
                 if pods.is_empty() { "no pod".to_owned() } else { pods.join(", ") }
             );
             *forbidden = false;
-            LOOK_AGAIN
+            Next::Changed(now)
         }
-        Ok(Published::Same) => LOOK_AGAIN,
+        Ok(Published::Same) => Next::Changed(now),
         Ok(Published::Later(found)) => {
             debug!("endpointslice {name} was written as of entry {found}, which is not before what is known here");
-            BACKOFF
+            Next::At(now + BACKOFF)
         }
         // An API server that does not know the kind, as the embedded one, says so too.
         Err(error @ (Error::Forbidden { .. } | Error::Unproven { .. })) => {
@@ -167,12 +242,12 @@ fn report(name: &str, route: &Route, published: &Result<Published, Error>, forbi
                     error.to_line()
                 );
             }
-            REFUSED
+            Next::At(now + REFUSED)
         }
-        Err(Error::Conflict { .. } | Error::Exists { .. }) => BACKOFF,
+        Err(Error::Conflict { .. } | Error::Exists { .. }) => Next::At(now + BACKOFF),
         Err(error) => {
             warn!("endpointslice {name} was not written: {}", error.to_line());
-            FAILED
+            Next::At(now + FAILED)
         }
     }
 }
@@ -205,5 +280,33 @@ mod tests {
         let found = AsOf { epoch: MembershipEpoch(1), index: 900 };
         slices.note("shop-ro", &Ok(Published::Later(found)));
         assert_eq!(shop(), Routing::Unknown, "it leads elsewhere");
+    }
+
+    #[tokio::test]
+    async fn a_slice_is_read_when_another_writer_may_have_changed_it() {
+        let (tell, seen) = watch::channel(None);
+        let watch = Watch { seen, task: tokio::spawn(std::future::pending::<()>()).abort_handle() };
+        let route = Route { database: "shop".into(), purpose: Purpose::ReadWrite, endpoints: Vec::new() };
+        let began = Instant::now();
+        let mut last = Last::new(&route, began, Some(watch));
+        assert_eq!(last.due(true, began), Some(began));
+        assert_eq!(last.due(false, began), Some(began + OTHERS_AFTER), "the resync leader writes");
+        let later = began + LOOK_AGAIN;
+        last.next = Next::Changed(began);
+        last.look("shop-rw");
+        assert_eq!(last.due(true, later), None, "nothing has changed");
+        tell.send_replace(Some(Seen::Changed));
+        last.look("shop-rw");
+        assert_eq!(last.due(true, later), Some(began + CHANGED));
+        last.next = Next::Changed(began);
+        last.look("shop-rw");
+        assert_eq!(last.due(true, later), None, "it was read since");
+        tell.send_replace(Some(Seen::Refused("no".to_owned())));
+        last.look("shop-rw");
+        assert_eq!(last.due(true, began), Some(later), "it may not be watched");
+        last.next = Next::At(later);
+        tell.send_replace(Some(Seen::Changed));
+        last.look("shop-rw");
+        assert_eq!(last.due(true, began), Some(later), "the API server has refused to write it");
     }
 }

@@ -16,6 +16,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -141,7 +142,7 @@ where
     async fn follow_once(&self, api: Api<K>, sink: &Sink, last_error: &mut String) -> Duration {
         let mut withdrawn = sink.permissions.withdrawn();
         let config = watcher::Config::default().timeout(WATCH_SECONDS);
-        let mut events = std::pin::pin!(watcher::watcher(api, config).backoff(Steady));
+        let mut events = pin!(watcher::watcher(api, config).backoff(Steady));
         loop {
             let event = tokio::select! {
                 event = events.next() => event,
@@ -215,6 +216,41 @@ impl Sink {
     }
 }
 
+/// What is seen of one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It may have changed since it was read last.
+    Changed,
+    /// It may not be watched: why.
+    Refused(String),
+}
+
+/// Follows one object by its name, and tells what is seen of it. A Role that names the object is enough. Runs until it is dropped.
+pub async fn follow_one<K>(kubernetes: Kubernetes, name: String, tell: impl Fn(Seen) + Send)
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send,
+    K: 'static,
+{
+    let config = watcher::Config::default().timeout(WATCH_SECONDS).fields(&format!("metadata.name={name}"));
+    loop {
+        let mut events = pin!(watcher::watcher(kubernetes.api::<K>(), config.clone()).backoff(Steady));
+        let pause = loop {
+            match events.next().await {
+                Some(Ok(watcher::Event::Init | watcher::Event::InitApply(_))) => {}
+                // Also that the first list is complete: it is of a later moment than the last read.
+                Some(Ok(_)) => tell(Seen::Changed),
+                Some(Err(error)) if status(&error).is_some_and(|status| matches!(status.code, 403 | 404)) => {
+                    tell(Seen::Refused(describe(asked::<K>(verb(&error), Some(&name)), &error)));
+                    break FORBIDDEN_RETRY;
+                }
+                Some(Err(_)) => {}
+                None => break RETRY,
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
 fn verb(error: &watcher::Error) -> &'static str {
     match error {
         watcher::Error::InitialListFailed(_) => "list",
@@ -253,9 +289,12 @@ mod tests {
     use axum::routing::get;
     use axum::{Json, Router};
     use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+    use k8s_openapi::api::discovery::v1::EndpointSlice;
     use kaa_core::observed::Unknown;
+    use kube::core::PartialObjectMeta;
     use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use tokio::sync::mpsc;
     use watcher::Event;
 
     fn kind() -> Kind<PersistentVolumeClaim, Claim> {
@@ -352,5 +391,46 @@ mod tests {
         }
         listed_times(2).await;
         following.abort();
+    }
+
+    /// What is seen of the EndpointSlice `shop-rw`, at an API server that answers so.
+    fn seen<R: IntoResponse + 'static>(answer: fn(&BTreeMap<String, String>) -> R) -> mpsc::Receiver<Seen> {
+        let (tell, told) = mpsc::channel(8);
+        let answer = async move |Query(query): Query<BTreeMap<String, String>>| {
+            assert_eq!(query["fieldSelector"], "metadata.name=shop-rw", "a Role that names it allows no more");
+            answer(&query)
+        };
+        let path = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices";
+        let kubernetes = fake::kubernetes(Router::new().route(path, get(answer)));
+        let tell = move |seen| drop(tell.try_send(seen));
+        tokio::spawn(follow_one::<PartialObjectMeta<EndpointSlice>>(kubernetes, "shop-rw".to_owned(), tell));
+        told
+    }
+
+    #[tokio::test]
+    async fn one_object_is_seen_when_its_list_is_complete_and_with_each_change() {
+        let mut told = seen(|query| {
+            let meta = |version| serde_json::json!({"name": "shop-rw", "namespace": "ns", "resourceVersion": version});
+            let object = |version| serde_json::json!({"metadata": meta(version)});
+            if !query.contains_key("watch") {
+                let list = serde_json::json!({"metadata": {"resourceVersion": "1"}, "items": [object("1")]});
+                return Json(list).into_response();
+            }
+            let line = |kind, version| format!("{}\n", serde_json::json!({"type": kind, "object": object(version)}));
+            let lines = [line("MODIFIED", "2"), line("DELETED", "3")].map(Ok::<_, std::io::Error>);
+            let rest = futures::stream::pending();
+            Body::from_stream(futures::stream::iter(lines).chain(rest)).into_response()
+        });
+        for _ in 0..3 {
+            assert_eq!(told.recv().await, Some(Seen::Changed));
+        }
+        assert!(told.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn one_object_that_may_not_be_watched_says_so() {
+        let mut told = seen(|_| fake::status(403, "Forbidden", "discovery.k8s.io", "endpointslices", "shop-rw"));
+        let Some(Seen::Refused(why)) = told.recv().await else { panic!("not refused") };
+        assert!(why.starts_with("no permission to list endpointslices.discovery.k8s.io shop-rw"), "{why}");
     }
 }
