@@ -53,15 +53,17 @@ impl Masks {
         for (value, mask) in self.values.iter().rev() {
             line = line.replace(value, mask);
         }
-        for (pattern, mask) in &self.patterns {
-            line = pattern.replace_all(&line, mask).into_owned();
-        }
+        // Before the patterns: a hash of digits and one letter looks like an age.
         let hash = |found: &regex::Captures<'_>| match (found[1].contains(|c: char| c.is_ascii_digit()), found.get(2)) {
             (true, Some(_)) => "-<hash>-<pod>".to_owned(),
             (true, None) => "-<hash>".to_owned(),
             (false, _) => found[0].to_owned(),
         };
-        self.hash.replace_all(&line, hash).into_owned()
+        line = self.hash.replace_all(&line, hash).into_owned();
+        for (pattern, mask) in &self.patterns {
+            line = pattern.replace_all(&line, mask).into_owned();
+        }
+        line
     }
 }
 
@@ -75,6 +77,7 @@ fn what_is_volatile_is_masked() {
             "web-<hash>-<pod>  1/1  Running  1 (<age> ago)  <age>",
         ),
         ("Scaled up replica set web-6d8d58684d from 0 to 1", "Scaled up replica set web-<hash> from 0 to 1"),
+        ("replicaset.apps/web-785545578d 1 1 1 20d", "replicaset.apps/web-<hash> 1 1 1 <age>"),
         ("pods in transcript-x2x4z at 10.244.3.3 ", "pods in $NS at <address>"),
         ("too old resource version: 1 (735)", "too old resource version: <number>"),
         (r#"{"uid":"78c24d99-9030-4cd3-801c-23f776e99b07"}"#, r#"{"uid":"<uid>"}"#),
