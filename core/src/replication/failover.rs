@@ -33,6 +33,11 @@ pub enum NoFailover {
     },
     /// A loss was to be accepted without the archive that is to continue.
     NotNamed,
+    /// The domain lost entries, and the archive that is to continue was not named.
+    Unsure {
+        /// The database.
+        database: DatabaseName,
+    },
     /// No server that could continue is up.
     NoneUp {
         /// The database.
@@ -79,13 +84,15 @@ pub fn failover(
     let primary = domain.place(replicated, record.primary);
     let leads = replicated.primary.as_ref().is_some_and(|it| Some(it.process) == primary.process);
     let is_up = domain.serving(record.primary).is_some() && leads;
-    if is_up && domain.is_open(replicated) && !may_run {
+    let uncertain = replicated.uncertain.is_some();
+    if is_up && domain.is_open(replicated) && !may_run && !uncertain {
         return Err(NoFailover::Healthy { database: name.clone(), place: primary });
     }
     let why = why.to_owned();
     let (winner, reason) = match to {
         Some(to) if loss => (to, GrantReason::LossAccepted { why, lost: record.sync_set.clone(), is_off }),
         None if loss => return Err(NoFailover::NotNamed),
+        None if uncertain => return Err(NoFailover::Unsure { database: name.clone() }),
         _ => (winner(domain, name, replicated, to)?, GrantReason::Failover { why, may_run }),
     };
     let asked = grants::propose(domain, name, replicated, winner, reason, timing);
@@ -172,6 +179,11 @@ impl fmt::Display for NoFailover {
             ),
             Self::NotNamed => f.write_str(
                 "a failover that accepts the loss of commits needs the pod that is to continue: --to POD. `kaa show database` lists them",
+            ),
+            Self::Unsure { database } => write!(
+                f,
+                "the domain lost entries, and does not know which servers hold every acknowledged commit: name the one that is to continue, \
+                 --to POD. `kaa show database {database}` shows how far each one is. While the primary is open, its own pod lacks nothing"
             ),
             Self::NoneUp { database, members } => write!(
                 f,

@@ -150,7 +150,7 @@ pub(super) fn doubled(first_ms: u64, times: u32, most_ms: u64) -> u64 {
 }
 
 /// A grant to an archive of the sync set, with those of the set whose servers are there. In a failover all others stay in it, until the
-/// winner is promoted: should it never be, any of them may continue.
+/// winner is promoted: should it never be, any of them may continue. Where the domain lost entries, only the winner is in it.
 pub fn propose(
     domain: &Domain,
     name: &DatabaseName,
@@ -167,7 +167,8 @@ pub fn propose(
         let old = **archive == record.primary && winner != record.primary;
         **archive == winner || fails_over || (domain.has_data_of(replicated, **archive) && !old)
     };
-    let alone = matches!(reason, GrantReason::LossAccepted { .. });
+    // Of a record that may be too large only the winner counts: others may have left it in the entries that were lost.
+    let alone = matches!(reason, GrantReason::LossAccepted { .. }) || replicated.uncertain.is_some();
     let members = record.sync_set.iter().filter(|_| !alone).filter(stays).copied();
     let sync_set: BTreeSet<ArchiveId> = members.chain(alone.then_some(winner)).collect();
     let (database, current) = (name.clone(), record.generation);

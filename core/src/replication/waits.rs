@@ -243,8 +243,8 @@ pub const REPLICATION_WAITS: [Wait; 9] = [
     },
     Wait {
         code: "record_uncertain",
-        means: "the domain lost entries, so the recorded sync set may be too large",
-        ends: "`kaa failover NAME --reason WHY`, after you have looked at which server has the newest data",
+        means: "the domain lost entries, so the recorded sync set may be too large: nothing is granted, and the sync set does not change",
+        ends: "while the primary is open: `kaa failover NAME --to POD --old-primary-may-run --reason WHY` with its own pod, which restarts its server; else with the pod of the server that has the newest data",
     },
     Wait {
         code: "switchover_awaited",

@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 mod clocks;
 mod lost;
 mod room;
+mod uncertain;
 
 const SHOP: &str = "shop";
 
@@ -811,6 +812,7 @@ fn a_volume_that_was_set_back_is_not_used() {
     assert!(news.contains(said), "{news}");
     assert!(news.contains("archive 2 left the sync set"), "{news}");
     assert_eq!(waits(&play), ["data_not_adopted"]);
+    assert!(play.switchover(Some(2)).contains("archive 2"), "it could never join the sync set");
 }
 
 /// The primary would stand down for it, and no grant would follow.

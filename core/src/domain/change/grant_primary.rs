@@ -131,6 +131,7 @@ impl Change for GrantPrimary {
         let Self { database: name, current, winner, process, sync_set, reason, lease_ms } = self;
         let granted = domain.time;
         let earlier = domain.may_serve(&name);
+        let sure = domain.holds_all(&name, winner);
         let replicated = domain.replicated_mut(&name)?;
         let (known, returns) = (replicated.highest, replicated.returns(&reason, granted));
         let record = replicated.record_mut(&name)?;
@@ -141,7 +142,7 @@ impl Change for GrantPrimary {
         }
         let generation = record.generation;
         let from = (before != winner).then_some(before);
-        if let GrantReason::LossAccepted { .. } = &reason {
+        if !sure || matches!(reason, GrantReason::LossAccepted { .. }) {
             // What is on any other may be all that is left of what was lost, also on one that was never in the set: only an operator
             // lets it be overwritten.
             replicated.own.retain(|archive| *archive == winner);
@@ -177,6 +178,15 @@ impl Replicated {
 }
 
 impl Domain {
+    /// Whether an archive that may be granted is known to hold every acknowledged commit, unless an operator gives some up. Where the domain
+    /// lost entries, only that of a primary which is open does.
+    pub fn holds_all(&self, name: &DatabaseName, winner: ArchiveId) -> bool {
+        self.replicated(name).is_some_and(|replicated| {
+            let leads = || replicated.record.as_ref().is_some_and(|record| record.primary == winner);
+            replicated.uncertain.is_none() || (leads() && self.is_open(replicated))
+        })
+    }
+
     /// Whether a generation may be granted, apart from what the record itself checks.
     ///
     /// `now` is what times of the domain are compared with: an entry has its own.
