@@ -45,7 +45,7 @@ pub use versions::check_programs;
 use configuration::Changeable;
 use grant::Establishing;
 use kaa_core::domain::ids::ArchiveId;
-use processes::{Process, Said, Starter};
+use processes::{Process, Starter};
 use reading::Monitor;
 use roles::Roles;
 use std::path::PathBuf;
@@ -195,8 +195,6 @@ enum Role {
 #[derive(Debug)]
 struct Running {
     process: Process,
-    /// What it prints since it has its role.
-    said: Said,
     role: Role,
     /// What it was last told to read.
     changeable: Changeable,

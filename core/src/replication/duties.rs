@@ -114,11 +114,12 @@ impl Domain {
         {
             return None;
         }
+        // A set must not shrink to a primary that may be dead: it holds every commit that counts, as it is. And what is to be replaced may
+        // be the best that is left.
+        if !self.is_live(replicated.primary.as_ref()?.process) {
+            return None;
+        }
         if replicated.counts(archive) {
-            // A set must not shrink to a primary that may be dead: it holds every commit that counts, as it is.
-            if !self.is_live(replicated.primary.as_ref()?.process) {
-                return None;
-            }
             let (database, version) = (process.database.clone(), record.version);
             let what = SetChange::Leave { archive, why };
             return Some(Command::ChangeSyncSet(ChangeSyncSet { database, generation, version, what }));

@@ -8,6 +8,7 @@ use super::control_file;
 use super::credentials::Known;
 use super::error::Error;
 use super::files;
+use super::processes::LINE_PREFIX;
 use super::processes::SERVER;
 use super::reading::space;
 use super::{Settings, Source, certificates, credentials, sizes};
@@ -26,10 +27,8 @@ const DEFAULTS: &str = "\
 max_connections = 100
 shared_buffers = 128MB
 dynamic_shared_memory_type = posix
-password_encryption = scram-sha-256
 max_standby_streaming_delay = 5s
 synchronous_commit = on
-log_line_prefix = '%p '
 ";
 
 impl Settings {
@@ -269,6 +268,10 @@ const OWNED: &[(&str, &str)] = &[
     ("logging_collector", "off"),
     ("log_destination", "stderr"),
     ("lc_messages", "C"),
+    // The wrapper reads the log.
+    ("log_line_prefix", LINE_PREFIX),
+    // `pg_hba.conf` demands it.
+    ("password_encryption", "scram-sha-256"),
     ("allow_in_place_tablespaces", "off"),
 ];
 

@@ -59,7 +59,7 @@ impl Server {
 
 /// Whether a role of this name exists in every database cluster, or may come to.
 pub(super) fn is_reserved(name: &str) -> bool {
-    name == SUPERUSER || name.starts_with("pg_")
+    name == SUPERUSER || name.starts_with("pg_") || ["public", "none"].contains(&name)
 }
 
 fn mounted(settings: &Settings) -> Result<Replication, Error> {

@@ -53,7 +53,7 @@ pub enum Error {
     #[error("{0}")]
     NotAdmitted(String),
     /// The server could not do it.
-    #[error("cannot {what}: {source}")]
+    #[error("cannot {what}: {}", told(source))]
     Sql {
         /// What was tried.
         what: &'static str,
@@ -64,4 +64,15 @@ pub enum Error {
     /// fenced.
     #[error("{0}")]
     Stuck(String),
+}
+
+/// Why a session or a statement failed: in the server's words with its detail, if it has said something.
+pub(super) fn told(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(said) => [said.message(), said.detail().unwrap_or_default()].join(" ").trim().to_owned(),
+        None => {
+            let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+            format!("{error}{cause}")
+        }
+    }
 }

@@ -80,7 +80,7 @@ impl Server {
         // From here on it takes log, whether or not this future is completed.
         if let Some(running) = &mut self.running {
             running.role = Role::Follows { generation };
-            running.said = running.process.says_next();
+            running.process.receiving().begin();
             running.follows = Some((own, source.clone()));
         }
         let connect = |changeable: &mut Changeable| {

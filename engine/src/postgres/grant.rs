@@ -211,17 +211,18 @@ impl Server {
         drop_others: bool,
     ) -> Result<(), Error> {
         let wanted: BTreeSet<String> = archives.iter().map(|archive| configuration::slot(*archive)).collect();
-        let mut found = slots::list(session).await?;
-        for slot in found.extract_if(.., |slot| slot.lost && !slot.active) {
-            session.rows("drop a slot", &format!("SELECT pg_drop_replication_slot('{}')", slot.name)).await?;
+        let found = slots::list(session).await?;
+        for slot in found.iter().filter(|slot| !slot.active) {
+            if drop_others && !wanted.contains(&slot.name) {
+                session.rows("drop a slot", &format!("SELECT pg_drop_replication_slot('{}')", slot.name)).await?;
+            } else if slot.lost {
+                slots::renew(session, &slot.name).await?;
+            }
         }
         // One that this server has kept as a standby retains what its member lacks.
         for name in wanted.iter().filter(|name| !found.iter().any(|it| it.name == **name)) {
             let make = format!("SELECT pg_create_physical_replication_slot('{name}', true)");
             session.rows("make a slot", &make).await?;
-        }
-        for slot in found.iter().filter(|it| drop_others && !it.active && !wanted.contains(&it.name)) {
-            session.rows("drop a slot", &format!("SELECT pg_drop_replication_slot('{}')", slot.name)).await?;
         }
         Ok(())
     }

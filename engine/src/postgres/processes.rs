@@ -25,6 +25,10 @@ use tokio::time::{Instant, sleep};
 const ORDERS: usize = 4;
 /// The lines at the end of what a process printed that are kept.
 const LINES: usize = 40;
+/// The ends of receivers that are kept.
+const FAILURES: usize = 2;
+/// A receiver is started again within less than this.
+const PRESENT: Duration = Duration::from_secs(2);
 /// How often this process looks for those that were killed.
 const LOOK_PERIOD: Duration = Duration::from_millis(5);
 /// How long processes that were killed may take to be gone. One that waits for a disk takes as long as the disk.
@@ -58,17 +62,18 @@ pub(super) struct Process {
 struct Shared {
     /// Whether its id is still its own: it is until the process is reaped.
     is_own: Mutex<bool>,
-    said: Mutex<Lines>,
+    said: Mutex<VecDeque<String>>,
+    receivers: Mutex<Receivers>,
     /// Whether a server has replayed so much that its data is consistent.
     is_consistent: AtomicBool,
 }
 
-/// What a process has printed.
+/// How the receivers of the log of a standby ended.
 #[derive(Debug, Default)]
-struct Lines {
-    last: VecDeque<String>,
-    /// How many lines came before those.
-    before: usize,
+struct Receivers {
+    /// Why, the last one last.
+    failures: VecDeque<String>,
+    last: Option<std::time::Instant>,
 }
 
 /// How a process ended.
@@ -144,6 +149,7 @@ impl Process {
         let shared = Arc::new(Shared {
             is_own: Mutex::new(true),
             said: Mutex::default(),
+            receivers: Mutex::default(),
             is_consistent: AtomicBool::new(false),
         });
         let (tell, ended) = watch::channel(None);
@@ -193,34 +199,46 @@ impl Process {
 
     /// The end of what it has printed.
     pub fn said(&self) -> String {
-        self.says().text()
+        locked(&self.shared.said).iter().map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 
-    /// What it has printed, and prints from now on.
-    fn says(&self) -> Said {
-        Said { shared: self.shared.clone(), from: 0 }
-    }
-
-    /// What it prints from now on.
-    pub fn says_next(&self) -> Said {
-        let said = locked(&self.shared.said);
-        Said { shared: self.shared.clone(), from: said.before + said.last.len() }
+    /// What is known of the receivers of the log of a standby.
+    pub fn receiving(&self) -> Receiving {
+        Receiving(self.shared.clone())
     }
 }
 
-/// What a process prints from some line on.
+/// What is known of the receivers of the log of a standby, since it was told which server to follow.
 #[derive(Clone, Debug)]
-pub(super) struct Said {
-    shared: Arc<Shared>,
-    from: usize,
+pub(super) struct Receiving(Arc<Shared>);
+
+impl Receiving {
+    /// Those that are to follow another server come after this.
+    pub fn begin(&self) {
+        *locked(&self.0.receivers) = Receivers::default();
+    }
+
+    /// Why the last one ended.
+    pub fn failure(&self) -> Option<String> {
+        locked(&self.0.receivers).failures.back().cloned()
+    }
+
+    /// Whether the last ones ended because the primary has removed log that this server lacks.
+    pub fn lacks_log(&self) -> bool {
+        lacks_log(&locked(&self.0.receivers).failures)
+    }
+
+    /// Whether they end so at present. One that streams leaves what the last ones said.
+    pub fn lacks_log_now(&self) -> bool {
+        let Receivers { failures, last } = &*locked(&self.0.receivers);
+        lacks_log(failures) && last.is_some_and(|last| last.elapsed() < PRESENT)
+    }
 }
 
-impl Said {
-    /// The end of what it has printed so far.
-    pub fn text(&self) -> String {
-        let Lines { last, before } = &*locked(&self.shared.said);
-        last.iter().skip(self.from.saturating_sub(*before)).map(String::as_str).collect::<Vec<_>>().join("\n")
-    }
+/// It says so of a file that it does not find: once may be a moment at which it was about to make it.
+fn lacks_log(failures: &VecDeque<String>) -> bool {
+    let is_removed = |why: &String| why.contains("requested WAL segment") && why.ends_with("has already been removed");
+    failures.len() == FAILURES && failures.iter().all(is_removed)
 }
 
 impl Drop for Process {
@@ -239,19 +257,51 @@ pub(super) const SERVER: &str = "postgres";
 /// What a server prints when its data is consistent. Nothing else tells this of one that accepts no session.
 const CONSISTENT: &str = "consistent recovery state reached";
 
+/// What comes before each message of a server: a process, and its kind. Nothing in it is chosen by a client, and lines within a message
+/// begin with a tab.
+pub(super) const LINE_PREFIX: &str = "%p %b ";
+
+/// The message of a line, if a process of this kind has printed it.
+fn said_by<'a>(kind: &str, line: &'a str) -> Option<&'a str> {
+    let (pid, rest) = line.split_once(' ')?;
+    let (level, message) = rest.strip_prefix(kind)?.strip_prefix(' ')?.split_once(":  ")?;
+    let is_line = pid.bytes().all(|byte| byte.is_ascii_digit()) && level.bytes().all(|byte| byte.is_ascii_uppercase());
+    is_line.then_some(message)
+}
+
+/// Why a receiver of the log ended.
+fn failure_of_receiver(line: &str) -> Option<&str> {
+    let failures = [
+        "could not connect to the primary server: ",
+        "could not receive timeline history file from the primary server: ",
+        "could not receive data from WAL stream: ",
+        "could not start WAL streaming: ",
+        "could not send data to WAL stream: ",
+    ];
+    let message = said_by("walreceiver", line)?;
+    failures.iter().find_map(|failure| message.strip_prefix(failure)).map(str::trim)
+}
+
 fn listen(program: &str, reader: PipeReader, shared: &Shared) {
     for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line).into_owned();
         tracing::info!(target: "postgres", program, "{line}");
-        if line.contains(CONSISTENT) {
+        if said_by("startup", &line).is_some_and(|message| message.starts_with(CONSISTENT)) {
             shared.is_consistent.store(true, Ordering::Relaxed);
         }
-        let mut said = locked(&shared.said);
-        if said.last.len() >= LINES {
-            said.last.pop_front();
-            said.before += 1;
+        if let Some(why) = failure_of_receiver(&line) {
+            let mut receivers = locked(&shared.receivers);
+            receivers.failures.push_back(why.to_owned());
+            receivers.last = Some(std::time::Instant::now());
+            if receivers.failures.len() > FAILURES {
+                receivers.failures.pop_front();
+            }
         }
-        said.last.push_back(line);
+        let mut said = locked(&shared.said);
+        if said.len() >= LINES {
+            said.pop_front();
+        }
+        said.push_back(line);
     }
 }
 
@@ -360,5 +410,34 @@ pub(super) fn clear_at_once(known: &BTreeSet<Pid>, directories: &[PathBuf]) {
             let _ = kill(*pid, Signal::SIGKILL);
         }
         std::thread::sleep(LOOK_PERIOD);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_receiver_says_why_it_has_ended() {
+        let refused = "could not connect to the primary server: connection refused";
+        let why = |line: String| failure_of_receiver(&line).map(str::to_owned);
+        assert_eq!(why(format!("18 walreceiver FATAL:  {refused}")).as_deref(), Some("connection refused"));
+        assert_eq!(why(format!("18 client backend ERROR:  {refused}")), None);
+        assert_eq!(why(format!("18 client backend STATEMENT:  SELECT 1/0 -- 18 walreceiver FATAL:  {refused}")), None);
+        assert_eq!(why(format!("\t18 walreceiver FATAL:  {refused}")), None, "a line within the message of a client");
+        assert_eq!(why("18 walreceiver LOG:  started streaming WAL from primary".to_owned()), None);
+        assert_eq!(
+            said_by("startup", "7 startup LOG:  consistent recovery state reached at 0/1"),
+            Some("consistent recovery state reached at 0/1")
+        );
+    }
+
+    #[test]
+    fn log_that_the_primary_has_removed_is_lacked_once_it_has_said_so_again() {
+        let removed = "ERROR:  requested WAL segment 000000020000000000000003 has already been removed";
+        let lacks = |failures: &[&str]| lacks_log(&failures.iter().map(|why| (*why).to_owned()).collect());
+        assert!(!lacks(&[removed]), "it may be about to be made");
+        assert!(lacks(&[removed, removed]));
+        assert!(!lacks(&[removed, "connection refused"]), "it may be another server by now");
     }
 }

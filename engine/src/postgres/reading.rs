@@ -3,7 +3,7 @@
 use super::configuration::{self, Changeable, PREFIX};
 use super::error::Error;
 use super::follow::timeline;
-use super::processes::Said;
+use super::processes::Receiving;
 use super::session::{OWN, Session};
 use super::{Position, Reading, Role, Server, Settings, Standby, credentials, limits};
 use nix::sys::statvfs::statvfs;
@@ -40,26 +40,6 @@ const STANDBYS: &str = "SELECT pid, application_name, flush_lsn::text, replay_ls
 
 fn position(text: Option<String>) -> Position {
     text.and_then(|text| text.parse().ok()).unwrap_or_default()
-}
-
-/// The lines with which receivers of the log ended, the last one first, without what the server puts before them.
-fn failures_of_receivers(said: &str) -> impl Iterator<Item = &str> {
-    const FAILURES: [&str; 5] = [
-        "could not connect to the primary server: ",
-        "could not receive timeline history file from the primary server: ",
-        "could not receive data from WAL stream: ",
-        "could not start WAL streaming: ",
-        "could not send data to WAL stream: ",
-    ];
-    let failure = |line| FAILURES.iter().find_map(|failure| str::split_once(line, failure));
-    said.lines().rev().filter_map(failure).map(|(_, why)| why.trim())
-}
-
-/// Whether the last receivers ended because the primary has removed log that this server lacks. It says so of a file that it does not
-/// find: once may be a moment at which it was about to make it.
-fn lacks_log(said: &str) -> bool {
-    let is_removed = |why: &str| why.contains("requested WAL segment") && why.ends_with("has already been removed");
-    failures_of_receivers(said).take(2).filter(|why| is_removed(why)).count() == 2
 }
 
 /// Whether a standby says that it has flushed what the primary cannot have sent to it: then it is on another history.
@@ -104,7 +84,7 @@ pub struct Reader {
     /// The limits that the server was started with.
     limits: limits::Limits,
     monitor: Monitor,
-    said: Said,
+    receiving: Receiving,
 }
 
 /// The session of the readings. It stays open.
@@ -125,7 +105,7 @@ impl Server {
             written,
             limits: running.limits,
             monitor: self.monitor.clone(),
-            said: running.said.clone(),
+            receiving: running.process.receiving(),
         })
     }
 
@@ -162,6 +142,12 @@ impl Reader {
         Ok(reading)
     }
 
+    /// Whether a standby that was not read lacks log that its primary has removed: one whose data was rewound accepts no session before it
+    /// has received more.
+    pub fn lacks_log(&self) -> bool {
+        matches!(self.role, Role::Follows { .. }) && self.receiving.lacks_log_now()
+    }
+
     /// Whether the server lets a new session in, or says why not, in time.
     pub async fn lets_in(&self) -> bool {
         let tried = timeout(LETS_IN, Session::connect(&self.settings)).await;
@@ -179,7 +165,6 @@ impl Reader {
             Role::Fenced | Role::Follows { .. } => timeline(monitor).await?,
         };
         let silent = matches!(self.role, Role::Follows { .. }) && row.get::<_, Option<i32>>(2).is_none();
-        let silence = if silent { self.said.text() } else { String::new() };
         Ok(Reading {
             in_recovery: row.get(0),
             timeline,
@@ -194,8 +179,8 @@ impl Reader {
             connections: u32::try_from(row.get::<_, i64>(5)).unwrap_or(u32::MAX),
             oldest_xid_age: unsigned(row.get(6)),
             retained_wal_bytes: unsigned(row.get(7)),
-            receiver_failure: failures_of_receivers(&silence).next().map(str::to_owned),
-            lacks_log: lacks_log(&silence),
+            receiver_failure: self.receiving.failure().filter(|_| silent),
+            lacks_log: silent && self.receiving.lacks_log(),
             overridden: self.overridden(monitor).await?,
         })
     }
@@ -245,28 +230,5 @@ mod tests {
         assert!(beyond(901, false, 500), "more than there is");
         assert!(!beyond(900, true, 900));
         assert!(beyond(900, true, 899), "it streams, and has what was not sent");
-    }
-
-    #[test]
-    fn log_that_the_primary_has_removed_is_lacked_once_it_has_said_so_again() {
-        let removed = "17 LOG:  started streaming WAL from primary at 0/3000000 on timeline 2\n\
-            17 FATAL:  could not receive data from WAL stream: ERROR:  requested WAL segment 000000020000000000000003 has already been removed\n\
-            12 LOG:  waiting for WAL to become available at 0/3000018\n";
-        assert!(!lacks_log(removed), "it may be about to be made");
-        assert!(lacks_log(&removed.repeat(2)));
-        let refused = "18 FATAL:  could not connect to the primary server: refused\n";
-        assert!(!lacks_log(&[removed, removed, refused].concat()), "it may be another primary by now");
-        assert!(!lacks_log(&[removed, refused, removed].concat()));
-        assert!(!lacks_log(""));
-    }
-
-    #[test]
-    fn the_last_failure_of_a_receiver_is_found_among_other_lines() {
-        let said = "17 FATAL:  could not connect to the primary server: connection to server at \"10.0.0.1\" failed: refused\n\
-            12 LOG:  waiting for WAL to become available at 0/3000018\n\
-            18 FATAL:  could not connect to the primary server: SSL error: certificate verify failed\n\
-            19 FATAL:  no pg_hba.conf entry for host";
-        assert_eq!(failures_of_receivers(said).next(), Some("SSL error: certificate verify failed"));
-        assert_eq!(failures_of_receivers("12 LOG:  started streaming WAL").next(), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Settings;
 use super::configuration::SUPERUSER;
-use super::error::Error;
+use super::error::{Error, told};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 const OPTIONS: &str = "-c synchronous_commit=on -c statement_timeout=0 -c lock_timeout=0 -c idle_session_timeout=0 \
     -c idle_in_transaction_session_timeout=0 -c default_transaction_read_only=off -c search_path=pg_catalog \
     -c standard_conforming_strings=on -c client_min_messages=warning -c log_statement=none \
-    -c log_min_duration_statement=-1 -c log_min_error_statement=panic";
+    -c log_min_duration_statement=-1 -c log_min_error_statement=panic -c password_encryption=scram-sha-256";
 
 /// A session. It ends when this is dropped; what it has begun may not.
 #[derive(Debug)]
@@ -166,18 +166,11 @@ fn unknown(said: &str, made_by: &str) -> String {
 /// Why a session was not accepted, in a sentence with the server's detail.
 fn refused(error: &tokio_postgres::Error) -> Error {
     match error.as_db_error() {
-        Some(said) => {
-            let code = said.code();
-            let said = [said.message(), said.detail().unwrap_or_default()].join(" ").trim().to_owned();
-            match missing(code) {
-                Some(made_by) => Error::NotAdmitted(unknown(&said, made_by)),
-                None => Error::NoSql { heard: true, said },
-            }
-        }
-        None => {
-            let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
-            Error::NoSql { heard: false, said: format!("{error}{cause}") }
-        }
+        Some(said) => match missing(said.code()) {
+            Some(made_by) => Error::NotAdmitted(unknown(&told(error), made_by)),
+            None => Error::NoSql { heard: true, said: told(error) },
+        },
+        None => Error::NoSql { heard: false, said: told(error) },
     }
 }
 

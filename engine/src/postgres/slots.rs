@@ -83,7 +83,11 @@ impl Slots {
     async fn tell(&self, generation: u32) -> Result<(), Error> {
         let session = Session::connect(&self.settings).await?;
         let flushed = super::grant::flushed(&session).await?;
-        let received = received(self.own, flushed, &list(&session).await?);
+        let slots = list(&session).await?;
+        for slot in slots.iter().filter(|slot| slot.lost && !slot.active) {
+            renew(&session, &slot.name).await?;
+        }
+        let received = received(self.own, flushed, &slots);
         if told(&session, generation).await? == received {
             return Ok(());
         }
@@ -121,6 +125,15 @@ impl Slots {
         }
         Ok(())
     }
+}
+
+/// Makes a slot again that has lost its log. Without it its member would not learn that it lacks log, and nothing would be kept for it
+/// while it is copied.
+pub(super) async fn renew(session: &Session, name: &str) -> Result<(), Error> {
+    tracing::warn!(name, "too much log was kept for a member that is away: it has to be copied");
+    session.rows("drop a slot", &format!("SELECT pg_drop_replication_slot('{name}')")).await?;
+    let make = format!("SELECT pg_create_physical_replication_slot('{name}', true)");
+    session.rows("make a slot", &make).await.map(drop)
 }
 
 /// The slots of members at a server.

@@ -126,8 +126,7 @@ impl Server {
         let limits = if readers { limits::of_a_standby(wanted, &control) } else { wanted };
         let arguments = configuration::arguments(settings, major, &limits::arguments(&limits, &wanted), readers);
         let process = self.starter.start(SERVER, &arguments, &pgdata).await?;
-        let said = process.says_next();
-        self.running = Some(Running { process, said, role: Role::Fenced, changeable, limits, follows: None });
+        self.running = Some(Running { process, role: Role::Fenced, changeable, limits, follows: None });
         self.await_recovery().await
     }
 

@@ -277,6 +277,14 @@ pub struct Heard {
     pub whole: bool,
 }
 
+/// Takes note that a standby lacks log which its primary has removed.
+pub fn lacks_log(state: &mut State) {
+    if let Run::Follows { generation, .. } = state.run {
+        let why = "its primary has removed log that it lacks".to_owned();
+        state.unfit = Some(Unfit { generation, why, forked: false });
+    }
+}
+
 /// Takes note of a reading.
 pub fn heard(state: &mut State, reading: &Reading) -> Heard {
     let Run::Follows { generation, readers, .. } = &mut state.run else {
@@ -288,8 +296,7 @@ pub fn heard(state: &mut State, reading: &Reading) -> Heard {
         *readers = Readers::May;
     }
     if reading.lacks_log {
-        let why = "its primary has removed log that it lacks".to_owned();
-        state.unfit = Some(Unfit { generation: *generation, why, forked: false });
+        lacks_log(state);
     }
     Heard { ear: Ear::Last(reading.heard), whole: streams && state.memory.overwriting }
 }

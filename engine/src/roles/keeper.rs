@@ -75,8 +75,7 @@ enum Action {
     /// The server has ended by itself: how.
     Ended(String),
     Read,
-    /// What was read; `None` if the server did not answer.
-    WasRead(Option<Box<Reading>>),
+    WasRead(Box<Result<Reading, reading::Unread>>),
     /// Whether the server lets a new session in.
     Knocked(bool),
     /// An own commit of a primary was released.
@@ -292,7 +291,7 @@ impl Keeper {
                 Action::Released(commit)
             }
             read = async { match &mut self.reads { Some(reads) => reads.await, None => std::future::pending().await } } => {
-                Action::WasRead(read.map(Box::new))
+                Action::WasRead(Box::new(read))
             }
             lets_in = async { match &mut self.knocks.0 { Some(knocks) => knocks.await, None => std::future::pending().await } } => {
                 Action::Knocked(lets_in)
@@ -325,7 +324,7 @@ impl Keeper {
                     self.begin_to_read();
                 }
             }
-            Action::WasRead(reading) => self.was_read(reading.map(|reading| *reading)),
+            Action::WasRead(reading) => self.was_read(*reading),
             Action::Knocked(lets_in) => self.knocked(lets_in),
             Action::Released(commit) => self.released(commit),
             Action::Ended(how) => self.server_ended(&how).await,
@@ -419,9 +418,12 @@ impl Keeper {
                 }
             }
         }
-        if was != self.state.run {
+        if was != self.state.run || matches!(step, Step::Overwrite { .. }) {
             // What is being read is of the server before.
             (self.reads, self.knocks.0, self.caught_up) = (None, None, false);
+            if !matches!(self.state.run, Run::Primary(_)) {
+                self.standbys.forget_reader();
+            }
         }
         if over.is_some() {
             self.ended = over;

@@ -47,6 +47,11 @@ impl Standbys {
         self.reader = Some(reader);
     }
 
+    /// The server that it reads is replaced.
+    pub fn forget_reader(&mut self) {
+        self.reader = None;
+    }
+
     /// Notes what was read. A member that the primary waits for and that is not there is silent from its first absence on.
     pub fn note(&mut self, reading: &Reading, ruling: &Ruling, now: Instant) {
         // After a pause of the wrapper or of the server the standbys are given time to be heard.

@@ -20,20 +20,22 @@ const KNOCK_PERIOD: Duration = Duration::from_secs(5);
 pub(super) type Knocks = Pin<Box<dyn Future<Output = bool> + Send>>;
 
 /// A reading that is under way.
-pub(super) type Reads = Pin<Box<dyn Future<Output = Option<Reading>> + Send>>;
+pub(super) type Reads = Pin<Box<dyn Future<Output = Result<Reading, Unread>> + Send>>;
 
-async fn read(reader: Reader) -> Option<Reading> {
+/// That a server was not read.
+#[derive(Debug)]
+pub(super) struct Unread {
+    /// Whether its log says that it lacks log which its primary has removed.
+    lacks_log: bool,
+}
+
+async fn read(reader: Reader) -> Result<Reading, Unread> {
     match timeout(READ_LIMIT, reader.read()).await {
-        Ok(Ok(reading)) => Some(reading),
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "the server was not read");
-            None
-        }
-        Err(_) => {
-            tracing::warn!("the server did not answer within {READ_LIMIT:?}");
-            None
-        }
+        Ok(Ok(reading)) => return Ok(reading),
+        Ok(Err(error)) => tracing::debug!(%error, "the server was not read"),
+        Err(_) => tracing::warn!("the server did not answer within {READ_LIMIT:?}"),
     }
+    Err(Unread { lacks_log: reader.lacks_log() })
 }
 
 impl Keeper {
@@ -77,10 +79,18 @@ impl Keeper {
         self.vitals.knocked(lets_in);
     }
 
-    /// Takes note of a reading; `None` if the server did not answer.
-    pub(super) fn was_read(&mut self, reading: Option<Reading>) {
+    /// Takes note of a reading.
+    pub(super) fn was_read(&mut self, reading: Result<Reading, Unread>) {
         self.reads = None;
-        let Some(reading) = reading else { return self.hears(Ear::Unknown) };
+        let reading = match reading {
+            Ok(reading) => reading,
+            Err(Unread { lacks_log }) => {
+                if lacks_log {
+                    decide::lacks_log(&mut self.state);
+                }
+                return self.hears(Ear::Unknown);
+            }
+        };
         if let Run::Primary(primary) = &self.state.run {
             self.standbys.note(&reading, &primary.ruling, Instant::now());
         }

@@ -114,6 +114,39 @@ async fn a_slot_at_a_standby_never_fills_its_volume_and_goes_with_its_archive() 
     keeps(&a, &b, "no slot of an archive that was removed", |slots| slots.keys().eq(["kaa_1"])).await;
 }
 
+/// What a primary keeps for a member that is away has a limit.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_whose_slot_was_lost_says_so_and_is_copied() {
+    let Some(lab) = Lab::new() else { return };
+    lab.set_parameters(&format!("{PARAMETERS}max_slot_wal_keep_size = 32MB\n"));
+    let ([mut a, b, mut c], begins) = lab.three().await;
+    c.server.stop(Stop::Fast).await.unwrap();
+    // Each time when the primary tells how far its members are, and when it is told which ones there are.
+    for round in 0..2 {
+        write(&mut a, 6 * round..6 * round + 6).await;
+        eventually_async("a slot that has lost its log", async || {
+            a.server.checkpoint().await.map_err(|error| error.to_string())?;
+            let slots = slots(&a).await;
+            if slots["kaa_3"].is_none() { Ok(()) } else { Err(format!("{slots:?}")) }
+        })
+        .await;
+        match round {
+            0 => tend(&a).await,
+            _ => a.server.provide_slots(&[b.archive, c.archive]).await.unwrap(),
+        }
+        assert!(slots(&a).await["kaa_3"].is_some(), "round {round}");
+    }
+    c.server.start_fenced().await.unwrap();
+    assert_eq!(c.server.follow(c.archive, &a.source(), 2, &[begins]).await.unwrap(), Follows::Streams);
+    assert!(c.lacks_log(2).await);
+    c.join(&a, 2, &[begins]).await;
+    eventually_async("all rows", async || {
+        let rows = c.rows().await;
+        if rows == Vec::from_iter(0..12) { Ok(()) } else { Err(format!("{rows:?}")) }
+    })
+    .await;
+}
+
 /// A standby asks for the history of every number since its own timeline, also for those that are no ancestors.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_that_lacks_log_of_two_generations_says_so_and_is_copied() {
