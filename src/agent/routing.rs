@@ -24,7 +24,7 @@ use tracing::{debug, info, warn};
 
 /// How long an agent that does not lead the resync waits for the one that does.
 const OTHERS_AFTER: Duration = Duration::from_secs(2);
-/// How often the agent reads a slice that it may not watch: another writer may have changed it.
+/// How often the agent reads a slice that it does not watch: another writer may have changed it.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// How long after it has read a slice the agent reads it again because it was changed: another writer that does not give up costs little.
 const CHANGED: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ enum Next {
     /// As soon as it is its turn.
     AtOnce,
     At(Instant),
-    /// It was read at that time: once another writer may have changed it, or after a while if it may not be watched.
+    /// It was read at that time: once another writer may have changed it, or after a while if it is not watched.
     Changed(Instant),
 }
 
@@ -90,7 +90,7 @@ impl Last {
             return;
         };
         match (watch.seen.borrow_and_update().as_ref(), self.next) {
-            (Some(Seen::Refused(why)), _) => debug!("endpointslice {name} is read every {LOOK_AGAIN:?}: {why}"),
+            (Some(Seen::Unwatched(why)), _) => debug!("endpointslice {name} is read every {LOOK_AGAIN:?}: {why}"),
             (Some(Seen::Changed), Next::Changed(read)) => self.next = Next::At(read + CHANGED),
             _ => {}
         }
@@ -98,8 +98,7 @@ impl Last {
 
     /// When it is to be read; `None` if only once it has changed.
     fn due(&self, leads: bool, now: Instant) -> Option<Instant> {
-        let is_watched =
-            || self.watch.as_ref().is_some_and(|watch| !matches!(&*watch.seen.borrow(), Some(Seen::Refused(_))));
+        let is_watched = || self.watch.as_ref().is_some_and(|watch| *watch.seen.borrow() == Some(Seen::Changed));
         match self.next {
             Next::AtOnce => Some(if leads { now } else { self.since + OTHERS_AFTER }),
             Next::At(at) => Some(at),
@@ -121,7 +120,7 @@ impl Slices {
             known.get(&route.name()).cloned().unwrap_or_default()
         });
         match both {
-            [Routing::Forbidden(why), _] | [_, Routing::Forbidden(why)] => Routing::Forbidden(why),
+            [Routing::Refused(why), _] | [_, Routing::Refused(why)] => Routing::Refused(why),
             [Routing::Kept, Routing::Kept] => Routing::Kept,
             _ => Routing::Unknown,
         }
@@ -132,7 +131,8 @@ impl Slices {
             Ok(Published::Written | Published::Same) => Routing::Kept,
             // It leads elsewhere, and this agent does not know yet who is right.
             Ok(Published::Later(_)) => Routing::Unknown,
-            Err(Error::Forbidden { asked, .. }) => Routing::Forbidden(format!("no permission to {asked}")),
+            Err(Error::Forbidden { asked, .. }) => Routing::Refused(format!("no permission to {asked}")),
+            Err(error) if is_refused(error) => Routing::Refused(error.to_line()),
             Err(Error::Unproven { .. }) => Routing::Unknown,
             // That shows nothing.
             Err(_) => return,
@@ -211,9 +211,16 @@ impl Shared {
                 route.name()
             );
         }
-        let known = Known { domain: &domain, as_of, never_was: Some(found).filter(|found| *found > as_of) };
+        // One state of the domain has one route: what says another one as of the same state is not of an agent.
+        let known = Known { domain: &domain, as_of, never_was: Some(found).filter(|found| *found >= as_of) };
         slices::publish(&self.kubernetes, route, known).await
     }
+}
+
+/// Whether the API server would refuse it again: a database whose name is not one for a Service, or addresses of another family than the
+/// slice was created with.
+fn is_refused(error: &Error) -> bool {
+    matches!(error, Error::Refused { code: 400 | 422, .. })
 }
 
 /// Says what came of publishing a route, and gives when the slice is read next.
@@ -244,6 +251,10 @@ fn report(name: &str, route: &Route, published: &Result<Published, Error>, forbi
             }
             Next::At(now + REFUSED)
         }
+        Err(error) if is_refused(error) => {
+            warn!("endpointslice {name} was not written: {}", error.to_line());
+            Next::At(now + REFUSED)
+        }
         Err(Error::Conflict { .. } | Error::Exists { .. }) => Next::At(now + BACKOFF),
         Err(error) => {
             warn!("endpointslice {name} was not written: {}", error.to_line());
@@ -272,9 +283,9 @@ mod tests {
         assert_eq!(shop(), Routing::Unknown, "the other one was not read yet");
         slices.note("shop-ro", &forbidden());
         let why = "no permission to get endpointslices.discovery.k8s.io shop-ro".to_owned();
-        assert_eq!(shop(), Routing::Forbidden(why.clone()));
+        assert_eq!(shop(), Routing::Refused(why.clone()));
         slices.note("shop-ro", &Err(Error::Silent { asked: asked.clone(), after: FAILED }));
-        assert_eq!(shop(), Routing::Forbidden(why), "silence shows nothing");
+        assert_eq!(shop(), Routing::Refused(why), "silence shows nothing");
         slices.note("shop-ro", &Ok(Published::Same));
         assert_eq!((shop(), slices.of(&"other".into())), (Routing::Kept, Routing::Unknown));
         let found = AsOf { epoch: MembershipEpoch(1), index: 900 };
@@ -294,14 +305,14 @@ mod tests {
         let later = began + LOOK_AGAIN;
         last.next = Next::Changed(began);
         last.look("shop-rw");
-        assert_eq!(last.due(true, later), None, "nothing has changed");
+        assert_eq!(last.due(true, later), Some(later), "no watch has begun yet");
         tell.send_replace(Some(Seen::Changed));
         last.look("shop-rw");
         assert_eq!(last.due(true, later), Some(began + CHANGED));
         last.next = Next::Changed(began);
         last.look("shop-rw");
         assert_eq!(last.due(true, later), None, "it was read since");
-        tell.send_replace(Some(Seen::Refused("no".to_owned())));
+        tell.send_replace(Some(Seen::Unwatched("no".to_owned())));
         last.look("shop-rw");
         assert_eq!(last.due(true, began), Some(later), "it may not be watched");
         last.next = Next::At(later);

@@ -106,8 +106,8 @@ pub enum Routing {
     Unknown,
     /// They do.
     Kept,
-    /// The agents may not write where they lead: which permission is missing.
-    Forbidden(String),
+    /// The API server refuses that the agents write where they lead: a permission is missing, or a slice of such a name may not be.
+    Refused(String),
 }
 
 /// Why a read cannot be linearizable.

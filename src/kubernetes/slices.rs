@@ -47,12 +47,17 @@ pub struct Known<'a> {
     pub never_was: Option<AsOf>,
 }
 
-/// Has the slice of a route say it.
+/// Has the slice of a route say it. One that leads nowhere is not created: the family of its addresses, which is not known yet, cannot be
+/// changed later.
 pub async fn publish(kubernetes: &Kubernetes, route: &Route, known: Known<'_>) -> Result<Published, Error> {
     let name = route.name();
     let found = kubernetes.read::<EndpointSlice>(&name).await?;
-    let wanted = render(kubernetes.namespace(), route, &known);
+    let mut wanted = render(kubernetes.namespace(), route, &known);
+    let leads_nowhere = wanted.endpoints.as_ref().is_none_or(Vec::is_empty);
     let Some(found) = found else {
+        if leads_nowhere {
+            return Ok(Published::Same);
+        }
         let asked = asked::<EndpointSlice>("create", None);
         let request = async {
             let created = kubernetes.api::<EndpointSlice>().create(&PostParams::default(), &wanted).await;
@@ -60,6 +65,9 @@ pub async fn publish(kubernetes: &Kubernetes, route: &Route, known: Known<'_>) -
         };
         return kubernetes.within(&asked, request).await.map(|_| Published::Written);
     };
+    if leads_nowhere {
+        wanted.address_type.clone_from(&found.address_type);
+    }
     if says(&found, &wanted) {
         return Ok(Published::Same);
     }
@@ -68,7 +76,6 @@ pub async fn publish(kubernetes: &Kubernetes, route: &Route, known: Known<'_>) -
     {
         return Ok(Published::Later(later));
     }
-    let mut wanted = wanted;
     wanted.metadata.resource_version = found.metadata.resource_version;
     wanted.metadata.owner_references = found.metadata.owner_references;
     let asked = asked::<EndpointSlice>("update", Some(&name));
@@ -224,6 +231,20 @@ mod tests {
         let same = Published::Later(as_of(10));
         assert_eq!(published(&["10.0.0.1"], 10).await, same, "the same state has one route");
         assert_eq!(applied(), ("1.10".to_owned(), 0));
+    }
+
+    #[tokio::test]
+    async fn a_slice_that_leads_nowhere_takes_no_family_of_addresses() {
+        let stored = Stored::default();
+        let kubernetes = server(&stored);
+        let domain = DomainId::from("d1");
+        let published = async |addresses: &[&str], index| {
+            publish(&kubernetes, &route(addresses), known(&domain, index)).await.unwrap()
+        };
+        let family = || stored.lock().unwrap().as_ref().map(|slice| slice.address_type.clone());
+        assert_eq!((published(&[], 5).await, family()), (Published::Same, None));
+        assert_eq!((published(&["fd00::1"], 7).await, family()), (Published::Written, Some("IPv6".to_owned())));
+        assert_eq!((published(&[], 9).await, family()), (Published::Written, Some("IPv6".to_owned())));
     }
 
     /// The domain was deleted with its volumes and Lease, and founded again.

@@ -221,8 +221,8 @@ impl Sink {
 pub enum Seen {
     /// It may have changed since it was read last.
     Changed,
-    /// It may not be watched: why.
-    Refused(String),
+    /// It is not watched now: why.
+    Unwatched(String),
 }
 
 /// Follows one object by its name, and tells what is seen of it. A Role that names the object is enough. Runs until it is dropped.
@@ -233,17 +233,18 @@ where
 {
     let config = watcher::Config::default().timeout(WATCH_SECONDS).fields(&format!("metadata.name={name}"));
     loop {
-        let mut events = pin!(watcher::watcher(kubernetes.api::<K>(), config.clone()).backoff(Steady));
+        // Each begins with a list, which shows what was missed.
+        let mut events = pin!(watcher::watcher(kubernetes.api::<K>(), config.clone()));
         let pause = loop {
             match events.next().await {
                 Some(Ok(watcher::Event::Init | watcher::Event::InitApply(_))) => {}
                 // Also that the first list is complete: it is of a later moment than the last read.
                 Some(Ok(_)) => tell(Seen::Changed),
-                Some(Err(error)) if status(&error).is_some_and(|status| matches!(status.code, 403 | 404)) => {
-                    tell(Seen::Refused(describe(asked::<K>(verb(&error), Some(&name)), &error)));
-                    break FORBIDDEN_RETRY;
+                Some(Err(error)) => {
+                    tell(Seen::Unwatched(describe(asked::<K>(verb(&error), Some(&name)), &error)));
+                    let refused = status(&error).is_some_and(|status| matches!(status.code, 403 | 404));
+                    break if refused { FORBIDDEN_RETRY } else { RETRY };
                 }
-                Some(Err(_)) => {}
                 None => break RETRY,
             }
         };
@@ -430,7 +431,7 @@ mod tests {
     #[tokio::test]
     async fn one_object_that_may_not_be_watched_says_so() {
         let mut told = seen(|_| fake::status(403, "Forbidden", "discovery.k8s.io", "endpointslices", "shop-rw"));
-        let Some(Seen::Refused(why)) = told.recv().await else { panic!("not refused") };
+        let Some(Seen::Unwatched(why)) = told.recv().await else { panic!("not refused") };
         assert!(why.starts_with("no permission to list endpointslices.discovery.k8s.io shop-rw"), "{why}");
     }
 }

@@ -60,7 +60,7 @@ async fn a_database_is_shown_with_codes_and_texts() {
 
 #[tokio::test]
 async fn it_says_whether_services_lead_to_the_servers() {
-    let forbidden = Routing::Forbidden("no permission to get endpointslices.discovery.k8s.io shop-rw".to_owned());
+    let forbidden = Routing::Refused("no permission to get endpointslices.discovery.k8s.io shop-rw".to_owned());
     for (routing, code, text) in [
         (Routing::Unknown, "url", "target_session_attrs=read-write"),
         (Routing::Kept, "services", "host=shop-rw to write, host=shop-ro to read"),
