@@ -214,6 +214,9 @@ fn stands(shown: &ReplicationAnswer, asked: &MoveAnswer) -> Stands {
     }
     let is_later = shown.generation.is_some_and(|generation| generation > asked.generation);
     match (&shown.primary, is_later) {
+        (Some(primary), true) if primary.open && asked.to.as_ref().is_some_and(|to| *to != primary.pod) => {
+            Stands::GivenUp(format!("the primary has changed for another reason meanwhile: {}", at_present(shown)))
+        }
         (Some(primary), true) if primary.open => Stands::Open,
         (_, false) if shown.switchover.is_none() => {
             let last = shown.last_change.as_ref().filter(|change| change.code == "ReplicationSwitchoverCancelled");
@@ -263,6 +266,12 @@ mod tests {
         assert_eq!(stands(&shown(7, true, true), &asked), Stands::UnderWay, "the old one is still open");
         assert_eq!(stands(&shown(8, false, false), &asked), Stands::UnderWay, "granted");
         assert_eq!(stands(&shown(8, true, false), &asked), Stands::Open);
+        let elsewhere = MoveAnswer { to: Some("shop-2".to_owned()), ..asked.clone() };
+        assert!(
+            matches!(stands(&shown(8, true, false), &elsewhere), Stands::GivenUp(_)),
+            "another failover came first"
+        );
+        assert_eq!(stands(&shown(7, true, true), &elsewhere), Stands::UnderWay);
         let late = ReplicationAnswer { applied: 19, ..shown(7, true, false) };
         assert_eq!(stands(&late, &asked), Stands::UnderWay, "the agent does not know the request yet");
         let Stands::GivenUp(why) = stands(&shown(7, true, false), &asked) else { panic!() };

@@ -43,6 +43,8 @@ pub enum PlaceState {
     Ended(Ended),
     /// It is to follow the primary. Whether it does, the primary's server says ([`super::Vitals`]).
     Assigned,
+    /// Its data may be replaced by that of the primary: it is copied, or is about to follow with the copy.
+    Replaced,
     /// It follows no server.
     Fenced,
     /// It makes the first data.
@@ -83,6 +85,7 @@ impl fmt::Display for PlaceState {
             Self::Ended(Ended::StoodDown) => "stood down",
             Self::Ended(Ended::Failed) => "ended by itself",
             Self::Assigned => "assigned",
+            Self::Replaced => "its data is replaced",
             Self::Fenced => "fenced",
             Self::Initializes => "makes the first data",
             Self::Starting => "starting",
@@ -152,6 +155,7 @@ impl Domain {
             };
         }
         let state = match self.assignment(process.id, None).map(|assignment| assignment.what) {
+            Some(Wanted::Follow { permission: Some(_), .. }) => PlaceState::Replaced,
             Some(Wanted::Follow { .. }) => PlaceState::Assigned,
             Some(Wanted::Initialize) => PlaceState::Initializes,
             Some(Wanted::Hold(_) | Wanted::Primary { .. }) | None => PlaceState::Fenced,

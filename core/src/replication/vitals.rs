@@ -171,7 +171,9 @@ impl Warning {
     pub fn of(state: PlaceState, vitals: Option<&Vitals>, trouble: Option<&str>) -> Vec<Self> {
         let mut found = vitals.map_or_else(Vec::new, Vitals::warnings);
         // One that is to end is silent soon, and one that is to do nothing has a wait that says why.
-        let is_to_run = !matches!(state, PlaceState::Stopping | PlaceState::Fenced | PlaceState::Starting);
+        // So is one whose data is being copied.
+        let is_to_run =
+            !matches!(state, PlaceState::Stopping | PlaceState::Fenced | PlaceState::Starting | PlaceState::Replaced);
         found.retain(|warning| *warning != Self::ServerSilent || is_to_run);
         found.extend(trouble.map(|why| Self::ServerInTrouble(why.to_owned())));
         found

@@ -93,14 +93,17 @@ impl<'a> Hearing<'a> {
     pub(super) fn state(&self, place: &Place) -> Coded {
         let both = |code: &str, text: &str| Coded { code: code.to_owned(), text: text.to_owned() };
         match (place.state, self.seen(place)) {
-            (PlaceState::Assigned, Some((connection, _))) if connection.streams => both("streaming", "streaming"),
-            (PlaceState::Assigned, Some(_)) => both("catches_up", "catches up"),
+            (PlaceState::Assigned | PlaceState::Replaced, Some((connection, _))) if connection.streams => {
+                both("streaming", "streaming")
+            }
+            (PlaceState::Assigned | PlaceState::Replaced, Some(_)) => both("catches_up", "catches up"),
             (PlaceState::Open, _) if self.is_closed(place) => both("closed", "closed"),
             (state, _) => both(state.into(), &state.to_string()),
         }
     }
 
-    fn is_closed(&self, place: &Place) -> bool {
+    /// Whether the server of a place says that it lets no client in.
+    pub(super) fn is_closed(&self, place: &Place) -> bool {
         let heard = place.process.and_then(|process| self.heard(process));
         let Some((_, Ok(Heard { vitals: Some(vitals), .. }))) = heard else { return false };
         vitals.closed

@@ -214,7 +214,7 @@ impl ReplicationAnswer {
             applied: domain.index,
             at,
             generation: record.map(|record| record.generation.0),
-            primary: record.map(|record| PrimaryRow::new(domain, replicated, record)),
+            primary: record.map(|record| PrimaryRow::new(domain, replicated, record, &hearing)),
             switchover: replicated.switchover.as_ref().map(|asked| SwitchoverRow::new(domain, asked)),
             sync_set: record.map(|record| SyncSetRow::new(domain, replicated, record)),
             synchronous: settings.map(|settings| settings.synchronous),
@@ -243,7 +243,7 @@ impl ReplicationAnswer {
             _ if self.connect.is_empty() => return,
             Routing::Unknown => return,
             Routing::Kept => both("services", format!("host={name}-rw to write, host={name}-ro to read at a standby")),
-            Routing::Forbidden(why) => both("no_services", format!("no Services {name}-rw and {name}-ro: {why}")),
+            Routing::Refused(why) => both("no_services", format!("no Services {name}-rw and {name}-ro: {why}")),
         };
         self.connect.push(way);
     }
@@ -308,14 +308,14 @@ impl WarningRow {
 }
 
 impl PrimaryRow {
-    fn new(domain: &Domain, replicated: &Replicated, record: &Replication) -> Self {
+    fn new(domain: &Domain, replicated: &Replicated, record: &Replication, hearing: &Hearing<'_>) -> Self {
         let place = domain.place(replicated, record.primary);
         let primary = replicated.primary.as_ref();
         Self {
             archive: record.primary.0,
+            state: hearing.state(&place),
+            open: place.state == PlaceState::Open && !hearing.is_closed(&place),
             pod: place.pod,
-            state: coded(place.state),
-            open: domain.is_open(replicated),
             granted: primary.map(|primary| primary.granted),
             opened: primary.and_then(|primary| primary.opened),
         }
