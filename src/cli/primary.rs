@@ -48,7 +48,7 @@ pub(super) struct Failover {
     #[arg(long)]
     old_primary_may_run: bool,
     /// Gives up acknowledged commits that are only on servers which are gone, and continues with the server of --to. NAME is the
-    /// database's, once more. Refused while a server that has all commits is up, or the old primary may still run
+    /// database's, once more. Refused while a server that is known to have all commits is up, or the old primary may still run
     #[arg(long, value_name = "NAME", requires = "to", conflicts_with = "old_primary_may_run")]
     accept_data_loss: Option<String>,
     /// Your word that the old primary does not run, and will not: its node is off. Needed where neither its wrapper nor its node has
@@ -155,11 +155,14 @@ async fn moved(asking: &Asking, database: &str, what: &str, body: Value, how: &H
     let api = asking.api()?;
     let began = Instant::now();
     let path = ["kaa", "replication", database, what];
+    let is_named = body["to"].is_string();
     let answer: MoveAnswer = api.change(Method::POST, &path, Some(body)).await?;
     if !how.wait {
         let dry = if how.dry_run { ", dry run" } else { "" };
         return Ok(asking.agent.print(&answer, |answer| format!("{}{dry}: {}\n", answer.database, answer.text)));
     }
+    // Without a name any primary will do.
+    let answer = MoveAnswer { to: answer.to.clone().filter(|_| is_named), ..answer };
     let (opened, after) = opened(&api, &answer, began, Duration::from_secs(how.timeout)).await?;
     if asking.agent.output == Format::Json {
         return Ok(api::raw(&opened));

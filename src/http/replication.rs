@@ -287,7 +287,6 @@ pub(super) async fn fail_over(
         );
         text += &match &grant.reason {
             GrantReason::LossAccepted { .. } => given_up(domain, &database, grant.winner),
-            _ if !domain.holds_all(&database, grant.winner) => given_up(domain, &database, grant.winner),
             _ => "no acknowledged commit is lost".to_owned(),
         };
         if accepted.may_run && !domain.primary_has_ended(replicated) {

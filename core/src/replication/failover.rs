@@ -38,6 +38,13 @@ pub enum NoFailover {
         /// The database.
         database: DatabaseName,
     },
+    /// The domain lost entries, and the archive that was named may lack commits.
+    MayLack {
+        /// The database.
+        database: DatabaseName,
+        /// The archive.
+        named: Place,
+    },
     /// No server that could continue is up.
     NoneUp {
         /// The database.
@@ -95,6 +102,9 @@ pub fn failover(
         None if uncertain => return Err(NoFailover::Unsure { database: name.clone() }),
         _ => (winner(domain, name, replicated, to)?, GrantReason::Failover { why, may_run }),
     };
+    if !loss && !domain.holds_all(replicated, winner) {
+        return Err(NoFailover::MayLack { database: name.clone(), named: domain.place(replicated, winner) });
+    }
     let asked = grants::propose(domain, name, replicated, winner, reason, timing);
     let asked = asked.ok_or_else(|| refused(Refusal::NotServing(winner)))?;
     match domain.may_grant(&asked, Actor::Operator, domain.time) {
@@ -106,7 +116,9 @@ pub fn failover(
     // The record's own refusals, on a copy.
     let (mut copy, known) = (record.clone(), replicated.highest);
     let granted = match &asked.reason {
-        GrantReason::LossAccepted { lost, .. } => copy.grant_with_loss(asked.current, known, winner, lost),
+        GrantReason::LossAccepted { lost, .. } if !(uncertain && copy.sync_set.contains(&winner)) => {
+            copy.grant_with_loss(asked.current, known, winner, lost)
+        }
         _ => copy.grant(asked.current, known, winner, &asked.sync_set),
     };
     granted.map(|()| asked).map_err(|refusal: Refused| refused(refusal.into()))
@@ -184,6 +196,11 @@ impl fmt::Display for NoFailover {
                 f,
                 "the domain lost entries, and does not know which servers hold every acknowledged commit: name the one that is to continue, \
                  --to POD. `kaa show database {database}` shows how far each one is. While the primary is open, its own pod lacks nothing"
+            ),
+            Self::MayLack { database, named } => write!(
+                f,
+                "the domain lost entries, so that acknowledged commits may be missing there: {named}. A primary that is open lacks none. If \
+                 this server is to continue all the same: --accept-data-loss {database}"
             ),
             Self::NoneUp { database, members } => write!(
                 f,

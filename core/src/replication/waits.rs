@@ -244,7 +244,7 @@ pub const REPLICATION_WAITS: [Wait; 9] = [
     Wait {
         code: "record_uncertain",
         means: "the domain lost entries, so the recorded sync set may be too large: nothing is granted, and the sync set does not change",
-        ends: "while the primary is open: `kaa failover NAME --to POD --old-primary-may-run --reason WHY` with its own pod, which restarts its server; else with the pod of the server that has the newest data",
+        ends: "while the primary is open: `kaa failover NAME --to POD --old-primary-may-run --reason WHY` with its own pod, which restarts its server; else with the pod of the server that has the newest data, and `--accept-data-loss NAME`",
     },
     Wait {
         code: "switchover_awaited",

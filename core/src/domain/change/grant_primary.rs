@@ -8,9 +8,9 @@ use crate::domain::event::ReplicationEvent;
 use crate::domain::ids::{ArchiveId, DatabaseName, Generation, Millis, StartId};
 use crate::domain::is_default;
 use crate::domain::outcome::{Outcome, Refusal};
-use crate::domain::replicated::{Alarms, Earlier, FailoverMode, Primary, Replicated};
+use crate::domain::replicated::{Alarms, Data, Earlier, FailoverMode, Primary, Replicated};
 use crate::domain::{Applied, Domain};
-use crate::replication::Now;
+use crate::replication::{Now, Replication};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -131,21 +131,24 @@ impl Change for GrantPrimary {
         let Self { database: name, current, winner, process, sync_set, reason, lease_ms } = self;
         let granted = domain.time;
         let earlier = domain.may_serve(&name);
-        let sure = domain.holds_all(&name, winner);
+        let empty = domain.empty_archives(&name);
         let replicated = domain.replicated_mut(&name)?;
         let (known, returns) = (replicated.highest, replicated.returns(&reason, granted));
+        let uncertain = replicated.uncertain.is_some();
         let record = replicated.record_mut(&name)?;
         let before = record.primary;
         match &reason {
-            GrantReason::LossAccepted { lost, .. } => record.grant_with_loss(current, known, winner, lost)?,
+            GrantReason::LossAccepted { lost, .. } if !(uncertain && record.sync_set.contains(&winner)) => {
+                record.grant_with_loss(current, known, winner, lost)?
+            }
             _ => record.grant(current, known, winner, &sync_set)?,
         }
         let generation = record.generation;
         let from = (before != winner).then_some(before);
-        if !sure || matches!(reason, GrantReason::LossAccepted { .. }) {
+        if let GrantReason::LossAccepted { .. } = &reason {
             // What is on any other may be all that is left of what was lost, also on one that was never in the set: only an operator
             // lets it be overwritten.
-            replicated.own.retain(|archive| *archive == winner);
+            replicated.own.retain(|archive| *archive == winner || empty.contains(archive));
         }
         replicated.highest = generation;
         let old = replicated.primary.as_ref().map(|primary| primary.process);
@@ -178,13 +181,18 @@ impl Replicated {
 }
 
 impl Domain {
-    /// Whether an archive that may be granted is known to hold every acknowledged commit, unless an operator gives some up. Where the domain
-    /// lost entries, only that of a primary which is open does.
-    pub fn holds_all(&self, name: &DatabaseName, winner: ArchiveId) -> bool {
-        self.replicated(name).is_some_and(|replicated| {
-            let leads = || replicated.record.as_ref().is_some_and(|record| record.primary == winner);
-            replicated.uncertain.is_none() || (leads() && self.is_open(replicated))
-        })
+    /// Whether an archive of the sync set is known to hold every acknowledged commit. Where the domain lost entries, others may have left the
+    /// set in these, or led: then only that of a primary does which is open, and no volume remembers a later generation.
+    pub fn holds_all(&self, replicated: &Replicated, archive: ArchiveId) -> bool {
+        let leads = |record: &Replication| record.primary == archive && replicated.highest <= record.generation;
+        let is_last = || replicated.record.as_ref().is_some_and(leads) && self.is_open(replicated);
+        replicated.uncertain.is_none() || is_last()
+    }
+
+    /// The archives of a database on which an engine has found nothing.
+    fn empty_archives(&self, name: &DatabaseName) -> BTreeSet<ArchiveId> {
+        let empty = |archive: &ArchiveId| self.process_on(*archive).is_some_and(|it| it.data == Some(Data::Empty));
+        self.active_archives(name).map(|archive| archive.id).filter(empty).collect()
     }
 
     /// Whether a generation may be granted, apart from what the record itself checks.
@@ -199,6 +207,9 @@ impl Domain {
         }
         match (role, reason) {
             (Role::Operator, GrantReason::Failover { may_run, .. }) => {
+                if let Some(why) = replicated.uncertain.as_ref().filter(|_| !self.holds_all(replicated, *winner)) {
+                    return Err(Refusal::Uncertain { database: name.clone(), why: why.clone() });
+                }
                 if *may_run || self.primary_has_ended(replicated) {
                     return Ok(());
                 }
@@ -227,8 +238,9 @@ impl Domain {
         if !is_off && !self.primary_was_seen_to_end(replicated) {
             return Err(Refusal::PrimaryMayRun(name.clone()));
         }
-        let mut members = replicated.record.iter().flat_map(|record| &record.sync_set);
-        match members.find(|archive| self.has_data_of(replicated, **archive)) {
+        // Where the domain lost entries, a member may lack commits as well.
+        let members = replicated.record.iter().filter(|_| replicated.uncertain.is_none());
+        match members.flat_map(|record| &record.sync_set).find(|archive| self.has_data_of(replicated, **archive)) {
             Some(archive) => Err(Refusal::NothingToLose(*archive)),
             None => Ok(()),
         }

@@ -205,6 +205,24 @@ fn a_member_whose_log_has_more_stays_in_the_set_of_a_primary_that_is_lost() {
     assert!(news.contains("generation 4 granted to archive 3, after archive 2"), "{news}");
 }
 
+/// What it has may be the best that is left.
+#[test]
+fn a_spare_is_not_overwritten_from_a_primary_that_is_lost() {
+    let mut play = with(FailoverMode::Manual);
+    play.exits(2, ExitReason::PodGone);
+    play.settle();
+    play.lose(0);
+    play.servers.get_mut(&2).unwrap().diverged = true;
+    play.starts(2);
+    play.settle();
+    let news = play.news();
+    assert!(!news.contains("may be overwritten"), "{news}");
+    play.returns(0);
+    play.settle();
+    let news = play.news();
+    assert!(news.contains("the data of archive 3 may be overwritten"), "{news}");
+}
+
 #[test]
 fn the_domain_vouches_for_the_process_that_has_the_current_generation() {
     let mut play = automatic();

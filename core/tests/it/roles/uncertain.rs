@@ -35,7 +35,6 @@ fn the_server_that_is_to_continue_has_to_be_named() {
 #[test]
 fn an_open_primary_lacks_nothing_and_the_others_follow_it() {
     let mut play = uncertain();
-    assert!(play.domain.holds_all(&SHOP.into(), ArchiveId(1)));
     assert_eq!(play.failover(1, true), "Changed");
     play.settle();
     let news = play.news();
@@ -44,16 +43,36 @@ fn an_open_primary_lacks_nothing_and_the_others_follow_it() {
 }
 
 #[test]
-fn what_another_winner_may_lack_is_not_overwritten() {
+fn another_server_may_lack_commits_so_that_a_loss_has_to_be_accepted() {
     let mut play = uncertain();
-    assert!(!play.domain.holds_all(&SHOP.into(), ArchiveId(2)));
+    let refusal = asked(&play, Some(2), true);
+    assert!(refusal.contains("acknowledged commits may be missing there: archive 2"), "{refusal}");
+    assert!(refusal.ends_with("--accept-data-loss shop"), "{refusal}");
+    assert_eq!(play.failover(2, true), "what is recorded of database shop may be wrong: entries were lost");
+    assert!(play.gives_up(2, &[1, 2], false).contains("may still run"));
     play.exits(0, ExitReason::PodGone);
-    assert!(!play.domain.holds_all(&SHOP.into(), ArchiveId(1)), "nothing shows that it is the last primary");
-    assert_eq!(play.failover(2, false), "Changed");
+    assert!(asked(&play, Some(2), false).ends_with("--accept-data-loss shop"));
+    assert!(play.gives_up(2, &[1, 2], false).contains("may still run"), "its node may be cut off");
+    play.exits(2, ExitReason::PodGone);
+    play.servers.get_mut(&2).unwrap().data = Data::Empty;
+    play.starts(2);
+    for command in play.domain.duties(play.servers[&2].process, SessionNumber(1), &play.report(2)) {
+        play.changes(Role::Agent, command);
+    }
+    assert_eq!(play.gives_up(2, &[1, 2], true), "Changed");
     play.settle();
     let news = play.news();
     assert!(news.contains("generation 3 granted to archive 2, after archive 1, sync set 2: "), "{news}");
     let replicated = play.domain.replicated(&SHOP.into()).unwrap();
-    assert!(replicated.owns(ArchiveId(2)) && !replicated.owns(ArchiveId(1)) && !replicated.owns(ArchiveId(3)));
-    assert!(!news.contains("overwritten"), "{news}");
+    assert!(replicated.owns(ArchiveId(2)) && !replicated.owns(ArchiveId(1)), "what it has may be all that is left");
+    assert!(replicated.owns(ArchiveId(3)), "nothing is on it: it is copied");
+}
+
+#[test]
+fn a_primary_that_a_volume_knows_a_successor_of_may_lack_commits() {
+    let mut play = uncertain();
+    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
+    database.replicated.as_mut().unwrap().highest = Generation(5);
+    let refusal = asked(&play, Some(1), true);
+    assert!(refusal.contains("acknowledged commits may be missing there: archive 1"), "{refusal}");
 }
