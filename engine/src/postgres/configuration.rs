@@ -269,6 +269,7 @@ const OWNED: &[(&str, &str)] = &[
     ("log_destination", "stderr"),
     ("lc_messages", "C"),
     // The wrapper reads the log.
+    ("log_error_verbosity", "default"),
     ("log_line_prefix", LINE_PREFIX),
     // `pg_hba.conf` demands it.
     ("password_encryption", "scram-sha-256"),

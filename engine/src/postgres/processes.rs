@@ -68,6 +68,13 @@ struct Shared {
     is_consistent: AtomicBool,
 }
 
+impl Shared {
+    fn new() -> Self {
+        let is_own = Mutex::new(true);
+        Self { is_own, said: Mutex::default(), receivers: Mutex::default(), is_consistent: AtomicBool::new(false) }
+    }
+}
+
 /// How the receivers of the log of a standby ended.
 #[derive(Debug, Default)]
 struct Receivers {
@@ -146,12 +153,7 @@ impl Starter {
 impl Process {
     fn watch(name: &str, child: Child, reader: PipeReader) -> Self {
         let pid = Pid::from_raw(child.id().cast_signed());
-        let shared = Arc::new(Shared {
-            is_own: Mutex::new(true),
-            said: Mutex::default(),
-            receivers: Mutex::default(),
-            is_consistent: AtomicBool::new(false),
-        });
+        let shared = Arc::new(Shared::new());
         let (tell, ended) = watch::channel(None);
         let (listening, waiting) = (shared.clone(), shared.clone());
         let program = name.to_owned();
@@ -213,7 +215,7 @@ impl Process {
 pub(super) struct Receiving(Arc<Shared>);
 
 impl Receiving {
-    /// Those that are to follow another server come after this.
+    /// What the last ones said counts no more: they follow another server now, or one streams.
     pub fn begin(&self) {
         *locked(&self.0.receivers) = Receivers::default();
     }
@@ -257,8 +259,8 @@ pub(super) const SERVER: &str = "postgres";
 /// What a server prints when its data is consistent. Nothing else tells this of one that accepts no session.
 const CONSISTENT: &str = "consistent recovery state reached";
 
-/// What comes before each message of a server: a process, and its kind. Nothing in it is chosen by a client, and lines within a message
-/// begin with a tab.
+/// What comes before each message of a server: a process, and its kind. Nothing in it is chosen by a client. Lines within a message begin
+/// with a tab, unless several processes write more at once than a pipe takes.
 pub(super) const LINE_PREFIX: &str = "%p %b ";
 
 /// The message of a line, if a process of this kind has printed it.
@@ -272,6 +274,7 @@ fn said_by<'a>(kind: &str, line: &'a str) -> Option<&'a str> {
 /// Why a receiver of the log ended.
 fn failure_of_receiver(line: &str) -> Option<&str> {
     let failures = [
+        // From PostgreSQL 18 on it names itself before this.
         "could not connect to the primary server: ",
         "could not receive timeline history file from the primary server: ",
         "could not receive data from WAL stream: ",
@@ -279,24 +282,28 @@ fn failure_of_receiver(line: &str) -> Option<&str> {
         "could not send data to WAL stream: ",
     ];
     let message = said_by("walreceiver", line)?;
-    failures.iter().find_map(|failure| message.strip_prefix(failure)).map(str::trim)
+    failures.iter().find_map(|failure| message.split_once(failure)).map(|(_, why)| why.trim())
+}
+
+/// Takes note of what a line of a server says.
+fn note(line: &str, shared: &Shared) {
+    if said_by("startup", line).is_some_and(|message| message.starts_with(CONSISTENT)) {
+        shared.is_consistent.store(true, Ordering::Relaxed);
+    }
+    let Some(why) = failure_of_receiver(line) else { return };
+    let mut receivers = locked(&shared.receivers);
+    receivers.failures.push_back(why.to_owned());
+    receivers.last = Some(std::time::Instant::now());
+    if receivers.failures.len() > FAILURES {
+        receivers.failures.pop_front();
+    }
 }
 
 fn listen(program: &str, reader: PipeReader, shared: &Shared) {
     for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line).into_owned();
         tracing::info!(target: "postgres", program, "{line}");
-        if said_by("startup", &line).is_some_and(|message| message.starts_with(CONSISTENT)) {
-            shared.is_consistent.store(true, Ordering::Relaxed);
-        }
-        if let Some(why) = failure_of_receiver(&line) {
-            let mut receivers = locked(&shared.receivers);
-            receivers.failures.push_back(why.to_owned());
-            receivers.last = Some(std::time::Instant::now());
-            if receivers.failures.len() > FAILURES {
-                receivers.failures.pop_front();
-            }
-        }
+        note(&line, shared);
         let mut said = locked(&shared.said);
         if said.len() >= LINES {
             said.pop_front();
@@ -422,6 +429,8 @@ mod tests {
         let refused = "could not connect to the primary server: connection refused";
         let why = |line: String| failure_of_receiver(&line).map(str::to_owned);
         assert_eq!(why(format!("18 walreceiver FATAL:  {refused}")).as_deref(), Some("connection refused"));
+        let named = format!("18 walreceiver FATAL:  streaming replication receiver \"kaa_2\" {refused}");
+        assert_eq!(why(named).as_deref(), Some("connection refused"), "PostgreSQL 18");
         assert_eq!(why(format!("18 client backend ERROR:  {refused}")), None);
         assert_eq!(why(format!("18 client backend STATEMENT:  SELECT 1/0 -- 18 walreceiver FATAL:  {refused}")), None);
         assert_eq!(why(format!("\t18 walreceiver FATAL:  {refused}")), None, "a line within the message of a client");
@@ -430,6 +439,23 @@ mod tests {
             said_by("startup", "7 startup LOG:  consistent recovery state reached at 0/1"),
             Some("consistent recovery state reached at 0/1")
         );
+    }
+
+    #[test]
+    fn a_server_that_is_not_read_says_in_its_log_what_it_lacks() {
+        let shared = Arc::new(Shared::new());
+        let receiving = Receiving(shared.clone());
+        let removed = "9 walreceiver FATAL:  could not receive data from WAL stream: ERROR:  requested WAL segment \
+            000000020000000000000003 has already been removed";
+        note(removed, &shared);
+        note("8 startup LOG:  waiting for WAL to become available at 0/3000018", &shared);
+        assert!(!receiving.lacks_log_now());
+        note(removed, &shared);
+        assert!(receiving.lacks_log_now() && receiving.lacks_log());
+        receiving.begin();
+        assert!(!receiving.lacks_log() && receiving.failure().is_none());
+        note("8 startup LOG:  consistent recovery state reached at 0/3000018", &shared);
+        assert!(shared.is_consistent.load(Ordering::Relaxed));
     }
 
     #[test]

@@ -164,7 +164,11 @@ impl Reader {
             Role::Primary { generation } => generation,
             Role::Fenced | Role::Follows { .. } => timeline(monitor).await?,
         };
-        let silent = matches!(self.role, Role::Follows { .. }) && row.get::<_, Option<i32>>(2).is_none();
+        let streams = row.get::<_, Option<i32>>(2).is_some();
+        let silent = matches!(self.role, Role::Follows { .. }) && !streams;
+        if streams {
+            self.receiving.begin();
+        }
         Ok(Reading {
             in_recovery: row.get(0),
             timeline,

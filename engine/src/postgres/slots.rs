@@ -131,9 +131,10 @@ impl Slots {
 /// while it is copied.
 pub(super) async fn renew(session: &Session, name: &str) -> Result<(), Error> {
     tracing::warn!(name, "too much log was kept for a member that is away: it has to be copied");
-    session.rows("drop a slot", &format!("SELECT pg_drop_replication_slot('{name}')")).await?;
-    let make = format!("SELECT pg_create_physical_replication_slot('{name}', true)");
-    session.rows("make a slot", &make).await.map(drop)
+    // In one statement: should this be dropped between two, the slot would be missing.
+    let renew =
+        format!("SELECT pg_drop_replication_slot('{name}'), pg_create_physical_replication_slot('{name}', true)");
+    session.rows("make a slot again", &renew).await.map(drop)
 }
 
 /// The slots of members at a server.
