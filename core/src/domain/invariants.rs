@@ -190,8 +190,9 @@ fn strange_grants(before: &Domain, after: &Domain) -> Vec<String> {
         }
         // An operator gave up what only the old set holds: what is left of it is not overwritten.
         let owns = |archive: &ArchiveId| after.replicated(name).is_some_and(|it| it.own.contains(archive));
+        let has_rest = |archive: &ArchiveId| owns(archive) && !after.is_empty(*archive);
         let given_up =
-            new.sync_set.len() == 1 && !old.sync_set.contains(&new.primary) && !old.sync_set.iter().any(owns);
+            new.sync_set.len() == 1 && !old.sync_set.contains(&new.primary) && !old.sync_set.iter().any(has_rest);
         let outside = grew.count() > 0 || !old.sync_set.contains(&new.primary);
         if granted && ((outside && !given_up) || new.version == old.version) {
             wrong.push(format!("generation {} of {name} was granted outside its sync set", new.generation));

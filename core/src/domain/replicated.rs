@@ -371,12 +371,17 @@ impl Domain {
 
     /// Whether the server of an archive is there, with data of this record.
     pub fn has_data_of(&self, replicated: &Replicated, archive: ArchiveId) -> bool {
+        self.has_system_of(replicated, archive) && replicated.owns(archive)
+    }
+
+    /// Whether the server of an archive is there, with data that was the database's at some time.
+    pub fn has_system_of(&self, replicated: &Replicated, archive: ArchiveId) -> bool {
         let there = self.serving(archive).and_then(|process| process.data);
         let system = match there {
             Some(Data::Initialized { system, highest: _ }) => Some(system),
             Some(Data::Empty) | None => None,
         };
-        system.is_some() && system == replicated.system && replicated.owns(archive)
+        system.is_some() && system == replicated.system
     }
 
     /// Whether the volume of an archive has room for a primary, as far as its wrapper has said.

@@ -26,6 +26,11 @@ pub enum NoFailover {
         /// The primary's.
         place: Place,
     },
+    /// The primary may still run, and is to continue in another generation.
+    Restarts {
+        /// The primary's.
+        place: Place,
+    },
     /// The primary may still run, and could acknowledge what the next one never has.
     MayAcknowledge {
         /// The primary's.
@@ -110,6 +115,9 @@ pub fn failover(
     match domain.may_grant(&asked, Actor::Operator, domain.time) {
         Ok(()) => {}
         Err(Refusal::PrimaryMayRun(_)) if loss => return Err(NoFailover::MayAcknowledge { place: primary }),
+        Err(Refusal::PrimaryMayRun(_)) if winner == record.primary => {
+            return Err(NoFailover::Restarts { place: primary });
+        }
         Err(Refusal::PrimaryMayRun(_)) => return Err(NoFailover::MayRun { place: primary }),
         Err(other) => return Err(refused(other)),
     }
@@ -182,6 +190,11 @@ impl fmt::Display for NoFailover {
                  --old-primary-may-run: no acknowledged commit is lost by that, but clients that stay connected to the old primary \
                  can read stale data there until it ends",
                 place.pod
+            ),
+            Self::Restarts { place } => write!(
+                f,
+                "the primary may still run: {place}. It continues in another generation, for which its server is restarted: \
+                 --old-primary-may-run. Leave its pod as it is"
             ),
             Self::MayAcknowledge { place } => write!(
                 f,

@@ -214,7 +214,7 @@ pub const REPLICATION_WAITS: [Wait; 9] = [
     Wait {
         code: "data_not_adopted",
         means: "a volume holds data that the domain knows nothing of: of a server that ran without Kaa, of another database or domain, an old state of it from a snapshot; or what a failover with `--accept-data-loss` left behind, perhaps all that is left of the lost commits. It is neither used nor overwritten",
-        ends: "if it is the database's data: `kaa database adopt NAME --archive ID --reason WHY`; if it is not needed: `kaa database discard NAME --archive ID --reason WHY`; as long as the database has no primary, `kubectl delete pvc/archive-volume-POD pod/POD` instead, and the pod comes back with an empty volume",
+        ends: "if it is the database's data, and that has had no primary: `kaa database adopt NAME --archive ID --reason WHY`; if it is to continue in place of a primary that is lost: `kaa failover NAME --to POD --accept-data-loss NAME --reason WHY`; if it is not needed: `kaa database discard NAME --archive ID --reason WHY`; as long as the database has no primary, `kubectl delete pvc/archive-volume-POD pod/POD` instead, and the pod comes back with an empty volume",
     },
     Wait {
         code: "first_data_awaited",

@@ -642,6 +642,21 @@ fn after_a_loss_no_server_is_overwritten_or_shown_to_readers_that_may_have_what_
 }
 
 #[test]
+fn what_a_loss_has_left_behind_continues_after_another_one() {
+    let mut play = running(WhenAlone::Degrade);
+    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
+    database.replicated.as_mut().unwrap().settings.as_mut().unwrap().synchronous = 0;
+    play.settle();
+    play.exits(0, ExitReason::Exited("killed".to_owned()));
+    assert_eq!(play.gives_up(2, &[1], false), "Changed");
+    play.settle();
+    play.exits(1, ExitReason::Exited("killed".to_owned()));
+    assert_eq!(play.gives_up(3, &[2], false), "Changed", "no other data is left");
+    play.settle();
+    assert!(play.news().contains("of archive 3 is open"));
+}
+
+#[test]
 fn an_old_primary_with_more_is_overwritten_and_counts_only_after_that() {
     let mut play = running(WhenAlone::Degrade);
     play.exits(0, ExitReason::PodGone);

@@ -149,6 +149,7 @@ impl Change for GrantPrimary {
             // What is on any other may be all that is left of what was lost, also on one that was never in the set: only an operator
             // lets it be overwritten.
             replicated.own.retain(|archive| *archive == winner || empty.contains(archive));
+            replicated.own.insert(winner);
         }
         replicated.highest = generation;
         let old = replicated.primary.as_ref().map(|primary| primary.process);
@@ -182,17 +183,28 @@ impl Replicated {
 
 impl Domain {
     /// Whether an archive of the sync set is known to hold every acknowledged commit. Where the domain lost entries, others may have left the
-    /// set in these, or led: then only that of a primary does which is open, and no volume remembers a later generation.
+    /// set in these, or led: then only that of a primary does which is open, while all others are up and know no later generation.
     pub fn holds_all(&self, replicated: &Replicated, archive: ArchiveId) -> bool {
-        let leads = |record: &Replication| record.primary == archive && replicated.highest <= record.generation;
-        let is_last = || replicated.record.as_ref().is_some_and(leads) && self.is_open(replicated);
-        replicated.uncertain.is_none() || is_last()
+        let is_last = |record: &Replication| {
+            let Some(known) = self.archives.get(&archive) else { return false };
+            let mut all = self.active_archives(&known.database);
+            record.primary == archive
+                && replicated.highest <= record.generation
+                && self.is_open(replicated)
+                && all.all(|it| self.serving(it.id).is_some())
+        };
+        replicated.uncertain.is_none() || replicated.record.as_ref().is_some_and(is_last)
     }
 
-    /// The archives of a database on which an engine has found nothing.
+    /// The archives of a database whose engines have found nothing.
     fn empty_archives(&self, name: &DatabaseName) -> BTreeSet<ArchiveId> {
-        let empty = |archive: &ArchiveId| self.process_on(*archive).is_some_and(|it| it.data == Some(Data::Empty));
-        self.active_archives(name).map(|archive| archive.id).filter(empty).collect()
+        let archives = self.active_archives(name).map(|archive| archive.id);
+        archives.filter(|archive| self.is_empty(*archive)).collect()
+    }
+
+    /// Whether the engine on an archive has found nothing.
+    pub fn is_empty(&self, archive: ArchiveId) -> bool {
+        self.serving(archive).is_some_and(|process| process.data == Some(Data::Empty))
     }
 
     /// Whether a generation may be granted, apart from what the record itself checks.
@@ -202,7 +214,11 @@ impl Domain {
         let GrantPrimary { database: name, winner, process, reason, .. } = asked;
         let replicated = self.replicated(name).ok_or_else(|| Refusal::NotReplicated(name.clone()))?;
         let on_it = self.serving(*winner).filter(|on_it| on_it.id == *process && on_it.database == *name);
-        if on_it.is_none() || !self.has_data_of(replicated, *winner) {
+        // What was left behind by an accepted loss may be the best that is left after another one.
+        let remains = matches!(reason, GrantReason::LossAccepted { .. })
+            && self.has_system_of(replicated, *winner)
+            && !replicated.discarded.contains(winner);
+        if on_it.is_none() || !(remains || self.has_data_of(replicated, *winner)) {
             return Err(Refusal::NotServing(*winner));
         }
         match (role, reason) {
@@ -215,7 +231,9 @@ impl Domain {
                 }
                 Err(Refusal::PrimaryMayRun(name.clone()))
             }
-            (Role::Operator, GrantReason::LossAccepted { is_off, .. }) => self.may_lose(name, replicated, *is_off),
+            (Role::Operator, GrantReason::LossAccepted { is_off, .. }) => {
+                self.may_lose(name, replicated, *winner, *is_off)
+            }
             (Role::RaftLeader, GrantReason::Failover { .. } | GrantReason::LossAccepted { .. })
             | (Role::Operator, _) => Err(Refusal::OnlyAnOperator),
             (Role::RaftLeader, GrantReason::Silent { .. }) => {
@@ -234,13 +252,22 @@ impl Domain {
 
     /// Whether an operator may give up what only the sync set holds: no server could acknowledge more, and none
     /// that is up has it.
-    fn may_lose(&self, name: &DatabaseName, replicated: &Replicated, is_off: bool) -> Result<(), Refusal> {
-        if !is_off && !self.primary_was_seen_to_end(replicated) {
+    fn may_lose(
+        &self,
+        name: &DatabaseName,
+        replicated: &Replicated,
+        winner: ArchiveId,
+        is_off: bool,
+    ) -> Result<(), Refusal> {
+        // Two engines never run on one archive.
+        let returns = replicated.record.as_ref().is_some_and(|record| record.primary == winner);
+        if !is_off && !returns && !self.primary_was_seen_to_end(replicated) {
             return Err(Refusal::PrimaryMayRun(name.clone()));
         }
-        // Where the domain lost entries, a member may lack commits as well.
-        let members = replicated.record.iter().filter(|_| replicated.uncertain.is_none());
-        match members.flat_map(|record| &record.sync_set).find(|archive| self.has_data_of(replicated, **archive)) {
+        let mut members = replicated.record.iter().flat_map(|record| &record.sync_set);
+        let holds_all =
+            |archive: &ArchiveId| self.holds_all(replicated, *archive) && self.has_data_of(replicated, *archive);
+        match members.find(|archive| holds_all(archive)) {
             Some(archive) => Err(Refusal::NothingToLose(*archive)),
             None => Ok(()),
         }

@@ -50,6 +50,7 @@ fn another_server_may_lack_commits_so_that_a_loss_has_to_be_accepted() {
     assert!(refusal.ends_with("--accept-data-loss shop"), "{refusal}");
     assert_eq!(play.failover(2, true), "what is recorded of database shop may be wrong: entries were lost");
     assert!(play.gives_up(2, &[1, 2], false).contains("may still run"));
+    assert!(play.gives_up(2, &[1, 2], true).contains("archive 1"), "it is open, and has everything");
     play.exits(0, ExitReason::PodGone);
     assert!(asked(&play, Some(2), false).ends_with("--accept-data-loss shop"));
     assert!(play.gives_up(2, &[1, 2], false).contains("may still run"), "its node may be cut off");
@@ -75,4 +76,19 @@ fn a_primary_that_a_volume_knows_a_successor_of_may_lack_commits() {
     database.replicated.as_mut().unwrap().highest = Generation(5);
     let refusal = asked(&play, Some(1), true);
     assert!(refusal.contains("acknowledged commits may be missing there: archive 1"), "{refusal}");
+}
+
+#[test]
+fn a_server_that_is_away_may_have_led() {
+    let mut play = uncertain();
+    play.lose(2);
+    let refusal = asked(&play, Some(1), true);
+    assert!(refusal.contains("acknowledged commits may be missing there: archive 1"), "{refusal}");
+    assert_eq!(
+        play.gives_up(1, &[1, 2], false),
+        "Changed",
+        "its own word is not needed for what runs on its own volume"
+    );
+    let replicated = play.domain.replicated(&SHOP.into()).unwrap();
+    assert!(!replicated.owns(ArchiveId(3)));
 }
