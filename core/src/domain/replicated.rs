@@ -374,6 +374,11 @@ impl Domain {
         self.has_system_of(replicated, archive) && replicated.owns(archive)
     }
 
+    /// Whether the engine on an archive is there, and has found nothing.
+    pub fn is_empty(&self, archive: ArchiveId) -> bool {
+        self.serving(archive).is_some_and(|process| process.data == Some(Data::Empty))
+    }
+
     /// Whether the server of an archive is there, with data that was the database's at some time.
     pub fn has_system_of(&self, replicated: &Replicated, archive: ArchiveId) -> bool {
         let there = self.serving(archive).and_then(|process| process.data);

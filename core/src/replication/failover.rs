@@ -102,7 +102,11 @@ pub fn failover(
     }
     let why = why.to_owned();
     let (winner, reason) = match to {
-        Some(to) if loss => (to, GrantReason::LossAccepted { why, lost: record.sync_set.clone(), is_off }),
+        Some(to) if loss => {
+            let only_others = |archive: &&ArchiveId| !uncertain || **archive != to;
+            let lost = record.sync_set.iter().filter(only_others).copied().collect();
+            (to, GrantReason::LossAccepted { why, lost, is_off })
+        }
         None if loss => return Err(NoFailover::NotNamed),
         None if uncertain => return Err(NoFailover::Unsure { database: name.clone() }),
         _ => (winner(domain, name, replicated, to)?, GrantReason::Failover { why, may_run }),
@@ -123,12 +127,7 @@ pub fn failover(
     }
     // The record's own refusals, on a copy.
     let (mut copy, known) = (record.clone(), replicated.highest);
-    let granted = match &asked.reason {
-        GrantReason::LossAccepted { lost, .. } if !(uncertain && copy.sync_set.contains(&winner)) => {
-            copy.grant_with_loss(asked.current, known, winner, lost)
-        }
-        _ => copy.grant(asked.current, known, winner, &asked.sync_set),
-    };
+    let granted = asked.grant_in(&mut copy, known, uncertain);
     granted.map(|()| asked).map_err(|refusal: Refused| refused(refusal.into()))
 }
 

@@ -163,9 +163,9 @@ impl Domain {
         (state, registered)
     }
 
-    /// Which pods can be lost; `None` while there is no primary.
+    /// Which pods can be lost; `None` while there is no primary, or the record may be wrong.
     pub fn survival(&self, name: &DatabaseName, replicated: &Replicated) -> Option<Survival> {
-        let record = replicated.record.as_ref()?;
+        let record = replicated.record.as_ref().filter(|_| replicated.uncertain.is_none())?;
         let places = self.places(name, replicated);
         let archives: BTreeSet<ArchiveId> = places.iter().map(|place| place.archive).collect();
         // A member that was removed counts all the same.
@@ -174,7 +174,7 @@ impl Domain {
         let can = |archive: &&ArchiveId| self.has_data_of(replicated, **archive);
         let up = archives.iter().filter(can).filter(|archive| !record.overwriting.contains_key(archive));
         let up: BTreeSet<ArchiveId> = up.copied().collect();
-        let automatic = replicated.failover() == FailoverMode::Automatic && replicated.uncertain.is_none();
+        let automatic = replicated.failover() == FailoverMode::Automatic;
         Some(survival(&archives, record, &up, replicated.blocks(), automatic))
     }
 }

@@ -43,6 +43,8 @@ pub enum ReplicationWait {
         ended: bool,
         /// The archives of the sync set that could take over.
         successors: Vec<ArchiveId>,
+        /// Whether these hold every acknowledged commit, as far as the record is right.
+        hold_all: bool,
         /// Why none does by itself; `None` if one is about to.
         holds: Option<NotLost>,
     },
@@ -87,7 +89,7 @@ impl fmt::Display for ReplicationWait {
             Self::FirstDataAwaited(archive) => {
                 write!(f, "archive {archive} makes the first data and has not reported any yet")
             }
-            Self::PrimaryAway { archive, ended, successors, holds } => {
+            Self::PrimaryAway { archive, ended, successors, hold_all, holds } => {
                 let what = if *ended { "has ended" } else { "is away" };
                 write!(f, "the server of the primary, on archive {archive}, {what}")?;
                 if successors.is_empty() {
@@ -97,7 +99,10 @@ impl fmt::Display for ReplicationWait {
                         _ => Ok(()),
                     };
                 }
-                write!(f, "; nothing would be lost with archive {}", listed(successors))?;
+                match hold_all {
+                    true => write!(f, "; nothing would be lost with archive {}", listed(successors))?,
+                    false => write!(f, "; archive {} may lack commits", listed(successors))?,
+                }
                 match holds {
                     Some(why) => write!(f, ". No failover begins by itself: {why}"),
                     None => Ok(()),
@@ -141,7 +146,8 @@ pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Mi
     };
     if is_away || (over.is_some() && holds.is_some()) {
         let (archive, successors) = (record.primary, domain.any_successors(replicated));
-        waits.push(ReplicationWait::PrimaryAway { archive, ended: !is_away, successors, holds });
+        let hold_all = replicated.uncertain.is_none();
+        waits.push(ReplicationWait::PrimaryAway { archive, ended: !is_away, successors, hold_all, holds });
     } else if !domain.is_open(replicated) {
         waits.push(ReplicationWait::PrimaryNotOpen(record.primary));
     } else if blocked {

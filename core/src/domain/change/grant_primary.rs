@@ -8,9 +8,9 @@ use crate::domain::event::ReplicationEvent;
 use crate::domain::ids::{ArchiveId, DatabaseName, Generation, Millis, StartId};
 use crate::domain::is_default;
 use crate::domain::outcome::{Outcome, Refusal};
-use crate::domain::replicated::{Alarms, Data, Earlier, FailoverMode, Primary, Replicated};
+use crate::domain::replicated::{Alarms, Earlier, FailoverMode, Primary, Replicated};
 use crate::domain::{Applied, Domain};
-use crate::replication::{Now, Replication};
+use crate::replication::{Now, Refused, Replication};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -128,21 +128,16 @@ impl Change for GrantPrimary {
 
     fn apply(self, domain: &mut Domain, actor: &Actor) -> Applied {
         domain.may_grant(&self, actor.role, domain.time)?;
-        let Self { database: name, current, winner, process, sync_set, reason, lease_ms } = self;
         let granted = domain.time;
-        let earlier = domain.may_serve(&name);
-        let empty = domain.empty_archives(&name);
-        let replicated = domain.replicated_mut(&name)?;
-        let (known, returns) = (replicated.highest, replicated.returns(&reason, granted));
+        let earlier = domain.may_serve(&self.database);
+        let empty = domain.empty_archives(&self.database);
+        let replicated = domain.replicated_mut(&self.database)?;
+        let (known, returns) = (replicated.highest, replicated.returns(&self.reason, granted));
         let uncertain = replicated.uncertain.is_some();
-        let record = replicated.record_mut(&name)?;
+        let record = replicated.record_mut(&self.database)?;
         let before = record.primary;
-        match &reason {
-            GrantReason::LossAccepted { lost, .. } if !(uncertain && record.sync_set.contains(&winner)) => {
-                record.grant_with_loss(current, known, winner, lost)?
-            }
-            _ => record.grant(current, known, winner, &sync_set)?,
-        }
+        self.grant_in(record, known, uncertain)?;
+        let Self { database: name, current: _, winner, process, sync_set, reason, lease_ms } = self;
         let generation = record.generation;
         let from = (before != winner).then_some(before);
         if let GrantReason::LossAccepted { .. } = &reason {
@@ -164,6 +159,22 @@ impl Change for GrantPrimary {
         let event = ReplicationEvent::Granted { generation, archive: winner, from, sync_set, reason };
         domain.note(actor, subjects, event, None);
         Ok(Outcome::Changed)
+    }
+}
+
+impl GrantPrimary {
+    /// Grants it in a record, which may be too large if the domain lost entries: then also a member may lack commits.
+    ///
+    /// # Errors
+    /// What the record refuses.
+    pub fn grant_in(&self, record: &mut Replication, known: Generation, uncertain: bool) -> Result<(), Refused> {
+        let Self { current, winner, sync_set, reason, .. } = self;
+        match reason {
+            GrantReason::LossAccepted { lost, .. } if !(uncertain && record.sync_set.contains(winner)) => {
+                record.grant_with_loss(*current, known, *winner, lost)
+            }
+            _ => record.grant(*current, known, *winner, sync_set),
+        }
     }
 }
 
@@ -200,11 +211,6 @@ impl Domain {
     fn empty_archives(&self, name: &DatabaseName) -> BTreeSet<ArchiveId> {
         let archives = self.active_archives(name).map(|archive| archive.id);
         archives.filter(|archive| self.is_empty(*archive)).collect()
-    }
-
-    /// Whether the engine on an archive has found nothing.
-    pub fn is_empty(&self, archive: ArchiveId) -> bool {
-        self.serving(archive).is_some_and(|process| process.data == Some(Data::Empty))
     }
 
     /// Whether a generation may be granted, apart from what the record itself checks.

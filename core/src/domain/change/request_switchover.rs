@@ -7,8 +7,7 @@ use crate::domain::command::{Actor, Role};
 use crate::domain::event::ReplicationEvent;
 use crate::domain::ids::{ArchiveId, DatabaseName, Generation};
 use crate::domain::outcome::{Outcome, Refusal};
-use crate::domain::process::Process;
-use crate::domain::replicated::{Data, Switchover};
+use crate::domain::replicated::Switchover;
 use crate::domain::{Applied, Domain};
 use crate::replication::Refused;
 use serde::{Deserialize, Serialize};
@@ -100,16 +99,12 @@ impl Domain {
             let of_it = self.archives.get(&id).is_some_and(|archive| archive.database == *name);
             of_it && self.serving(id).is_some()
         };
-        let holds_other_data = |id: ArchiveId| {
-            let is_initialized =
-                |process: &Process| matches!(process.data, Some(Data::Initialized { system: _, highest: _ }));
-            self.serving(id).is_some_and(is_initialized) && !self.has_data_of(replicated, id)
-        };
+        let may_follow = |id: ArchiveId| self.is_empty(id) || self.has_data_of(replicated, id);
         match to {
             Some(to) if to == record.primary => Err(Refusal::IsThePrimary(to)),
             Some(to) if serves(to) && record.overwriting.contains_key(&to) => Err(Refused::Overwriting(to).into()),
             // With other data it could not join the sync set. Onto an empty volume it is copied.
-            Some(to) if !serves(to) || holds_other_data(to) => Err(Refusal::NotServing(to)),
+            Some(to) if !serves(to) || !may_follow(to) => Err(Refusal::NotServing(to)),
             Some(_) => Ok(()),
             None => {
                 let mut others = self.active_archives(name).filter(|archive| archive.id != record.primary);

@@ -36,7 +36,7 @@ impl Play {
     }
 
     /// What waits, in words.
-    fn said_waits(&self) -> Vec<String> {
+    pub(super) fn said_waits(&self) -> Vec<String> {
         let replicated = self.domain.replicated(&SHOP.into()).unwrap();
         waits::of(&self.domain, &SHOP.into(), replicated, self.domain.time).iter().map(ToString::to_string).collect()
     }

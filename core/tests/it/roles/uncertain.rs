@@ -33,6 +33,17 @@ fn the_server_that_is_to_continue_has_to_be_named() {
 }
 
 #[test]
+fn nothing_is_promised_of_the_others_meanwhile() {
+    let mut play = uncertain();
+    play.exits(0, ExitReason::PodGone);
+    let waits = play.said_waits();
+    assert!(waits.iter().any(|wait| wait.contains("; archive 2 may lack commits")), "{waits:?}");
+    assert!(!waits.iter().any(|wait| wait.contains("nothing would be lost")), "{waits:?}");
+    let replicated = play.domain.replicated(&SHOP.into()).unwrap();
+    assert!(play.domain.survival(&SHOP.into(), replicated).is_none());
+}
+
+#[test]
 fn an_open_primary_lacks_nothing_and_the_others_follow_it() {
     let mut play = uncertain();
     assert_eq!(play.failover(1, true), "Changed");
