@@ -30,7 +30,7 @@ const PORT: &str = "postgres";
 pub enum Published {
     /// The slice says it now.
     Written,
-    /// It said it already.
+    /// It said it already; or there is none, and it would lead nowhere.
     Same,
     /// It says something else, as of this state of the domain, which is a later one, or the same.
     Later(AsOf),

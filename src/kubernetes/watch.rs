@@ -42,9 +42,13 @@ impl Iterator for Steady {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        let spread = crate::clock::random_below(RETRY_SPREAD_MS);
-        Some(RETRY + Duration::from_millis(spread))
+        Some(steady())
     }
+}
+
+/// One such pause.
+fn steady() -> Duration {
+    RETRY + Duration::from_millis(crate::clock::random_below(RETRY_SPREAD_MS))
 }
 
 impl Backoff for Steady {
@@ -243,9 +247,9 @@ where
                 Some(Err(error)) => {
                     tell(Seen::Unwatched(describe(asked::<K>(verb(&error), Some(&name)), &error)));
                     let refused = status(&error).is_some_and(|status| matches!(status.code, 403 | 404));
-                    break if refused { FORBIDDEN_RETRY } else { RETRY };
+                    break if refused { FORBIDDEN_RETRY } else { steady() };
                 }
-                None => break RETRY,
+                None => break steady(),
             }
         };
         tokio::time::sleep(pause).await;

@@ -214,15 +214,14 @@ impl Server {
         let found = slots::list(session).await?;
         for slot in found.iter().filter(|slot| !slot.active) {
             if drop_others && !wanted.contains(&slot.name) {
-                session.rows("drop a slot", &format!("SELECT pg_drop_replication_slot('{}')", slot.name)).await?;
+                slots::remove(session, &slot.name).await?;
             } else if slot.lost {
                 slots::renew(session, &slot.name).await?;
             }
         }
         // One that this server has kept as a standby retains what its member lacks.
         for name in wanted.iter().filter(|name| !found.iter().any(|it| it.name == **name)) {
-            let make = format!("SELECT pg_create_physical_replication_slot('{name}', true)");
-            session.rows("make a slot", &make).await?;
+            slots::make(session, name).await?;
         }
         Ok(())
     }

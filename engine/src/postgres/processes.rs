@@ -215,7 +215,7 @@ impl Process {
 pub(super) struct Receiving(Arc<Shared>);
 
 impl Receiving {
-    /// What the last ones said counts no more: they follow another server now, or one streams.
+    /// What the last ones said counts no more: they follow another server now.
     pub fn begin(&self) {
         *locked(&self.0.receivers) = Receivers::default();
     }
@@ -225,13 +225,9 @@ impl Receiving {
         locked(&self.0.receivers).failures.back().cloned()
     }
 
-    /// Whether the last ones ended because the primary has removed log that this server lacks.
+    /// Whether they end, at present, because the primary has removed log that this server lacks. One that streams leaves what the last
+    /// ones said.
     pub fn lacks_log(&self) -> bool {
-        lacks_log(&locked(&self.0.receivers).failures)
-    }
-
-    /// Whether they end so at present. One that streams leaves what the last ones said.
-    pub fn lacks_log_now(&self) -> bool {
         let Receivers { failures, last } = &*locked(&self.0.receivers);
         lacks_log(failures) && last.is_some_and(|last| last.elapsed() < PRESENT)
     }
@@ -449,9 +445,9 @@ mod tests {
             000000020000000000000003 has already been removed";
         note(removed, &shared);
         note("8 startup LOG:  waiting for WAL to become available at 0/3000018", &shared);
-        assert!(!receiving.lacks_log_now());
+        assert!(!receiving.lacks_log());
         note(removed, &shared);
-        assert!(receiving.lacks_log_now() && receiving.lacks_log());
+        assert!(receiving.lacks_log());
         receiving.begin();
         assert!(!receiving.lacks_log() && receiving.failure().is_none());
         note("8 startup LOG:  consistent recovery state reached at 0/3000018", &shared);

@@ -145,7 +145,7 @@ impl Reader {
     /// Whether a standby that was not read lacks log that its primary has removed: one whose data was rewound accepts no session before it
     /// has received more.
     pub fn lacks_log(&self) -> bool {
-        matches!(self.role, Role::Follows { .. }) && self.receiving.lacks_log_now()
+        matches!(self.role, Role::Follows { .. }) && self.receiving.lacks_log()
     }
 
     /// Whether the server lets a new session in, or says why not, in time.
@@ -164,11 +164,7 @@ impl Reader {
             Role::Primary { generation } => generation,
             Role::Fenced | Role::Follows { .. } => timeline(monitor).await?,
         };
-        let streams = row.get::<_, Option<i32>>(2).is_some();
-        let silent = matches!(self.role, Role::Follows { .. }) && !streams;
-        if streams {
-            self.receiving.begin();
-        }
+        let silent = matches!(self.role, Role::Follows { .. }) && row.get::<_, Option<i32>>(2).is_none();
         Ok(Reading {
             in_recovery: row.get(0),
             timeline,

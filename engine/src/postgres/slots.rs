@@ -112,19 +112,28 @@ impl Slots {
             );
         }
         for change in changes(self.own, &told, &slots) {
-            let (what, statement) = match change {
-                Change::Make(name) => {
-                    ("make a slot", format!("SELECT pg_create_physical_replication_slot('{name}', true)"))
-                }
-                Change::Drop(name) => ("drop a slot", format!("SELECT pg_drop_replication_slot('{name}')")),
+            match change {
+                Change::Make(name) => make(&session, &name).await?,
+                Change::Drop(name) => remove(&session, &name).await?,
                 Change::Advance(name, to) => {
-                    ("advance a slot", format!("SELECT pg_replication_slot_advance('{name}', '{to}')"))
+                    let advance = format!("SELECT pg_replication_slot_advance('{name}', '{to}')");
+                    session.rows("advance a slot", &advance).await?;
                 }
-            };
-            session.rows(what, &statement).await?;
+            }
         }
         Ok(())
     }
+}
+
+/// Makes a slot, which keeps log from now on.
+pub(super) async fn make(session: &Session, name: &str) -> Result<(), Error> {
+    let make = format!("SELECT pg_create_physical_replication_slot('{name}', true)");
+    session.rows("make a slot", &make).await.map(drop)
+}
+
+/// Drops a slot that is not in use.
+pub(super) async fn remove(session: &Session, name: &str) -> Result<(), Error> {
+    session.rows("drop a slot", &format!("SELECT pg_drop_replication_slot('{name}')")).await.map(drop)
 }
 
 /// Makes a slot again that has lost its log. Without it its member would not learn that it lacks log, and nothing would be kept for it
