@@ -64,6 +64,27 @@ fn directory_in(place: &str) -> TempDir {
     directory
 }
 
+impl Drop for Lab {
+    /// A server that was killed leaves a segment of shared memory by which the next one on its data finds its processes: a machine has a few
+    /// thousand at most, and no next one comes.
+    fn drop(&mut self) {
+        for volume in std::fs::read_dir(self.root.path()).into_iter().flatten().flatten() {
+            for data in ["pgdata", "pgdata.old"] {
+                let Ok(text) = std::fs::read_to_string(volume.path().join(data).join("postmaster.pid")) else {
+                    continue;
+                };
+                let Some(id) = text.lines().nth(6).and_then(|line| line.split_whitespace().nth(1)) else { continue };
+                // Another server on the same data has removed it where that is said.
+                let removed = std::process::Command::new("ipcrm").args(["-m", id]).output();
+                assert!(
+                    removed.is_ok() || std::thread::panicking(),
+                    "ipcrm, of the Debian package util-linux: {removed:?}"
+                );
+            }
+        }
+    }
+}
+
 impl Lab {
     /// `None` if there is no PostgreSQL here: that was said.
     pub fn new() -> Option<Self> {
