@@ -40,7 +40,6 @@ use membership::Pass;
 use peers::Peers;
 pub use ports::engine_service;
 use resync::LastPass;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -82,8 +81,6 @@ pub struct Shared {
     eviction_held: Mutex<Option<String>>,
     /// What the anchor says of several clusters, as far as this agent has written it.
     anchor_shared: membership::several::Marked,
-    /// Whether the audit trail has what an operator gave up for this epoch, if one did.
-    loss_noted: AtomicBool,
     without_quorum: Mutex<Option<Instant>>,
     begun: Begun,
     over: watch::Sender<Option<Over>>,
@@ -332,7 +329,6 @@ async fn begin(surroundings: &Surroundings, stay: Stay) -> anyhow::Result<Agent>
         anchor_alarm: Mutex::default(),
         eviction_held: Mutex::default(),
         anchor_shared: Mutex::default(),
-        loss_noted: AtomicBool::new(false),
         without_quorum: Mutex::default(),
         begun,
         over: watch::Sender::default(),

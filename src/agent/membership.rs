@@ -25,8 +25,8 @@ use crate::kubernetes::anchor;
 use crate::proto::raft::{JoinRequest, StatusReply};
 use crate::raft::Role as RaftRole;
 use kaa_core::domain::change::{self, Command};
-use kaa_core::domain::command::{Actor, Outcome, Role};
-use kaa_core::domain::ids::{MembershipEpoch, RaftId, ServerId};
+use kaa_core::domain::command::{Outcome, Role};
+use kaa_core::domain::ids::{RaftId, ServerId};
 use kaa_core::domain::process::SessionState;
 use kaa_core::domain::server::Server;
 use kaa_core::membership::change::Step;
@@ -34,7 +34,6 @@ use kaa_core::membership::{Change, Membership, next_change, takes_a_vote};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -135,9 +134,6 @@ async fn scaled(shared: &Shared, observed: &mut watch::Receiver<u64>, judged: Op
 async fn step(shared: &Shared, led_since: Instant) -> Result<(), String> {
     found_domain(shared).await?;
     admit_myself(shared).await?;
-    if let Err(why) = note_loss(shared).await {
-        debug!("the data loss accepted for this epoch is not in the audit trail yet: {why}");
-    }
     if let Err(why) = note_voters(shared).await {
         debug!("the new voters are not in the audit trail yet: {why}");
     }
@@ -245,31 +241,6 @@ async fn found_domain(shared: &Shared) -> Result<(), String> {
         anchor: uid,
     });
     shared.propose(Role::RaftLeader, command).await.map(drop)
-}
-
-/// Records in the audit trail which operator gave up which data for this epoch, if any. The anchor keeps it until then.
-async fn note_loss(shared: &Shared) -> Result<(), String> {
-    let epoch = shared.raft.status().epoch;
-    if shared.loss_noted.load(Ordering::Relaxed) {
-        return Ok(());
-    }
-    // The first epoch is founded out of nothing.
-    let read = match epoch {
-        MembershipEpoch(0 | 1) => None,
-        _ => anchor::read_loss(&shared.kubernetes, &shared.config.anchor_name()).await.map_err(|e| e.to_string())?,
-    };
-    let noted = shared.raft.read(|domain| domain.lossy_epoch);
-    if let Some((of, loss)) = read.filter(|(of, _)| *of == epoch && noted < epoch) {
-        let anchor::Loss { by, at, founder, lost } = loss;
-        let actor = Actor { role: Role::Operator, name: by };
-        let noted =
-            shared.propose_as(actor, Command::AcceptLoss(change::AcceptLoss { epoch: of, founder, at, lost })).await;
-        if let (_, Outcome::Refused(why)) = noted.map_err(|error| error.to_string())? {
-            return Err(why.to_string());
-        }
-    }
-    shared.loss_noted.store(true, Ordering::Relaxed);
-    Ok(())
 }
 
 /// How long the leader stays with a note before it looks at the voters again.

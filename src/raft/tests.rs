@@ -77,7 +77,7 @@ async fn found(dir: &Path, server: &str, tls: Option<&Tls>) -> Agent {
     let mut volume = Volume::open(dir).unwrap();
     let epoch = volume.local_log().epoch.0 + 1;
     let anchor = anchor(epoch, volume.local_log().raft_id);
-    volume.found(&anchor, &node(server, &address)).unwrap();
+    volume.found(&anchor, &node(server, &address), None).unwrap();
     let agent = start(volume, server, &address, tls).await;
     found_domain(&agent).await;
     agent
@@ -87,7 +87,7 @@ async fn found(dir: &Path, server: &str, tls: Option<&Tls>) -> Agent {
 async fn found_on(disk: &Recorder, dir: &Path, options: Options) -> Agent {
     let mut volume = Volume::open_on(Arc::new(disk.clone()), dir).unwrap();
     let anchor = anchor(1, volume.local_log().raft_id);
-    volume.found(&anchor, &node(options.server.as_str(), &options.address)).unwrap();
+    volume.found(&anchor, &node(options.server.as_str(), &options.address), None).unwrap();
     let agent = start_with(volume, options, None).await;
     found_domain(&agent).await;
     agent

@@ -18,10 +18,11 @@ pub use retired::{Holds, RetiredLog, Stock, measure_retired, named_by_retired, p
 use super::backend::{self, Backend, Engine, Op};
 use super::disk::{Disk, Local};
 use super::snapshot::{self, Pointer, Shelf};
-use super::types::{Entry, LogId, Node, TypeConfig, Vote, first_term};
+use super::types::{Entry, LogId, Node, Proposal, TypeConfig, Vote, first_term};
 use super::wire;
 use crate::clock;
 use crate::failpoints::{self, Point};
+use kaa_core::domain::command::Request;
 use kaa_core::domain::ids::{DomainId, MembershipEpoch, RaftId};
 use kaa_core::membership::quorum_override::Position;
 use kaa_core::membership::{Anchor, LocalLog};
@@ -251,8 +252,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Founds the anchor's epoch: this log alone votes from here on. One transaction, and nothing if it is done.
-    pub fn found(&mut self, anchor: &Anchor, node: &Node) -> Result<(), Error> {
+    /// Founds the anchor's epoch: this log alone votes from here on. `first` is the epoch's first request, before which nothing
+    /// is decided in it. One transaction, and nothing if it is done.
+    pub fn found(&mut self, anchor: &Anchor, node: &Node, first: Option<Request>) -> Result<(), Error> {
         let local = self.local_log();
         let same_domain = local.domain.as_ref().is_none_or(|domain| *domain == anchor.domain);
         if anchor.founder != local.raft_id || !same_domain || anchor.epoch < local.epoch {
@@ -268,7 +270,11 @@ impl Volume {
         let id = LogId::new(leader, last.map_or(0, |last| last.index + 1));
         let nodes = BTreeMap::from([(me, node.clone())]);
         let membership = openraft::Membership::new(vec![BTreeSet::from([me])], nodes).expect("the voter has its node");
-        let entry = Entry::new_membership(id, membership);
+        let mut entries = vec![Entry::new_membership(id, membership)];
+        entries.extend(first.map(|request| {
+            let proposal = Proposal { time: clock::now(), request };
+            Entry::new(LogId { index: id.index + 1, ..id }, EntryPayload::Normal(proposal))
+        }));
         // openraft derives its next term from its vote alone. A vote for itself at the epoch's first term, not granted
         // by anybody, is what makes it stand for election above every term of the epochs before.
         let vote = Vote::new(term, me);
@@ -278,14 +284,16 @@ impl Volume {
             set(names::DOMAIN, &anchor.domain)?,
             set(names::SEALED, &false)?,
             set(names::VOTE, &vote)?,
-            Op::Put(id.index, wire::encode(&entry).map_err(Error::Encode)?),
         ]);
+        for entry in &entries {
+            ops.push(Op::Put(entry.log_id.index, wire::encode(entry).map_err(Error::Encode)?));
+        }
         self.backend.commit(&ops)?;
         failpoints::pass(Point::Founded);
         (self.identity.epoch, self.identity.domain) = (anchor.epoch, Some(anchor.domain.clone()));
         self.identity.sealed = false;
         self.log.vote = Some(vote);
-        self.log.entries.insert(id.index, entry);
+        self.log.entries.extend(entries.into_iter().map(|entry| (entry.log_id.index, entry)));
         Ok(())
     }
 

@@ -7,6 +7,8 @@ use crate::failpoints::{self, Point};
 use crate::kubernetes::anchor::{self, Creation, Swap};
 use crate::kubernetes::{Kubernetes, lease};
 use crate::raft::{self, Host, Node, Volume};
+use kaa_core::domain::change::{self, Command};
+use kaa_core::domain::command::{Actor, Request, Role};
 use kaa_core::domain::ids::{DomainId, MembershipEpoch, ServerId};
 use kaa_core::membership::clusters::{EntryPoint, follows, gate_elsewhere, latest};
 use kaa_core::membership::{Anchor, Gate, LocalLog, Seen, Traces, gate, seen};
@@ -170,23 +172,42 @@ async fn read(pass: &Pass<'_>, volume: &Volume) -> Result<(Option<Anchor>, Trace
     Ok((read, if empty { traces(pass).await? } else { Traces::default() }))
 }
 
-/// Founds the anchor's epoch. If an operator gave up data for it, only once no server can commit in the epoch before. The
-/// inner `Err` says what the founder waits for.
+/// Founds the anchor's epoch. If an operator gave up data for it, only once no server can commit in the epoch before, and this is
+/// the first that the epoch decides on: no primary is granted as if the domain had lost nothing. The inner `Err` says what the
+/// founder waits for.
 async fn found(
     pass: &Pass<'_>,
     volume: &mut Volume,
     anchor: &Anchor,
     others: &mut gone::Others,
 ) -> Result<Result<(), String>, raft::volume::Error> {
-    if anchor.lossy
-        && let Err(why) = gone::all_gone(pass, volume, anchor, others).await
-    {
-        return Ok(Err(why));
-    }
+    let ready = async {
+        if !anchor.lossy {
+            return Ok(None);
+        }
+        gone::all_gone(pass, volume, anchor, others).await?;
+        loss(pass, anchor).await.map(Some)
+    };
+    let first = match ready.await {
+        Ok(first) => first,
+        Err(why) => return Ok(Err(why)),
+    };
     info!("founding epoch {} of domain {} with log {}", anchor.epoch, anchor.domain, anchor.founder);
-    volume.found(anchor, &pass.node())?;
+    volume.found(anchor, &pass.node(), first)?;
     pass.show(volume);
     Ok(Ok(()))
+}
+
+/// Which operator gave up which data for the anchor's epoch, as the anchor has it.
+async fn loss(pass: &Pass<'_>, anchor: &Anchor) -> Result<Request, String> {
+    let read = anchor::read_loss(pass.kubernetes, &pass.config.anchor_name()).await;
+    match read.map_err(|error| format!("the accepted loss could not be read: {error}"))? {
+        Some((epoch, anchor::Loss { by, at, founder, lost })) if epoch == anchor.epoch => Ok(Request {
+            actor: Actor { role: Role::Operator, name: by },
+            command: Command::AcceptLoss(change::AcceptLoss { epoch, founder, at, lost }),
+        }),
+        _ => Err("the anchor changed: reading it again".to_owned()),
+    }
 }
 
 /// Looks for what speaks for a domain that was here, where there is no anchor; and whether this is the first server.

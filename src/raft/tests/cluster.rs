@@ -383,7 +383,7 @@ async fn status_is_told_before_raft_runs() {
 
     let dir = tempdir().unwrap();
     let mut volume = Volume::open(dir.path()).unwrap();
-    volume.found(&anchor(1, volume.local_log().raft_id), &node("admin-0", &address)).unwrap();
+    volume.found(&anchor(1, volume.local_log().raft_id), &node("admin-0", &address), None).unwrap();
     host.set_local_log(volume.local_log());
     host.set_resync_leader("admin-3");
     let status = peers.status(&address).await.unwrap();

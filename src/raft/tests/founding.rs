@@ -10,8 +10,11 @@ use crate::raft::types::{Entry, LogId, SnapshotMeta, TypeConfig, Vote, first_ter
 use crate::raft::volume::{Parts, Stock, Volume, measure_retired, names, prune_retired, retired_logs};
 use crate::raft::{Role, wire};
 use kaa_core::domain::Domain;
-use kaa_core::domain::ids::{MembershipEpoch, RaftId};
+use kaa_core::domain::change::{self, Command};
+use kaa_core::domain::command::{self, Actor, Request};
+use kaa_core::domain::ids::{MembershipEpoch, Millis, RaftId};
 use kaa_core::membership::Anchor;
+use openraft::EntryPayload;
 use openraft::entry::RaftEntry;
 use openraft::vote::RaftLeaderId;
 use ring::digest::{Context, SHA256};
@@ -200,7 +203,7 @@ async fn a_founding_that_is_cut_off_anywhere_is_done_or_not_and_can_be_repeated(
         let anchor = anchor(old.local.epoch.0 + 1, old.local.raft_id);
         let new = founded(&old, &anchor);
         let (mut kept, mut done) = (0, 0);
-        for (cut, complete, image) in cuts(dir.path(), |volume| volume.found(&anchor, &me()).unwrap()) {
+        for (cut, complete, image) in cuts(dir.path(), |volume| volume.found(&anchor, &me(), None).unwrap()) {
             let found = held(open(image.path()));
             let is_new = found == new;
             assert!(is_new || found == old && !complete, "{before:?}, {cut}: {found:?}\nand not {new:?}");
@@ -208,7 +211,7 @@ async fn a_founding_that_is_cut_off_anywhere_is_done_or_not_and_can_be_repeated(
             *count += 1;
             if !is_new || *count == 1 {
                 let mut volume = open(image.path());
-                volume.found(&anchor, &me()).unwrap();
+                volume.found(&anchor, &me(), None).unwrap();
                 assert!(held(volume) == new, "{before:?}, {cut}: founded again");
             }
             if *count == 1 {
@@ -218,6 +221,42 @@ async fn a_founding_that_is_cut_off_anywhere_is_done_or_not_and_can_be_repeated(
         eprintln!("{before:?}: {kept} cuts before, {done} after");
         assert!(kept > 0 && done > 0);
     }
+}
+
+/// What the epoch's leader decides rests on it, so no founding leaves it for later.
+#[tokio::test]
+async fn an_accepted_loss_is_founded_with_its_epoch_or_neither_is() {
+    let dir = Before::Log.make().await;
+    let old = held(open(dir.path()));
+    let anchor = anchor(old.local.epoch.0 + 1, old.local.raft_id);
+    let loss = || {
+        let (founder, lost) = ("admin-0".into(), "entries after 9".to_owned());
+        let command = Command::AcceptLoss(change::AcceptLoss { epoch: anchor.epoch, founder, at: Millis(5), lost });
+        Some(Request { actor: Actor { role: command::Role::Operator, name: "user ann".to_owned() }, command })
+    };
+    let (mut kept, mut done) = (0, 0);
+    for (cut, complete, image) in cuts(dir.path(), |volume| volume.found(&anchor, &me(), loss()).unwrap()) {
+        let found = held(open(image.path()));
+        if found == old {
+            assert!(!complete, "{cut}");
+            kept += 1;
+            continue;
+        }
+        let new: Vec<_> = found.entries.iter().filter(|(index, _)| !old.entries.contains_key(index)).collect();
+        assert!(
+            matches!(new[..], [(_, first), (_, second)]
+            if matches!(first.payload, EntryPayload::Membership(_)) && matches!(second.payload, EntryPayload::Normal(_))),
+            "{cut}: {new:?}"
+        );
+        done += 1;
+        if done == 1 {
+            let agent = start(open(image.path()), "admin-0", &free_address(), None).await;
+            agent.handle.linearize().await.unwrap();
+            assert_eq!(agent.handle.read(|domain| domain.lossy_epoch), anchor.epoch);
+            agent.stop().await;
+        }
+    }
+    assert!(kept > 0 && done > 0);
 }
 
 fn me() -> crate::raft::Node {
@@ -276,7 +315,7 @@ async fn what_came_before_a_founding_is_purged_also_after_a_kill_in_its_midst() 
     let dir = Before::Log.make().await;
     let mut volume = open(dir.path());
     let local = volume.local_log();
-    volume.found(&anchor(local.epoch.0 + 1, local.raft_id), &me()).unwrap();
+    volume.found(&anchor(local.epoch.0 + 1, local.raft_id), &me(), None).unwrap();
     let Parts { lock, mut backend, log, .. } = volume.into_parts();
     let founding = log.last().unwrap();
     // It led, and died before there was a snapshot.
@@ -343,7 +382,7 @@ async fn a_log_that_is_brought_back_comes_whole_or_stays_retired() {
             }
             assert!(!volume.bring_back(&next).unwrap(), "{what}: it is in its place");
             assert_eq!(volume.local_log(), old.local, "{what}");
-            volume.found(&next, &me()).unwrap();
+            volume.found(&next, &me(), None).unwrap();
             assert!(held(volume) == founded(&old, &next), "{what}");
             assert!(with_id(image.path(), today.local.raft_id) == today, "{what}: what there was till then is kept");
             if back + between + kept == 1 || complete {

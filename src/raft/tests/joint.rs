@@ -97,7 +97,7 @@ impl Group {
             let (server, address) = (format!("admin-{i}"), free_address());
             let mut volume = Volume::open(dir.path()).unwrap();
             match i {
-                0 => volume.found(&anchor(1, volume.local_log().raft_id), &node(&server, &address)).unwrap(),
+                0 => volume.found(&anchor(1, volume.local_log().raft_id), &node(&server, &address), None).unwrap(),
                 _ => volume.retire_log(&anchor(1, RaftId(0))).unwrap(),
             }
             agents.push(start_among(volume, options(&server, &address), links.peers(&address), None).await);

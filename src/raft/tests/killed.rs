@@ -40,7 +40,7 @@ async fn the_writer() {
     let address = super::free_address();
     if volume.local_log().domain.is_none() {
         let anchor = anchor(1, volume.local_log().raft_id);
-        volume.found(&anchor, &node("admin-0", &address)).unwrap();
+        volume.found(&anchor, &node("admin-0", &address), None).unwrap();
     }
     let agent = start(volume, "admin-0", &address, None).await;
     tokio::select! {

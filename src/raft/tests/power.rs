@@ -208,7 +208,7 @@ impl History {
     fn found(&mut self) -> &'static str {
         let mut volume = self.open();
         let LocalLog { epoch, raft_id, .. } = volume.local_log();
-        volume.found(&anchor(epoch.0 + 1, raft_id), &node("admin-0", "a:1")).unwrap();
+        volume.found(&anchor(epoch.0 + 1, raft_id), &node("admin-0", "a:1"), None).unwrap();
         let (held, parts) = Held::read(volume).unwrap();
         let last = held.entries.values().next_back().unwrap();
         assert!(

@@ -82,7 +82,7 @@ fn a_database_of_something_else_is_refused() {
 /// A volume whose log continues from a snapshot, as an orderly end leaves it; and what it holds.
 fn with_a_snapshot(dir: &Path) -> (Pointer, BTreeMap<u64, Entry>) {
     let mut volume = Volume::open_on(Arc::new(Recorder::new(dir)), dir).unwrap();
-    volume.found(&anchor(1, volume.local_log().raft_id), &node("a", "a:1")).unwrap();
+    volume.found(&anchor(1, volume.local_log().raft_id), &node("a", "a:1"), None).unwrap();
     let Parts { mut backend, shelf, lock, log, .. } = volume.into_parts();
     let founding = log.entries[&0].clone();
     for index in 1..40 {
@@ -200,7 +200,7 @@ fn only_the_founder_founds() {
     let dir = tempdir().unwrap();
     let mut volume = Volume::open(dir.path()).unwrap();
     let another = anchor(1, RaftId(volume.local_log().raft_id.0 ^ 1));
-    assert!(matches!(volume.found(&another, &node("a", "a:1")), Err(Error::NotFounder { .. })));
+    assert!(matches!(volume.found(&another, &node("a", "a:1"), None), Err(Error::NotFounder { .. })));
     assert_eq!(volume.local_log().epoch, MembershipEpoch(0));
 }
 
@@ -221,7 +221,7 @@ async fn a_founder_elects_itself_on_an_empty_log_and_comes_back() {
 
     let mut volume = Volume::open(dir.path()).unwrap();
     assert_eq!(volume.local_log(), local);
-    volume.found(&anchor(1, local.raft_id), &node("admin-0", &address)).unwrap();
+    volume.found(&anchor(1, local.raft_id), &node("admin-0", &address), None).unwrap();
     let agent = start(volume, "admin-0", &address, None).await;
     agent.handle.linearize().await.unwrap();
     assert!(agent.has("k"));
@@ -246,7 +246,7 @@ async fn a_survivor_of_two_founds_the_next_epoch_with_all_it_holds() {
     // Founding again after a crash before the start changes nothing.
     for _ in 0..2 {
         let mut volume = Volume::open(dirs[0].path()).unwrap();
-        volume.found(&anchor(2, id), &node("admin-0", &address)).unwrap();
+        volume.found(&anchor(2, id), &node("admin-0", &address), None).unwrap();
     }
     let founder: Agent = start(Volume::open(dirs[0].path()).unwrap(), "admin-0", &address, None).await;
     founder.set("after").await;
