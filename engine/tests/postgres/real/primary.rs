@@ -1,8 +1,11 @@
 //! How a server becomes the primary of a generation, and what is left of a generation after a crash.
 
-use super::lab::{Lab, kill, signal};
+use super::lab::{Lab, Member, kill, signal};
 use kaa_engine::postgres::{Error, Stop};
 use std::time::Duration;
+use testkit::{Chance, tier};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_promotion_takes_the_number_of_its_generation_and_admits_no_client_by_itself() {
@@ -36,40 +39,68 @@ async fn a_promotion_takes_the_number_of_its_generation_and_admits_no_client_by_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_primary_that_is_killed_under_writes_keeps_what_it_acknowledged_and_gets_the_next_number() {
-    let Some(lab) = Lab::new() else { return };
-    let (mut member, _) = lab.primary(1).await;
-    let mut acknowledged = Vec::new();
-    for generation in [3, 4, 9] {
-        let mut writers = Vec::new();
-        for writer in 0..4 {
-            let client = member.client().await.unwrap();
-            writers.push(tokio::spawn(async move {
-                let mut done = Vec::new();
-                for number in 0.. {
-                    let id: i64 = (i64::from(generation) * 4 + writer) * 1_000_000 + number;
-                    let sql = format!("INSERT INTO rows VALUES ({id}, {generation})");
-                    if client.batch_execute(&sql).await.is_err() {
-                        break;
-                    }
-                    done.push(id);
-                }
-                done
-            }));
+async fn a_primary_that_is_killed_keeps_what_it_acknowledged_and_accepts_no_more() {
+    let name = "a_primary_that_is_killed_keeps_what_it_acknowledged_and_accepts_no_more";
+    // Each has three ends.
+    for mut chance in Chance::runs(name, tier().of(1, 1, 2, 40)) {
+        let Some(lab) = Lab::new() else { return };
+        killed_under_writes(&lab, &mut chance).await;
+    }
+}
+
+/// Inserts until its session ends, at times by a statement that computes before: its backend does not see the end of the first process.
+async fn write(member: &Member, first: i64, rows_to_count: usize) -> JoinHandle<Vec<i64>> {
+    let client = member.client().await.unwrap();
+    tokio::spawn(async move {
+        let mut done = Vec::new();
+        for id in first.. {
+            let counted = format!("WITH c AS MATERIALIZED (SELECT count(*) FROM generate_series(1, {rows_to_count}))");
+            if client.batch_execute(&format!("{counted} INSERT INTO rows SELECT {id}, 0 FROM c")).await.is_err() {
+                break;
+            }
+            done.push(id);
         }
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        done
+    })
+}
+
+async fn killed_under_writes(lab: &Lab, chance: &mut Chance) {
+    const COMPUTES: [usize; 5] = [0, 0, 1_000, 300_000, 3_000_000];
+    let (mut member, _) = lab.primary(1).await;
+    let (mut acknowledged, mut generation, mut ids) = (Vec::new(), 2, (1..).map(|number: i64| number * 1_000_000));
+    for _ in 0..3 {
+        let (mut writers, mut opened, mut idle) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..2 + chance.below(4) {
+            writers.push(write(&member, ids.next().unwrap(), COMPUTES[chance.below(COMPUTES.len())]).await);
+        }
+        for _ in 0..chance.below(3) {
+            let client = member.client().await.unwrap();
+            client
+                .batch_execute(&format!("BEGIN; INSERT INTO rows VALUES ({}, 0)", ids.next().unwrap()))
+                .await
+                .unwrap();
+            opened.push(client);
+            idle.push(member.client().await.unwrap());
+        }
+        sleep(Duration::from_millis(chance.below(400) as u64)).await;
         kill(member.postmaster());
         member.server.ended().await;
+        let end = member.server.fence().await.unwrap();
+        for client in &opened {
+            client.batch_execute("COMMIT").await.expect_err("a commit after the end");
+        }
+        for client in &idle {
+            client.batch_execute("INSERT INTO rows VALUES (0, 0)").await.expect_err("a write after the end");
+        }
         for writer in writers {
             acknowledged.extend(writer.await.unwrap());
         }
-        let end = member.server.fence().await.unwrap();
         assert_eq!(member.server.fence().await.unwrap(), end, "the exact end does not move");
+        generation += 1 + u32::try_from(chance.below(3)).unwrap();
         let begins = member.lead(generation, &[]).await;
         assert_eq!((begins.generation.0, begins.at), (generation.into(), end));
     }
     let shown = member.rows().await;
-    assert!(acknowledged.len() > 10, "{}", acknowledged.len());
     let lost: Vec<&i64> = acknowledged.iter().filter(|id| shown.binary_search(id).is_err()).collect();
     assert!(lost.is_empty(), "{lost:?}");
 }
@@ -114,6 +145,44 @@ async fn a_server_that_refuses_sessions_after_a_crash_is_promoted_all_the_same()
     let begins = member.lead(3, &[]).await;
     assert_eq!((begins.generation.0, begins.parent.0), (3, 2));
     assert_eq!(member.rows().await, [1000, 1001]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_with_many_subtransactions_keeps_no_server_from_being_promoted() {
+    let name = "a_crash_with_many_subtransactions_keeps_no_server_from_being_promoted";
+    for mut chance in Chance::runs(name, tier().of(1, 1, 2, 40)) {
+        let Some(lab) = Lab::new() else { return };
+        let (mut a, begins) = lab.primary(1).await;
+        let mut b = lab.member(2);
+        a.server.provide_slots(&[b.archive]).await.unwrap();
+        b.join(&a, 2, &[begins]).await;
+        a.server.require(&[b.archive], 2).await.unwrap();
+        let open = a.client().await.unwrap();
+        open.batch_execute("BEGIN; INSERT INTO rows VALUES (0, 0)").await.unwrap();
+        // The log names up to 64 of a session.
+        for id in 1..=chance.below(200) {
+            open.batch_execute(&format!("SAVEPOINT s{id}; INSERT INTO rows VALUES ({id}, 0)")).await.unwrap();
+        }
+        a.client().await.unwrap().batch_execute("INSERT INTO rows VALUES (1000, 0)").await.unwrap();
+        a.server.checkpoint().await.unwrap();
+        a.client().await.unwrap().batch_execute("INSERT INTO rows VALUES (1001, 0)").await.unwrap();
+        // A standby begins its replay where its own last checkpoint was.
+        if chance.coin() {
+            b.server.checkpoint().await.unwrap();
+        }
+        for member in [&mut a, &mut b] {
+            kill(member.postmaster());
+            member.server.ended().await;
+        }
+        let winner = if chance.coin() { &mut a } else { &mut b };
+        match winner.server.fence().await {
+            Ok(_) => {}
+            Err(Error::NoSql { .. }) => eprintln!("the server of archive {} refuses sessions", winner.archive),
+            Err(error) => panic!("{error}"),
+        }
+        winner.lead(3, &[]).await;
+        assert_eq!(winner.rows().await, [1000, 1001]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

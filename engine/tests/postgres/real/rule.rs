@@ -179,19 +179,35 @@ async fn a_sender_that_does_not_obey_keeps_the_rule_from_changing() {
     trio.members[0].server.fence().await.unwrap();
 }
 
-/// Who receives the log and is no member, or a member of another generation, or of another archive with a similar number; and a copy.
+/// Who receives the log and is no member, or a member of another generation, or of another archive with a similar number; and copies.
 #[tokio::test(flavor = "multi_thread")]
 async fn receivers_that_are_no_members_release_no_commit() {
-    let Some(lab) = Lab::new() else { return };
+    for mut chance in Chance::runs("receivers_that_are_no_members_release_no_commit", tier().of(1, 1, 2, 40)) {
+        let Some(lab) = Lab::new() else { return };
+        receive(&lab, &mut chance).await;
+    }
+}
+
+async fn receive(lab: &Lab, chance: &mut Chance) {
     let (mut a, begins) = lab.primary(1).await;
-    let mut b = lab.member(2);
-    a.server.provide_slots(&[b.archive]).await.unwrap();
+    let (mut b, mut c) = (lab.member(2), lab.member(3));
+    a.server.provide_slots(&[b.archive, c.archive]).await.unwrap();
     b.join(&a, 2, &[begins]).await;
     b.server.stop(Stop::Fast).await.unwrap();
-    let names = ["kaa_2", "kaa_2_g1", "kaa_2_g22", "kaa_22_g2", "kaa_none", "copy_to_standby", "b"];
+    let mut names =
+        vec!["kaa_2", "kaa_2_g1", "kaa_2_g22", "kaa_22_g2", "kaa_none", "copy_to_standby", "b", "kaa_2_g2x", "*"];
+    for _ in 0..chance.below(5) {
+        names.swap_remove(chance.below(names.len()));
+    }
     let mut foreign: Vec<_> =
         names.iter().map(|name| lab.receives(&a, "pg_receivewal", name, &["--synchronous"])).collect();
-    foreign.push(lab.receives(&a, "pg_basebackup", "copy_to_standby", &["-X", "stream", "-r", "100", "-c", "fast"]));
+    if chance.coin() {
+        let options = ["-X", "stream", "-r", "100", "-c", "fast"];
+        foreign.push(lab.receives(&a, "pg_basebackup", "copy_to_standby", &options));
+    }
+    // A member's own copy, at times given up.
+    let copies = Duration::from_millis(chance.below(500) as u64);
+    let _ = timeout(copies, c.server.overwrite(&a.source(), false)).await;
     let superuser = a.superuser().await;
     let streams = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND flush_lsn IS NOT NULL";
     testkit::eventually_async("all of them stream", async || {
@@ -199,19 +215,23 @@ async fn receivers_that_are_no_members_release_no_commit() {
         if count >= names.len() as i64 { Ok(()) } else { Err(format!("{count} do")) }
     })
     .await;
-    let change = timeout(Duration::from_millis(1500), a.server.require(&[b.archive], 2)).await;
-    assert!(change.is_err(), "the only member is away");
+    let rule = if chance.coin() { vec![b.archive] } else { vec![b.archive, c.archive] };
+    let change = timeout(Duration::from_millis(1500), a.server.require(&rule, 2)).await;
+    assert!(change.is_err(), "no member is there");
     let client = a.client().await.unwrap();
     let waits = client.batch_execute("INSERT INTO rows VALUES (2, 0)");
     assert!(timeout(Duration::from_millis(500), waits).await.is_err(), "no member has confirmed it");
     assert_eq!(a.server.read().await.unwrap().standbys, []);
     for process in &mut foreign {
-        process.kill().unwrap();
+        let _ = process.kill();
         process.wait().unwrap();
     }
     b.server.start_fenced().await.unwrap();
     b.follow(&a, 2, &[begins]).await;
-    a.server.require(&[b.archive], 2).await.unwrap();
+    if rule.contains(&c.archive) {
+        c.join(&a, 2, &[begins]).await;
+    }
+    a.server.require(&rule, 2).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -262,28 +282,61 @@ async fn a_rule_is_not_in_force_before_the_checkpointer_has_commits_wait() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_that_runs_on_completes_nothing_that_the_next_one_lacks() {
-    let Some(lab) = Lab::new() else { return };
-    let mut trio = Trio::new(&lab).await;
-    let (b, c) = (trio.members[1].archive, trio.members[2].archive);
-    trio.require(&[b, c]).await.unwrap();
+    let name = "a_primary_that_runs_on_completes_nothing_that_the_next_one_lacks";
+    for mut chance in Chance::runs(name, tier().of(1, 1, 2, 40)) {
+        let Some(lab) = Lab::new() else { return };
+        runs_on(&lab, &mut chance).await;
+    }
+}
+
+async fn runs_on(lab: &Lab, chance: &mut Chance) {
+    let mut trio = Trio::new(lab).await;
+    let rule = [trio.members[1].archive, trio.members[2].archive];
+    trio.require(&rule).await.unwrap();
     let ids = Arc::new(AtomicI64::new(1));
-    let writers = [write(&trio.members[0], &ids).await, write(&trio.members[0], &ids).await];
-    sleep(Duration::from_millis(100)).await;
+    let mut writers = Vec::new();
+    for _ in 0..1 + chance.below(4) {
+        writers.push(write(&trio.members[0], &ids).await);
+    }
+    sleep(Duration::from_millis(100 + chance.below(200) as u64)).await;
+    if chance.coin() {
+        trio.members.swap(1, 2);
+    }
     let (old, others) = trio.members.split_first_mut().unwrap();
     let (winner, third) = others.split_first_mut().unwrap();
+    let third = &mut third[0];
     winner.server.fence().await.unwrap();
-    trio.history.push(winner.lead(3, &[]).await);
-    // c confirms nothing to the old primary from here on.
-    winner.server.provide_slots(&[c]).await.unwrap();
-    let follows = third[0].server.follow(c, &winner.source(), 3, &trio.history).await.unwrap();
-    sleep(Duration::from_millis(300)).await;
-    let standbys = old.server.read().await.unwrap().standbys;
-    assert!(standbys.is_empty(), "{standbys:?}");
+    let generation = 3 + u32::try_from(chance.below(3)).unwrap();
+    trio.history.push(winner.lead(generation, &[]).await);
+    winner.server.provide_slots(&[third.archive]).await.unwrap();
+    // A receiver that was asked for just before it is told whom to follow; one that is held up; replay that stands still.
+    if chance.coin() {
+        third.superuser().await.batch_execute("SELECT pg_wal_replay_pause()").await.unwrap();
+    }
+    let receivers = titled(third, "walreceiver");
+    if chance.coin() {
+        hold(&receivers, Signal::SIGTERM);
+        sleep(Duration::from_millis(chance.below(30) as u64)).await;
+    }
+    let held = titled(third, ["walreceiver", "startup"][chance.below(2)]);
+    let pause = Duration::from_millis(chance.below(300) as u64);
+    hold(&held, Signal::SIGSTOP);
+    let thaw = tokio::spawn(async move {
+        sleep(pause).await;
+        hold(&held, Signal::SIGCONT);
+    });
+    // It confirms nothing to the old primary from here on.
+    let follows = third.server.follow(third.archive, &winner.source(), generation, &trio.history).await.unwrap();
+    thaw.await.unwrap();
+    for _ in 0..4 {
+        sleep(Duration::from_millis(chance.below(150) as u64)).await;
+        let standbys = old.server.read().await.unwrap().standbys;
+        assert!(standbys.is_empty(), "{standbys:?}");
+    }
     old.server.stop(Stop::Immediate).await.unwrap();
     let shown = winner.rows().await;
     for writer in writers {
         let done = writer.await.unwrap();
-        assert!(!done.is_empty());
         let lost: Vec<i64> = done.into_iter().filter(|id| shown.binary_search(id).is_err()).collect();
         assert!(lost.is_empty(), "{lost:?}");
     }
