@@ -10,6 +10,9 @@ use std::path::Path;
 
 /// What a program that copies calls itself: no name of a member, since what it has received is in no server.
 const COPY: &str = "copy_to_standby";
+/// How long the source waits for an answer of the program that copies. It syncs the log to a disk that the copy keeps busy, and gives none
+/// meanwhile; without its connection all of the copy begins again. No commit waits for it, unlike for a standby.
+const COPY_OPTIONS: &str = "options='-c wal_sender_timeout=60s'";
 
 impl Server {
     /// Stops the server, and replaces its data by the source's. Leaves it stopped. The caller has recorded durably that
@@ -56,7 +59,7 @@ impl Server {
     async fn copy(&self, source: &Source) -> Result<(), Error> {
         let settings = &self.settings;
         let draft = self.draft().await?;
-        let server = configuration::conninfo(settings, source, COPY)?;
+        let server = format!("{} {COPY_OPTIONS}", configuration::conninfo(settings, source, COPY)?);
         let path = draft.display().to_string();
         let words = ["-D", &path, "-d", &server, "-X", "stream", "-c", "fast"];
         self.starter.run("pg_basebackup", &words.map(str::to_owned), &settings.run()).await?;

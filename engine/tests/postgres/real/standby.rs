@@ -1,9 +1,12 @@
 //! How a server follows a primary, changes places with it, and is overwritten if its log is no prefix.
 
-use super::lab::{Lab, Member, kill};
+use super::lab::{Lab, Member, kill, signal};
 use kaa_core::domain::ids::ArchiveId;
 use kaa_engine::postgres::{Begins, Error, Follows, Stop};
-use testkit::{Chance, eventually_async};
+use nix::sys::signal::Signal;
+use std::time::Duration;
+use testkit::{Chance, eventually_async, tier};
+use tokio::time::sleep;
 
 /// Waits until this member shows as many rows.
 async fn shows(member: &Member, count: usize) {
@@ -169,6 +172,42 @@ async fn a_copy_takes_the_place_of_data_and_readers_wait_for_the_first_record() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_copy_whose_disk_is_slow_is_not_begun_again() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, _) = lab.primary(1).await;
+    let (mut b, source) = (lab.member(2), a.source());
+    let volume = lab.volume(2).display().to_string();
+    let copies = tokio::spawn(async move { b.server.overwrite(&source, false).await });
+    // The program, which waits for its receiver of the log before it ends.
+    let programs = || {
+        let line = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let copies = |line: &str| line.split('\0').next().is_some_and(|it| it.ends_with("/pg_basebackup"));
+        let pids = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        pids.filter(|pid| copies(&line(*pid)) && line(*pid).contains(&volume)).collect::<Vec<_>>()
+    };
+    let mut pair = Vec::new();
+    while pair.len() < 2 {
+        assert!(!copies.is_finished(), "its processes were not seen");
+        tokio::task::yield_now().await;
+        pair = programs();
+    }
+    signal(pair[0], Signal::SIGSTOP);
+    let superuser = a.superuser().await;
+    eventually_async("a copy that receives the log", async || {
+        let streams = "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'";
+        let rows = superuser.query(streams, &[]).await.map_err(|error| error.to_string())?;
+        if rows.is_empty() { Err("it does not".to_owned()) } else { Ok(()) }
+    })
+    .await;
+    signal(pair[1], Signal::SIGSTOP);
+    // Longer than the primary waits for a standby.
+    sleep(Duration::from_secs(8)).await;
+    pair.into_iter().for_each(|pid| signal(pid, Signal::SIGCONT));
+    copies.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_rewind_from_a_primary_that_writes_is_completed_by_following() {
     let Some(lab) = Lab::new() else { return };
     let (mut a, begins) = lab.primary(1).await;
@@ -200,9 +239,16 @@ async fn a_rewind_from_a_primary_that_writes_is_completed_by_following() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_exact_end_of_a_standby_is_the_same_after_a_restart() {
-    let mut chance = Chance::new("the_exact_end_of_a_standby_is_the_same_after_a_restart");
-    let Some(lab) = Lab::new() else { return };
+async fn the_exact_end_of_a_standby_is_the_same_after_a_restart_and_has_all_it_confirmed() {
+    let name = "the_exact_end_of_a_standby_is_the_same_after_a_restart_and_has_all_it_confirmed";
+    // Each has six ends.
+    for mut chance in Chance::runs(name, tier().of(1, 1, 2, 40)) {
+        let Some(lab) = Lab::new() else { return };
+        ends(&lab, &mut chance).await;
+    }
+}
+
+async fn ends(lab: &Lab, chance: &mut Chance) {
     let (mut a, begins) = lab.primary(1).await;
     let mut b = lab.member(2);
     a.server.provide_slots(&[b.archive]).await.unwrap();
@@ -219,8 +265,14 @@ async fn the_exact_end_of_a_standby_is_the_same_after_a_restart() {
         if chance.coin() {
             b.superuser().await.batch_execute("SELECT pg_wal_replay_pause()").await.unwrap();
         }
-        tokio::time::sleep(std::time::Duration::from_millis(chance.below(300) as u64)).await;
+        sleep(Duration::from_millis(chance.below(300) as u64)).await;
+        let confirmed = a.server.read().await.unwrap().standbys.iter().map(|it| it.flushed).max();
+        if chance.coin() {
+            kill(b.postmaster());
+            b.server.ended().await;
+        }
         let end = b.server.fence().await.unwrap();
+        assert!(Some(end) >= confirmed, "{end} is the end, and it had confirmed {confirmed:?}");
         assert_eq!(b.server.fence().await.unwrap(), end);
         b.server.stop(Stop::Immediate).await.unwrap();
         b.server.start_fenced().await.unwrap();
