@@ -181,13 +181,19 @@ def setback(cluster, pod, chance):
     volume, archive = cluster.it.volume(pod), cluster.archive(pod)
     replaced(cluster, pod, lambda: subprocess.run(["cp", "-a", volume, f"{volume}.earlier"], check=True))
     eventually("it streams", lambda: cluster.streams(pod))
-    put_back = lambda: (os.rename(volume, f"{volume}.later"), os.rename(f"{volume}.earlier", volume))
+
+    def put_back():
+        # Something may be mounted there: then it cannot be renamed.
+        for entry in os.scandir(volume):
+            shutil.rmtree(entry) if entry.is_dir(follow_symlinks=False) else os.remove(entry)
+        subprocess.run(["cp", "-a", f"{volume}.earlier/.", volume], check=True)
+
     replaced(cluster, pod, put_back)
+    shutil.rmtree(f"{volume}.earlier")
     eventually("its data is not used", lambda: f"archive {archive} holds data that the domain knows nothing of" in cluster.it.kaa("plan"))
     discard = ["database", "discard", "shop", "--archive", str(archive), "--reason", "set back"]
     eventually("its data is given up", lambda: cluster.it.kaa(*discard) or True)
     eventually("it streams again", lambda: cluster.streams(pod))
-    shutil.rmtree(f"{volume}.later")
 
 
 def replaced(cluster, pod, change):

@@ -102,4 +102,4 @@ def played(url_file="postgres-url", first=None, pool=False, **variables):
             demo.wait()
             with open("/proc/self/mounts") as mounts:
                 for mount in [line.split()[1] for line in mounts if line.split()[1].startswith(work + "/")]:
-                    subprocess.run(["umount", mount], check=True)
+                    eventually(f"no process on {mount}", lambda: not subprocess.run(["umount", mount], capture_output=True).returncode)
