@@ -38,7 +38,7 @@ use nix::sys::signal::Signal;
 use probe::Health;
 use proto::Register;
 use roles::Keeper;
-use session::{Report, Session, Told};
+use session::{Report, Session, Times, Told};
 use signals::Signals;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -150,7 +150,11 @@ async fn run(args: EngineArgs) -> Result<i32, Error> {
     let marker = marker.map(|marker| proto::Marker { domain: marker.domain.to_string(), archive: marker.archive.0 });
     let (report, reported) = watch::channel(Report { marker, ..Report::default() });
     let (tell, told) = mpsc::channel(TOLD_CAPACITY);
-    let session = Session::new(config.dial.clone(), register(&config), reported, tell);
+    let times = match config.adapter {
+        Adapter::Command => Times::COMMAND,
+        Adapter::Postgres => Times::ROLE,
+    };
+    let session = Session::new((config.dial.clone(), times), register(&config), reported, tell);
     let session = tokio::spawn(session.keep());
     let (health, shown) = watch::channel(Health::default());
     let probes = tokio::spawn(probe::answer(config.pod_uid.clone(), config.container.clone(), shown));

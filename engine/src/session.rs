@@ -125,8 +125,9 @@ enum Lost {
     Ending,
 }
 
-/// How long things may take. They are shorter for an engine with a role.
-struct Times {
+/// How long things may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
     /// How often an agent hears of this engine.
     period: Duration,
     /// How long an agent may be silent.
@@ -137,6 +138,25 @@ struct Times {
     answer: Duration,
     /// The longest pause between two rounds.
     backoff: Duration,
+}
+
+impl Times {
+    /// Those of an engine that has one life.
+    pub const COMMAND: Self = Self {
+        period: HEARTBEAT_PERIOD,
+        silence: SILENCE_LIMIT,
+        connect: CONNECT_LIMIT,
+        answer: SILENCE_LIMIT,
+        backoff: BACKOFF_MAX,
+    };
+    /// Those of an engine with a role: a failover waits for what its wrapper says. They count from its first session on.
+    pub const ROLE: Self = Self {
+        period: ROLE_PERIOD,
+        silence: ROLE_SILENCE,
+        connect: ROLE_CONNECT_LIMIT,
+        answer: ROLE_ANSWER_LIMIT,
+        backoff: ROLE_BACKOFF_MAX,
+    };
 }
 
 /// The agent with which the last session was.
@@ -156,6 +176,7 @@ impl Left {
 /// Everything that keeps a stream open.
 pub(super) struct Session {
     dial: Dial,
+    times: Times,
     /// What is the same in every registration.
     register: Register,
     report: watch::Receiver<Report>,
@@ -172,9 +193,15 @@ pub(super) struct Session {
 
 impl Session {
     /// Prepares a session; `register` carries what is the same for every stream.
-    pub fn new(dial: Dial, register: Register, report: watch::Receiver<Report>, told: mpsc::Sender<Told>) -> Self {
+    pub fn new(
+        (dial, times): (Dial, Times),
+        register: Register,
+        report: watch::Receiver<Report>,
+        told: mpsc::Sender<Told>,
+    ) -> Self {
         Self {
             dial,
+            times,
             register,
             report,
             told,
@@ -196,7 +223,7 @@ impl Session {
             }
             // Anything between half and the whole: engines that lost the same agent shall not come back as one.
             sleep(jittered(backoff)).await;
-            backoff = (backoff * 2).min(self.times().backoff);
+            backoff = (backoff * 2).min(self.times.backoff);
         }
     }
 
@@ -242,7 +269,7 @@ impl Session {
 
     /// Opens one stream, registers, and stays until it is lost.
     async fn attend(&mut self, target: &Target) -> Result<std::convert::Infallible, Lost> {
-        let mut client = self.dial.connect(target, self.times().connect).await?;
+        let mut client = self.dial.connect(target, self.times.connect).await?;
         let (outbound, queue) = mpsc::channel(OUTBOUND_CAPACITY);
         let report = self.report.borrow().clone();
         let register = Register {
@@ -258,7 +285,7 @@ impl Session {
             let first = inbound.message().await?;
             Ok::<_, tonic::Status>((first, inbound))
         };
-        let limit = if self.report.borrow().exit.is_some() { NOTED_WITHIN } else { self.times().answer };
+        let limit = if self.report.borrow().exit.is_some() { NOTED_WITHIN } else { self.times.answer };
         let answer = timeout(limit, answer).await.map_err(|_| Lost::Silent(limit))?;
         let (first, inbound) = answer.map_err(|status| Lost::Call(Box::new(status)))?;
         match first.ok_or(Lost::Closed)?.message {
@@ -313,7 +340,7 @@ impl Session {
         mut inbound: Streaming<ToEngine>,
         outbound: mpsc::Sender<FromEngine>,
     ) -> Result<std::convert::Infallible, Lost> {
-        let Times { period, silence, .. } = self.times();
+        let Times { period, silence, .. } = self.times;
         let mut beats = interval(period);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut silent_at = Instant::now() + silence;
@@ -368,25 +395,6 @@ impl Session {
         };
         let running = state.engine() == EngineState::Running && child::lives(state.pid);
         from_engine::Message::Heartbeat(Heartbeat { sequence, applied, running, asks: false, generation })
-    }
-
-    fn times(&self) -> Times {
-        match self.report.borrow().replica {
-            Some(_) => Times {
-                period: ROLE_PERIOD,
-                silence: ROLE_SILENCE,
-                connect: ROLE_CONNECT_LIMIT,
-                answer: ROLE_ANSWER_LIMIT,
-                backoff: ROLE_BACKOFF_MAX,
-            },
-            None => Times {
-                period: HEARTBEAT_PERIOD,
-                silence: SILENCE_LIMIT,
-                connect: CONNECT_LIMIT,
-                answer: SILENCE_LIMIT,
-                backoff: BACKOFF_MAX,
-            },
-        }
     }
 
     /// `sent` are the last heartbeats and when they were sent.
