@@ -159,6 +159,10 @@ pub struct PostgresArgs {
     /// A file with parameters of the server, in the form of postgresql.conf.
     #[arg(long, value_name = "FILE", env = "KAA_POSTGRES_PARAMETERS")]
     pub postgres_parameters: Option<PathBuf>,
+    /// A file with lines of pg_hba.conf for clients, of the types host, hostssl, hostnossl: they are asked before that which lets
+    /// everybody in with a password.
+    #[arg(long, value_name = "FILE", env = "KAA_POSTGRES_HBA")]
+    pub postgres_hba: Option<PathBuf>,
     /// A directory with the files `username` and `password` of the role that standbys connect as; a mounted Secret.
     #[arg(long, value_name = "DIR", env = "KAA_POSTGRES_REPLICATION")]
     pub postgres_replication: Option<PathBuf>,
@@ -329,7 +333,8 @@ impl Config {
     pub fn postgres(&self) -> Result<postgres::Settings, Error> {
         let needs = |flag: &str| Error::Usage(format!("--adapter postgres needs {flag}"));
         let PostgresArgs { postgres_bin, postgres_user, postgres_listen, .. } = &self.postgres;
-        let PostgresArgs { postgres_parameters, postgres_replication, postgres_application, .. } = &self.postgres;
+        let PostgresArgs { postgres_parameters, postgres_hba, postgres_replication, postgres_application, .. } =
+            &self.postgres;
         let PostgresArgs { postgres_tls, postgres_tls_optional, postgres_domain, .. } = &self.postgres;
         Ok(postgres::Settings {
             directory: self.archive.clone().ok_or_else(|| needs("--archive DIR (KAA_ARCHIVE)"))?,
@@ -338,6 +343,7 @@ impl Config {
             listen: postgres_listen.clone(),
             port: self.port,
             parameters: postgres_parameters.clone(),
+            hba: postgres_hba.clone(),
             replication: postgres_replication
                 .clone()
                 .ok_or_else(|| needs("--postgres-replication DIR (KAA_POSTGRES_REPLICATION)"))?,

@@ -14,6 +14,7 @@ mod fence;
 mod files;
 mod follow;
 mod grant;
+mod hba;
 mod histories;
 mod limits;
 mod mounted;
@@ -65,6 +66,8 @@ pub struct Settings {
     pub port: u16,
     /// The user's own settings: a part of a `postgresql.conf`.
     pub parameters: Option<PathBuf>,
+    /// The user's own lines of `pg_hba.conf`.
+    pub hba: Option<PathBuf>,
     /// The directory with the files `username` and `password` of the replication role. They are read when they are
     /// used; the last good ones are kept.
     pub replication: PathBuf,
@@ -213,6 +216,8 @@ pub struct Server {
     reloads: u64,
     /// Which of what is mounted was not used when the configuration was written last, and why.
     complaints: Vec<String>,
+    /// The user's own lines of `pg_hba.conf`.
+    own: hba::Own,
     /// Why the application's role is not as a Secret asks for.
     unprepared: Option<String>,
     /// The session of the readings.
@@ -234,6 +239,7 @@ impl Server {
             running: None,
             reloads: 0,
             complaints: Vec::new(),
+            own: hba::Own::default(),
             unprepared: None,
             monitor: Monitor::default(),
             establishing: None,
@@ -279,6 +285,7 @@ impl Settings {
             listen: String::new(),
             port: 5432,
             parameters: None,
+            hba: None,
             replication: PathBuf::new(),
             application: None,
             tls: None,

@@ -5,9 +5,9 @@
 //! the role is in `kaa.conf` and takes effect by a reload.
 
 use super::control_file;
-use super::credentials::Known;
 use super::error::Error;
 use super::files;
+use super::hba::{self, Admits, Own};
 use super::processes::{LINE_PREFIX, SERVER};
 use super::reading::space;
 use super::{Settings, Source, certificates, credentials, sizes};
@@ -47,19 +47,6 @@ impl Settings {
     }
 }
 
-/// Who may connect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Admits {
-    /// This wrapper alone.
-    Wrapper,
-    /// Standbys as well.
-    Standbys,
-    /// Clients and standbys.
-    All,
-    /// Clients, but no standbys: only the primary is followed.
-    Readers,
-}
-
 /// What a reload changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Changeable {
@@ -79,7 +66,7 @@ impl Changeable {
 
     /// Writes it durably, with what is mounted. `number` is a parameter's value by which a session shows that it was made
     /// after the reload. Gives a sentence for each thing that is mounted and not used.
-    pub fn write(&self, settings: &Settings, number: u64) -> Result<Vec<String>, Error> {
+    pub fn write(&self, settings: &Settings, number: u64, own: &mut Own) -> Result<Vec<String>, Error> {
         let Self { admits, rule, follows } = self;
         let (conninfo, slot) = follows.as_ref().map_or(("", ""), |(conninfo, slot)| (conninfo, slot));
         let text = format!(
@@ -94,8 +81,9 @@ impl Changeable {
         if let Some(why) = &replication.complaint {
             tracing::error!(why, "the Secret of the replication role is not used");
         }
-        let lines = admitted(*admits, settings, &replication)?;
-        let complaints = [copy_parameters(settings)?, certificates::copy(settings)?, replication.complaint];
+        let (own, refused) = own.write(settings, *admits)?;
+        let lines = hba::lines(*admits, settings, &replication, &own)?;
+        let complaints = [copy_parameters(settings)?, certificates::copy(settings)?, replication.complaint, refused];
         // First who may connect: the number shows that the server has read both.
         files::replace(&settings.conf().join("pg_hba.conf"), lines.as_bytes(), settings.user)?;
         files::replace(&settings.conf().join("kaa.conf"), text.as_bytes(), settings.user)?;
@@ -111,30 +99,6 @@ pub(super) fn quoted_path(path: &Path) -> String {
 /// A value in a configuration file.
 fn quoted(value: &str) -> String {
     format!("'{}'", value.replace('\\', "\\\\").replace('\'', "''"))
-}
-
-/// The lines of `pg_hba.conf`.
-///
-/// The socket is in a directory that only the server's user and root can enter, so who reaches it owns the data anyway.
-/// `peer` would not work: it needs an entry in the passwd file for the wrapper's user id, which a pod need not have.
-fn admitted(admits: Admits, settings: &Settings, replication: &Known) -> Result<String, Error> {
-    let mut lines = format!("local all {SUPERUSER} trust\n");
-    let host = if settings.needs_tls() { "hostssl" } else { "host" };
-    if matches!(admits, Admits::Standbys | Admits::All) {
-        let Known { role: Some(role), .. } = replication else {
-            return Err(Error::Unusable(replication.complaint.clone().unwrap_or_default()));
-        };
-        let role = role.name.replace('"', "\"\"");
-        // `pg_rewind` reads files by SQL.
-        let _ = write!(
-            lines,
-            "{host} replication \"{role}\" all scram-sha-256\n{host} postgres \"{role}\" all scram-sha-256\n"
-        );
-    }
-    if matches!(admits, Admits::All | Admits::Readers) {
-        let _ = writeln!(lines, "host all {SUPERUSER} all reject\n{host} all all all scram-sha-256");
-    }
-    Ok(lines)
 }
 
 /// Removes from `postgresql.auto.conf` what Kaa decides. It has precedence over all files, and travels with copies and

@@ -1,7 +1,7 @@
 //! Stops a server taking log, and finds the exact end of what it has; ends sessions of clients.
 
-use super::configuration::Admits;
 use super::error::Error;
+use super::hba::Admits;
 use super::processes::children;
 use super::session::{OWN, Session};
 use super::start::until_promoted;

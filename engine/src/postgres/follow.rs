@@ -4,9 +4,10 @@
 //! bare number. A primary would take that of another history for its own, and release commits that the standby does not
 //! have.
 
-use super::configuration::{self, Admits, Changeable, NONE};
+use super::configuration::{self, Changeable, NONE};
 use super::control_file::ControlFile;
 use super::error::Error;
+use super::hba::Admits;
 use super::session::Session;
 use super::start::refuses_until_promoted;
 use super::{Begins, Follows, Position, Role, Server, Source, histories};

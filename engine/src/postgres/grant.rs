@@ -1,8 +1,9 @@
 //! Makes a server the primary of a generation, and admits clients.
 
-use super::configuration::{self, Admits};
+use super::configuration;
 use super::control_file::ControlFile;
 use super::error::Error;
+use super::hba::Admits;
 use super::session::Session;
 use super::{Begins, Position, Role, Server, Settings, Stop, files, histories, slots};
 use kaa_core::domain::ids::ArchiveId;

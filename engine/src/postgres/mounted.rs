@@ -19,6 +19,7 @@ impl Settings {
         let of = |directory: &PathBuf, names: &[&str]| names.iter().map(|name| directory.join(name)).collect();
         let mut paths: Vec<PathBuf> = of(&self.replication, &["username", "password"]);
         paths.extend(self.parameters.clone());
+        paths.extend(self.hba.clone());
         paths.extend(self.application.iter().flat_map(|it| of(it, &["username", "password", "dbname"])));
         paths.extend(self.tls.iter().flat_map(|it| of(it, &certificates::FILES)));
         Mounted(paths.iter().map(|path| std::fs::read(path).ok()).collect())

@@ -118,7 +118,7 @@ impl Server {
         configuration::write_base(settings)?;
         let changeable = Changeable::fenced();
         self.reloads += 1;
-        self.complaints = changeable.write(settings, self.reloads)?;
+        self.complaints = changeable.write(settings, self.reloads, &mut self.own)?;
         // A standby makes no roles.
         self.unprepared = None;
         files::replace(&pgdata.join("standby.signal"), b"", settings.user)?;
@@ -261,7 +261,7 @@ impl Server {
     /// The postmaster starts no process while it reads the configuration, so such a session proves that it has told all
     /// others.
     pub(super) async fn reload(&mut self, change: impl FnOnce(&mut Changeable)) -> Result<Session, Error> {
-        let number = self.begin_reload(change)?;
+        let mut number = self.begin_reload(change)?;
         let give_up_at = Instant::now() + RELOAD_LIMIT;
         loop {
             self.living()?;
@@ -269,10 +269,11 @@ impl Server {
             let shown = session.row("show the configuration", CONFIGURATION).await?;
             if shown.get::<_, &str>(0) == number.to_string() {
                 self.check_rule(shown.get(1))?;
-                return match shown.get::<_, Option<&str>>(2) {
-                    None => Ok(session),
-                    Some(why) => Err(Error::Unusable(format!("the server refuses its pg_hba.conf: {why}"))),
-                };
+                match shown.get::<_, Option<&str>>(2) {
+                    None => return self.own.accepted(&self.settings).map(|()| session),
+                    Some(why) if self.own.refuse(why) => number = self.begin_reload(|_| {})?,
+                    Some(why) => return Err(Error::Unusable(format!("the server refuses its pg_hba.conf: {why}"))),
+                }
             }
             if Instant::now() > give_up_at {
                 return Err(Error::Stuck("the server does not read its configuration".to_owned()));
@@ -315,7 +316,7 @@ impl Server {
         let mut wanted = running.changeable.clone();
         change(&mut wanted);
         self.reloads += 1;
-        self.complaints = wanted.write(&self.settings, self.reloads)?;
+        self.complaints = wanted.write(&self.settings, self.reloads, &mut self.own)?;
         running.changeable = wanted;
         running.process.signal(Signal::SIGHUP);
         Ok(self.reloads)

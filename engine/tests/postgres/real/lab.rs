@@ -189,6 +189,7 @@ impl Lab {
             listen: format!("127.0.0.{number}"),
             port: self.port,
             parameters: Some(self.root.path().join("parameters.conf")),
+            hba: Some(self.root.path().join("hba.conf")).filter(|it| it.exists()),
             replication: self.root.path().join("replication"),
             application: Some(self.root.path().join("application")),
             tls: Some(self.root.path().join("tls")).filter(|it| it.exists()),

@@ -104,3 +104,42 @@ async fn parameters_of_the_user_are_used_unless_kaa_decides_them() {
     assert_eq!(shown(&a, "max_connections").await, "200");
     assert_eq!(shown(&a, "synchronous_standby_names").await, "ANY 1 (kaa_none)");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn own_lines_decide_who_connects_and_wrong_ones_keep_nothing_closed() {
+    let Some(lab) = Lab::new() else { return };
+    lab.mount("hba.conf", "");
+    let (mut a, _) = lab.primary(1).await;
+    a.superuser().await.batch_execute("CREATE ROLE guest LOGIN").await.unwrap();
+    let enters = async |a: &super::lab::Member| a.client_as("guest", "", "shop").await.is_ok();
+    assert!(!enters(&a).await, "it has no password");
+    // A superuser and the standbys are Kaa's, whatever the lines say.
+    lab.mount("hba.conf", "host shop guest 127.0.0.0/8 trust\nhost all kaa all trust\n");
+    a.server.refresh().await.unwrap();
+    assert!(enters(&a).await);
+    assert_eq!(a.server.complaints(), Vec::<String>::new());
+    a.client_as("kaa", "", "shop").await.map(drop).expect_err("the superuser enters by the socket only");
+    let wrong = [
+        ("host shop guest all no_such_method", "the server refuses them: invalid authentication method"),
+        ("host replication all all trust", "line 1: Kaa decides who replicates"),
+    ];
+    for (line, why) in wrong {
+        lab.mount("hba.conf", line);
+        a.server.close().await.unwrap();
+        a.server.open().await.unwrap();
+        assert!(enters(&a).await, "the last good ones stay");
+        let [complaint] = &a.server.complaints()[..] else { panic!("{:?}", a.server.complaints()) };
+        assert!(complaint.contains(why) && complaint.ends_with("the last good ones stay"), "{complaint}");
+    }
+    // A wrapper that starts knows only what is on the volume.
+    let settings = a.settings.clone();
+    drop(a);
+    let mut a = lab.member_with(1, |changed| *changed = settings);
+    a.server.start_fenced().await.unwrap();
+    a.lead(3, &[]).await;
+    assert!(enters(&a).await);
+    lab.mount("hba.conf", "host all guest all reject\n");
+    a.server.refresh().await.unwrap();
+    assert!(!enters(&a).await);
+    a.client().await.unwrap();
+}
