@@ -269,12 +269,15 @@ fn every_mutant_still_applies() {
         }
         count += 1;
         let text = std::fs::read_to_string(&path).unwrap();
-        let (head, change) = text.split_once("\n--- old\n").expect("test, file, --- old");
-        let (old, new) = change.split_once("\n+++ new\n").expect("old, +++ new");
-        let file = head.lines().find_map(|line| line.strip_prefix("file: ")).expect("file:");
-        let times = std::fs::read_to_string(root().join(file)).unwrap().matches(old).count();
-        if times != 1 || old == new.trim_end_matches('\n') || !head.starts_with("test: ") {
-            wrong.push(format!("{}: its old text stands {times} times in {file}", path.display()));
+        let (head, changes) = text.split_once("\nfile: ").expect("test, file");
+        assert!(head.starts_with("test: "), "{}", path.display());
+        for change in changes.split("\nfile: ") {
+            let (file, change) = change.split_once("\n--- old\n").expect("file, --- old");
+            let (old, new) = change.split_once("\n+++ new\n").expect("old, +++ new");
+            let times = std::fs::read_to_string(root().join(file)).unwrap().matches(old).count();
+            if times != 1 || old == new.trim_end_matches('\n') {
+                wrong.push(format!("{}: its old text stands {times} times in {file}", path.display()));
+            }
         }
     }
     assert!(count >= 12, "the mutants are missing");
