@@ -81,6 +81,11 @@ impl ControlFile {
     }
 }
 
+/// The major version that the data is of, if that is known.
+pub(super) fn version_of_data(settings: &Settings) -> Option<u32> {
+    std::fs::read_to_string(settings.pgdata().join("PG_VERSION")).ok()?.trim().parse().ok()
+}
+
 /// What is in the directory.
 pub(super) fn inspect(settings: &Settings) -> Result<Data, Error> {
     let pgdata = settings.pgdata();

@@ -7,6 +7,7 @@
 use super::configuration::{self, Changeable, NONE};
 use super::control_file::ControlFile;
 use super::error::Error;
+use super::grant::{HAS_GENERATIONS, LAST_GENERATION};
 use super::hba::Admits;
 use super::session::Session;
 use super::start::refuses_until_promoted;
@@ -133,11 +134,9 @@ pub(super) async fn timeline(session: &Session) -> Result<u32, Error> {
     let control =
         "SELECT greatest(timeline_id, min_recovery_end_timeline) FROM pg_control_checkpoint(), pg_control_recovery()";
     let control: i32 = session.row_again("learn the timeline", control).await?.get(0);
-    let is_there = "SELECT to_regclass('kaa.generation') IS NOT NULL";
     let mut written = 0;
-    if session.row_again("look for the generations", is_there).await?.get(0) {
-        let greatest = "SELECT coalesce(max(number), 0) FROM kaa.generation";
-        written = session.row_again("learn the generation", greatest).await?.get(0);
+    if session.row_again("look for the generations", HAS_GENERATIONS).await?.get(0) {
+        written = session.row_again("learn the generation", LAST_GENERATION).await?.get(0);
     }
     Ok(control.max(written).cast_unsigned())
 }

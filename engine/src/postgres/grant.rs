@@ -22,14 +22,22 @@ const RECOVERING: &str = "in archive recovery";
 /// How often it is reminded, until it has taken the file.
 const REMIND_PERIOD: Duration = Duration::from_secs(1);
 
-/// Where each primary writes a row as the first record of its own, in one transaction. So the highest number in it says
-/// of which timeline a server holds the first record: no function of a fenced server tells that.
-const FIRST: &str = "BEGIN; \
-    CREATE SCHEMA IF NOT EXISTS kaa; \
-    CREATE TABLE IF NOT EXISTS kaa.generation (number integer PRIMARY KEY, commits bigint NOT NULL, begun timestamptz NOT NULL); \
-    INSERT INTO kaa.generation VALUES ($, 1, clock_timestamp()) \
-        ON CONFLICT (number) DO UPDATE SET commits = generation.commits + 1; \
-    COMMIT";
+/// How long the first commit pauses after its wait was cancelled.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Whether there is the table into which each primary writes a row as the first record of its own. The highest number in it says of which
+/// timeline a server holds the first record: no function of a fenced server tells that. A dump that is restored brings the rows of another
+/// system, which count for nothing.
+pub(super) const HAS_GENERATIONS: &str = "SELECT to_regclass('kaa.generations') IS NOT NULL";
+/// The highest one.
+pub(super) const LAST_GENERATION: &str = "SELECT coalesce(max(number), 0) FROM kaa.generations WHERE system = (SELECT system_identifier FROM pg_control_system())";
+/// Makes the table.
+const GENERATIONS: &str = "CREATE SCHEMA IF NOT EXISTS kaa; \
+    CREATE TABLE kaa.generations (system bigint, number integer, commits bigint NOT NULL, begun timestamptz NOT NULL, \
+        PRIMARY KEY (system, number)); ";
+/// Writes the row.
+const FIRST: &str = "INSERT INTO kaa.generations SELECT system_identifier, $, 1, clock_timestamp() FROM pg_control_system() \
+    ON CONFLICT (system, number) DO UPDATE SET commits = generations.commits + 1";
 
 /// The first own commit of a primary, under way. It is given up when this is dropped.
 #[derive(Debug)]
@@ -42,14 +50,18 @@ impl Drop for Establishing {
 }
 
 async fn first_commit(settings: Settings, generation: u32) -> Result<Position, Error> {
-    let statements = FIRST.replace('$', &generation.to_string());
     loop {
         let session = Session::connect(&settings).await?;
+        let is_there = session.row("look for the generations", HAS_GENERATIONS).await?.get(0);
+        let first = FIRST.replace('$', &generation.to_string());
+        let statements = format!("BEGIN; {}{first}; COMMIT", if is_there { "" } else { GENERATIONS });
         session.run("write the first record of the generation", &statements).await?;
         // A wait that was cancelled proves nothing.
-        if !session.has_warned() {
+        if !session.was_cancelled() {
             return flushed(&session).await;
         }
+        tracing::warn!("the wait for the first record was cancelled: it is written again");
+        sleep(PAUSE).await;
     }
 }
 

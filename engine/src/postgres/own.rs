@@ -87,7 +87,7 @@ impl Committer {
                 }
             }
         };
-        // One that was cancelled once has warned, and would seem so after each later commit.
+        // One in which a wait was cancelled would seem so after each later commit.
         self.session = Some(session).filter(|_| released);
         Ok(released)
     }

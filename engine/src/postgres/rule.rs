@@ -37,7 +37,7 @@ pub(super) const NUDGE: &str = "SET synchronous_commit = local; SELECT pg_logica
 /// Commits once: true if the server has released the commit by its rule, false if the wait for it was cancelled.
 pub(super) async fn commit(session: &Session) -> Result<bool, Error> {
     session.run("commit", COMMIT).await?;
-    Ok(!session.has_warned())
+    Ok(!session.was_cancelled())
 }
 
 impl Server {
@@ -62,13 +62,15 @@ impl Server {
             let session = self.reload(|changeable| changeable.rule = text).await?;
             return flushed(&session).await;
         }
+        // Before commits have to wait: it may fail, where slots are used up.
+        let session = Session::connect(&self.settings).await?;
+        self.provide_slots_by(&session, &rule.iter().copied().collect(), false).await?;
         let session = self.reload(|changeable| NONE.clone_into(&mut changeable.rule)).await?;
         // What an earlier change has left waiting has no effect and shows nothing.
         let end = format!(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{PROOF}' AND {OWN}"
         );
         session.rows("end own commits", &end).await?;
-        self.provide_slots_by(&session, &rule.iter().copied().collect(), false).await?;
         self.await_senders(&session).await?;
         // Given up when this returns: a commit that waits stays until a rule releases it.
         let _waits = self.commit_until_waiting(&session).await?;

@@ -2,6 +2,7 @@
 
 use super::Settings;
 use super::configuration::SUPERUSER;
+use super::control_file::version_of_data;
 use super::error::{Error, told};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -31,7 +32,25 @@ pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 const OPTIONS: &str = "-c synchronous_commit=on -c statement_timeout=0 -c lock_timeout=0 -c idle_session_timeout=0 \
     -c idle_in_transaction_session_timeout=0 -c default_transaction_read_only=off -c search_path=pg_catalog \
     -c standard_conforming_strings=on -c client_min_messages=warning -c log_statement=none \
-    -c log_min_duration_statement=-1 -c log_min_error_statement=panic -c password_encryption=scram-sha-256";
+    -c log_min_duration_statement=-1 -c log_min_error_statement=panic -c password_encryption=scram-sha-256 \
+    -c lc_messages=C";
+/// The first major version that knows [`LATER_OPTIONS`].
+const LATER: u32 = 17;
+/// A long checkpoint is no reason to end the session, and a user's event trigger decides nothing here.
+const LATER_OPTIONS: &str = " -c transaction_timeout=0 -c event_triggers=off";
+
+/// Whether a message of the server says that a commit was not confirmed by the members of the rule. That commit succeeds all the same. All
+/// other warnings say nothing of it: of a collation's version at each login, of transaction ids, by a user's trigger.
+fn cancels(message: &str) -> bool {
+    // In `syncrep.c`: `canceling wait for ...` and `canceling the wait for ...`.
+    message.starts_with("canceling ") && message.contains("wait for synchronous replication")
+}
+
+/// What a session sets for itself.
+fn options(settings: &Settings) -> String {
+    let later = version_of_data(settings).is_some_and(|major| major >= LATER);
+    format!("{OPTIONS}{}", if later { LATER_OPTIONS } else { "" })
+}
 
 /// A session. It ends when this is dropped; what it has begun may not.
 #[derive(Debug)]
@@ -54,7 +73,7 @@ impl Session {
     pub async fn connect_as(settings: &Settings, name: &str) -> Result<Self, Error> {
         let mut config = Config::new();
         config.host_path(settings.run()).port(settings.port).user(SUPERUSER).dbname(DATABASE);
-        config.application_name(name).options(OPTIONS);
+        config.application_name(name).options(options(settings));
         let connected = timeout(ANSWER_LIMIT, config.connect(NoTls)).await;
         let late = || Error::NoSql { heard: false, said: format!("no answer for {} s", ANSWER_LIMIT.as_secs()) };
         let (client, mut connection) = connected.map_err(|_| late())?.map_err(|error| refused(&error))?;
@@ -63,16 +82,18 @@ impl Session {
         let connection = tokio::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
                 if let AsyncMessage::Notice(notice) = message {
-                    tracing::warn!(%notice, "the server warns");
-                    seen.store(true, Ordering::Relaxed);
+                    tracing::debug!(%notice, "the server warns");
+                    if cancels(notice.message()) {
+                        seen.store(true, Ordering::Relaxed);
+                    }
                 }
             }
         });
         Ok(Self { client, cancelled, connection, repeated: Mutex::default() })
     }
 
-    /// Whether the server has warned in this session: a commit whose wait was cancelled succeeds with a warning.
-    pub fn has_warned(&self) -> bool {
+    /// Whether the wait of a commit for the rule was cancelled in this session: the commit succeeds, with a warning.
+    pub fn was_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }
 
@@ -177,6 +198,17 @@ fn refused(error: &tokio_postgres::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_wait_that_was_cancelled_leaves_a_commit_unconfirmed() {
+        assert!(cancels("canceling wait for synchronous replication due to user request"));
+        let ended =
+            "canceling the wait for synchronous replication and terminating connection due to administrator command";
+        assert!(cancels(ended));
+        assert!(!cancels("database \"postgres\" has a collation version mismatch"));
+        assert!(!cancels("database \"shop\" must be vacuumed within 39985967 transactions"));
+        assert!(!cancels("canceling statement due to lock timeout"));
+    }
 
     #[test]
     fn data_that_does_not_know_the_wrapper_is_told_from_a_server_that_recovers() {

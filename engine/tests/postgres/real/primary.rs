@@ -1,7 +1,7 @@
 //! How a server becomes the primary of a generation, and what is left of a generation after a crash.
 
 use super::lab::{Lab, Member, kill, signal};
-use kaa_engine::postgres::{Error, Stop};
+use kaa_engine::postgres::{Data, Error, Stop};
 use std::time::Duration;
 use testkit::{Chance, tier};
 use tokio::task::JoinHandle;
@@ -210,4 +210,63 @@ async fn a_server_whose_first_process_hangs_is_read_and_lets_no_session_in() {
     assert!(reader.read().await.is_ok() && !reader.lets_in().await);
     signal(member.postmaster(), nix::sys::signal::Signal::SIGCONT);
     assert!(reader.lets_in().await);
+}
+
+/// A dump of another system that is restored brings the rows by which that one noted its generations.
+#[tokio::test(flavor = "multi_thread")]
+async fn warnings_and_rows_of_other_systems_say_nothing_of_a_primary() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, begins) = lab.primary(1).await;
+    let mut b = lab.member(2);
+    a.server.provide_slots(&[b.archive]).await.unwrap();
+    b.join(&a, 2, &[begins]).await;
+    let superuser = a.superuser_of("postgres").await;
+    superuser.batch_execute("INSERT INTO kaa.generations VALUES (1, 57, 1, now())").await.unwrap();
+    // Each login warns from now on.
+    let other = "UPDATE pg_database SET datcollversion = '0' WHERE datname = 'postgres'";
+    superuser.batch_execute(other).await.unwrap();
+    a.server.require(&[b.archive], 2).await.unwrap();
+    assert!(a.server.committer().unwrap().commit(Duration::from_secs(1)).await.unwrap());
+    b.server.admit_readers().await.expect("it holds the first record of generation 2");
+    a.server.stop(Stop::Immediate).await.unwrap();
+    b.server.fence().await.unwrap();
+    let done = tokio::time::timeout(Duration::from_secs(30), b.lead(3, &[])).await;
+    assert_eq!(done.expect("the first record is confirmed").generation.0, 3);
+    assert_eq!(b.server.read().await.unwrap().timeline, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_wait_is_no_confirmation() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, _) = lab.primary(1).await;
+    a.server.release_nothing().await.unwrap();
+    let mut committer = a.server.committer().unwrap();
+    let commit = tokio::spawn(async move { committer.commit(Duration::from_secs(1)).await.unwrap() });
+    let superuser = a.superuser().await;
+    let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'kaa_engine'";
+    testkit::eventually_async("a commit that waits", async || {
+        let rows = superuser.query(cancel, &[]).await.map_err(|error| error.to_string())?;
+        if rows.is_empty() { Err("none waits".to_owned()) } else { Ok(()) }
+    })
+    .await;
+    assert!(!commit.await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_that_is_promoted_from_outside_says_so_and_releases_no_commit() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, begins) = lab.primary(1).await;
+    let mut b = lab.member(2);
+    a.server.provide_slots(&[b.archive]).await.unwrap();
+    b.join(&a, 2, &[begins]).await;
+    b.server.admit_readers().await.unwrap();
+    b.superuser().await.query("SELECT pg_promote()", &[]).await.unwrap();
+    let reading = b.server.read().await.unwrap();
+    assert!(!reading.in_recovery, "{reading:?}");
+    let client = b.client().await.unwrap();
+    let write = client.batch_execute("INSERT INTO rows VALUES (1, 0)");
+    assert!(tokio::time::timeout(Duration::from_millis(500), write).await.is_err(), "nothing is acknowledged");
+    b.server.stop(Stop::Immediate).await.unwrap();
+    let Data::Initialized { highest, .. } = b.server.inspect().unwrap() else { panic!("data") };
+    assert_eq!(highest, 3, "the domain hears of the timeline");
 }

@@ -15,7 +15,7 @@ async fn roles_are_made_once_and_follow_their_secrets() {
     let powers = "SELECT count(*) FROM pg_roles WHERE rolname IN ('app', 'replicator') AND (rolsuper OR rolcreaterole)";
     assert_eq!(count(&client.query_one(powers, &[]).await.unwrap()), 0);
     assert!(
-        client.batch_execute("SELECT * FROM kaa.generation").await.is_err(),
+        client.batch_execute("SELECT * FROM kaa.generations").await.is_err(),
         "what is Kaa's is not the application's"
     );
     assert!(a.client_as("kaa", APPLICATION_PASSWORD, "shop").await.is_err(), "the superuser does not come over TCP");

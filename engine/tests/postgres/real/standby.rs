@@ -4,6 +4,8 @@ use super::lab::{Lab, Member, kill, signal};
 use kaa_core::domain::ids::ArchiveId;
 use kaa_engine::postgres::{Begins, Error, Follows, Stop};
 use nix::sys::signal::Signal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use testkit::{Chance, eventually_async, tier};
 use tokio::time::sleep;
@@ -192,6 +194,14 @@ async fn a_copy_whose_disk_is_slow_is_not_begun_again() {
         tokio::task::yield_now().await;
         pair = programs();
     }
+    // The first one is the program, and the other its receiver.
+    let parent = |pid: i32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<i32>().ok()).unwrap()
+    };
+    if parent(pair[0]) == pair[1] {
+        pair.swap(0, 1);
+    }
     signal(pair[0], Signal::SIGSTOP);
     let superuser = a.superuser().await;
     eventually_async("a copy that receives the log", async || {
@@ -256,11 +266,21 @@ async fn ends(lab: &Lab, chance: &mut Chance) {
     let mut b = lab.member(2);
     a.server.provide_slots(&[b.archive]).await.unwrap();
     b.join(&a, 2, &[begins]).await;
-    let client = a.client().await.unwrap();
+    a.server.require(&[b.archive], 2).await.unwrap();
+    let (client, acknowledged) = (a.client().await.unwrap(), Arc::new(AtomicI64::new(0)));
+    let last = acknowledged.clone();
     let writer = tokio::spawn(async move {
-        // Records of several pages.
-        let big = "SELECT pg_logical_emit_message(true, 'test', repeat('x', (random() * 60000)::int)) FROM generate_series(1, 9)";
-        while client.batch_execute(big).await.is_ok() {}
+        for id in 1.. {
+            // Records of several pages.
+            let big = format!(
+                "INSERT INTO rows VALUES ({id}, 0); \
+                SELECT pg_logical_emit_message(true, 'test', repeat('x', (random() * 60000)::int)) FROM generate_series(1, 9)"
+            );
+            if client.batch_execute(&big).await.is_err() {
+                return;
+            }
+            last.store(id, Ordering::SeqCst);
+        }
     });
     for _ in 0..6 {
         // It was fenced a moment ago, and so has failed to find more a moment ago.
@@ -274,7 +294,15 @@ async fn ends(lab: &Lab, chance: &mut Chance) {
             kill(b.postmaster());
             b.server.ended().await;
         }
+        // From here on it confirms nothing: the old receiver has ended, or ends.
         let end = b.server.fence().await.unwrap();
+        let acknowledged = acknowledged.load(Ordering::SeqCst);
+        let held = b.rows().await;
+        assert!(
+            (1..=acknowledged).all(|id| held.binary_search(&id).is_ok()),
+            "of {acknowledged} rows it has {}",
+            held.len()
+        );
         // Confirmed may be the beginning of a record, which tells of no commit.
         assert!(Some(end.0 + RECORD) > confirmed, "{end} is the end, and it had confirmed {confirmed:?}");
         assert_eq!(b.server.fence().await.unwrap(), end);
@@ -282,6 +310,8 @@ async fn ends(lab: &Lab, chance: &mut Chance) {
         b.server.start_fenced().await.unwrap();
         assert_eq!(b.server.fence().await.unwrap(), end);
     }
+    // Its commit waits for the standby.
+    a.server.require(&[], 2).await.unwrap();
     a.server.close().await.unwrap();
     writer.await.unwrap();
 }
