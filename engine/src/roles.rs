@@ -22,7 +22,9 @@ pub(crate) use keeper::Keeper;
 #[doc(hidden)]
 pub mod decisions {
     pub use super::admission::{Admission, Held, granted, version};
-    pub use super::decide::{Choice, Heard, Primary, Readers, Run, State, Step, begins, choose, done, heard};
+    pub use super::decide::{
+        Choice, Heard, Outside, Primary, Readers, Run, State, Step, begins, choose, done, failed, heard,
+    };
     pub use super::keeper::{Ear, Hearing};
     pub use super::perform::{Outcome, remembers};
     pub use super::standbys::Standbys;

@@ -83,12 +83,28 @@ pub struct State {
     pub may_start: bool,
     /// Set if the data cannot follow a primary.
     pub unfit: Option<Unfit>,
+    /// Whether the server was promoted by other means than a grant: what it has written since is in no history.
+    pub outside: Outside,
+    /// The highest generation that was granted to this server and that it gave up before it took it up; 0 if none. This process never
+    /// takes it up.
+    pub gave_up: Generation,
     /// Whether the pod is to end.
     pub stopping: bool,
     /// Whether what is mounted has changed since the server uses it.
     pub stale: bool,
     /// The lease of a primary.
     pub lease: Held,
+}
+
+/// Whether a server was promoted by other means than a grant: `pg_promote()`, say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Outside {
+    #[default]
+    No,
+    /// It is to stop.
+    Runs,
+    /// It has ended since. Its data is replaced before it follows.
+    Was,
 }
 
 /// Why the data cannot follow the primary of a generation.
@@ -179,16 +195,52 @@ pub fn declined(state: &State, wanted: &Assignment, under: Option<&Step>) -> Opt
     let Wanted::Primary { rule, .. } = &wanted.what else { return None };
     let is_it = matches!(&state.run, Run::Primary(primary) if primary.begins.generation == rule.generation);
     let promotes = matches!(under, Some(Step::Promote(_)));
-    let declines = state.memory.taken_up >= rule.generation || state.stopping;
+    let declines = state.memory.taken_up >= rule.generation || state.gave_up >= rule.generation || state.stopping;
     (declines && !promotes && !is_it).then_some(rule.generation)
+}
+
+/// Why data is replaced of a server that was promoted by other means than a grant.
+const PROMOTED_OUTSIDE: &str = "it was promoted, and not by Kaa: by pg_promote() or pg_ctl";
+
+/// Whether data is, or may be, that of a server that was promoted by other means than a grant.
+///
+/// Such a server takes the next number for its timeline, which the domain may grant as well. Then neither a comparison nor `pg_rewind` tells
+/// the two logs apart. Data has the timeline of a generation only from the server that took it up, so this one knows of that.
+fn was_promoted_outside(state: &State, history: &[Begins]) -> bool {
+    let Data::Initialized { highest, .. } = state.data else { return false };
+    let unknown = Generation(highest.into()) > state.memory.followed.max(state.memory.taken_up);
+    state.outside != Outside::No || (unknown && history.iter().any(|it| it.generation.0 == u64::from(highest)))
+}
+
+/// So many steps fail before a grant is given up: its server cannot be started, say, or its volume takes no more notes.
+const FAILS: u32 = 3;
+
+/// Notes that a step has failed. `fails` counts those towards a generation that was granted to this server and that it has not taken up.
+/// After a few it gives that one up, if another server can be granted the next.
+pub fn failed(state: &mut State, wanted: &Assignment, fails: &mut (Generation, u32)) {
+    let Some(generation) = awaits_promotion(state, wanted) else { return };
+    let before = if fails.0 == generation { fails.1 } else { 0 };
+    *fails = (generation, before + 1);
+    if fails.1 >= FAILS && wanted.replaceable {
+        tracing::error!(%generation, "this server cannot be promoted: it gives up its grant, so that another one gets the next");
+        state.gave_up = generation;
+    }
+}
+
+/// The generation that was granted to this server, and that it has neither taken up nor given up.
+fn awaits_promotion(state: &State, wanted: &Assignment) -> Option<Generation> {
+    let Wanted::Primary { rule, .. } = &wanted.what else { return None };
+    Some(rule.generation).filter(|generation| *generation > state.memory.taken_up.max(state.gave_up))
 }
 
 /// For the primary of which generation the data has to be overwritten, and why.
 pub fn needed(state: &State, wanted: &Assignment) -> Option<(Generation, String)> {
-    let Wanted::Follow { generation, discard, .. } = &wanted.what else { return None };
+    let Wanted::Follow { generation, history, discard, .. } = &wanted.what else { return None };
     let follows = matches!(state.run, Run::Follows { .. });
     let why = if *discard {
         "an operator gave up its data"
+    } else if was_promoted_outside(state, history) {
+        PROMOTED_OUTSIDE
     } else if state.data == Data::Empty {
         "its volume is empty"
     } else if state.memory.overwriting && !follows {
@@ -237,6 +289,9 @@ pub fn choose(state: &State, wanted: &Assignment, under: Option<&Step>, pauses: 
 
 /// Takes note of a step that begins. `end` is that of the primary's log. False if nothing is to be done.
 pub fn begins(state: &mut State, step: &Step, end: u64) -> bool {
+    if matches!(step, Step::StartFenced) && state.outside == Outside::Runs {
+        state.outside = Outside::Was;
+    }
     let Run::Primary(primary) = &mut state.run else { return true };
     match step {
         // Where a change was given up, parts of the server may obey it: the next one is made in any case.
@@ -260,6 +315,12 @@ pub fn done(state: &mut State, step: &Step, result: &Result<Outcome, String>, ru
             }
             (Step::Follow { .. } | Step::Overwrite { .. }, None) => None,
             _ => state.unfit.take(),
+        };
+        state.outside = match (step, state.outside) {
+            // What it wrote is gone, or is a part of the history.
+            (Step::Overwrite { .. } | Step::Promote(_), _) => Outside::No,
+            (Step::Stop, Outside::Runs) => Outside::Was,
+            (_, outside) => outside,
         };
     }
     let Run::Primary(was) = std::mem::replace(&mut state.run, run) else { return None };
@@ -285,8 +346,13 @@ pub fn lacks_log(state: &mut State) {
     }
 }
 
-/// Takes note of a reading.
-pub fn heard(state: &mut State, reading: &Reading) -> Heard {
+/// Takes note of a reading. `under` is the step that is under way.
+pub fn heard(state: &mut State, reading: &Reading, under: Option<&Step>) -> Heard {
+    let is_standby = matches!(state.run, Run::Fenced | Run::Follows { .. }) && !matches!(under, Some(Step::Promote(_)));
+    if is_standby && !reading.in_recovery {
+        state.outside = Outside::Runs;
+        return Heard { ear: Ear::Deaf, whole: false };
+    }
     let Run::Follows { generation, readers, .. } = &mut state.run else {
         return Heard { ear: Ear::Deaf, whole: false };
     };
@@ -310,7 +376,8 @@ pub(super) fn next(state: &State, wanted: &Assignment) -> Result<Option<Step>, S
 }
 
 fn step(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
-    if hangs(state, wanted) {
+    let is_standby = matches!(state.run, Run::Fenced | Run::Follows { .. });
+    if hangs(state, wanted) || (state.outside == Outside::Runs && is_standby) {
         return Ok(Some(Step::Stop));
     }
     let step = wanted_step(state, wanted);
@@ -375,7 +442,7 @@ fn lead(
         return Ok(Some(Step::Stop));
     }
     let mut memory = state.memory;
-    if memory.taken_up == rule.generation {
+    if memory.taken_up == rule.generation || state.gave_up >= rule.generation {
         // It has ended, and the domain does not know it yet.
         return Ok(None);
     }
@@ -434,9 +501,10 @@ fn follows(
         }
         Run::Down | Run::Fenced | Run::Follows { .. } => {}
     }
-    if state.data == Data::Empty || state.memory.overwriting || unfit.is_some() || discard {
+    let outside = was_promoted_outside(state, history);
+    if state.data == Data::Empty || state.memory.overwriting || unfit.is_some() || outside || discard {
         // A rewind of data that is being replaced already would begin from what is left of it.
-        let forked = unfit.is_some_and(|unfit| unfit.forked);
+        let forked = unfit.is_some_and(|unfit| unfit.forked) && !outside;
         let rewind = state.data != Data::Empty && !state.memory.overwriting && !discard && forked;
         let (source, history) = (source.clone(), history.to_vec());
         let usable = usable.filter(|_| state.may_start);
@@ -464,6 +532,8 @@ mod tests {
             memory: Memory::default(),
             may_start: true,
             unfit: None,
+            outside: Outside::No,
+            gave_up: Generation(0),
             stopping: false,
             stale: false,
             lease: Held { holds: true, may_open: true, stalled: false },
@@ -723,9 +793,9 @@ mod tests {
     #[test]
     fn a_standby_whose_primary_has_removed_log_that_it_lacks_is_copied() {
         let mut lacks = state(follows(3));
-        heard(&mut lacks, &Reading::of_test());
+        heard(&mut lacks, &Reading::of_test(), None);
         assert_eq!(said(&lacks, &follow(3, Some(5))), "Return", "it may stream later");
-        heard(&mut lacks, &Reading { lacks_log: true, ..Reading::of_test() });
+        heard(&mut lacks, &Reading { lacks_log: true, ..Reading::of_test() }, None);
         assert_eq!(needed(&lacks, &follow(3, None)).unwrap().1, "its primary has removed log that it lacks");
         assert_eq!(said(&lacks, &follow(3, None)), "Stop", "readers would see what is old");
         match next(&lacks, &follow(3, Some(5))) {
@@ -825,6 +895,81 @@ mod tests {
         let stopping = State { stopping: true, ..state(Run::Fenced) };
         assert_eq!(declined(&stopping, &wanted, None), Some(Generation(3)), "its pod ends");
         assert_eq!(declined(&stopping, &follow(3, None), None), None);
+    }
+
+    #[test]
+    fn a_grant_that_fails_again_and_again_is_given_up_for_good() {
+        let (wanted, mut fails) = (lead(rule(3, 4, &[])), state(Run::Down));
+        let mut count = (Generation(0), 0);
+        for _ in 1..FAILS {
+            failed(&mut fails, &wanted, &mut count);
+        }
+        assert_eq!((declined(&fails, &wanted, None), said(&fails, &wanted)), (None, "StartFenced".to_owned()));
+        let alone = Assignment { replaceable: false, ..wanted.clone() };
+        let mut tries_on = fails.clone();
+        failed(&mut tries_on, &alone, &mut count.clone());
+        assert_eq!(declined(&tries_on, &alone, None), None, "no other one would get it");
+        failed(&mut fails, &wanted, &mut count);
+        assert_eq!(
+            (declined(&fails, &wanted, None), said(&fails, &wanted)),
+            (Some(Generation(3)), "nothing".to_owned())
+        );
+        let starts = State { run: Run::Fenced, ..fails.clone() };
+        assert_eq!(said(&starts, &wanted), "nothing", "another server may have been granted the next one");
+        assert_eq!(said(&fails, &assigned(Wanted::Hold(Generation(3)))), "StartFenced", "it is tried again");
+        assert_eq!(said(&starts, &lead(rule(4, 5, &[]))), "Promote", "a later one");
+        for _ in 0..FAILS {
+            failed(&mut fails, &follow(5, None), &mut count);
+        }
+        assert_eq!(fails.gave_up, Generation(3), "no grant");
+    }
+
+    #[test]
+    fn a_standby_that_was_promoted_from_outside_stops_and_is_copied() {
+        let promoted = Reading { in_recovery: false, ..Reading::of_test() };
+        for run in [Run::Fenced, follows(3)] {
+            let mut standby = state(run);
+            let wanted = follow(3, Some(5));
+            heard(&mut standby, &promoted, Some(&Step::Promote(rule(4, 1, &[]))));
+            assert_ne!(said(&standby, &wanted), "Stop", "by its grant");
+            heard(&mut standby, &promoted, None);
+            assert_eq!(said(&standby, &wanted), "Stop");
+            assert_eq!(said(&standby, &assigned(Wanted::Hold(Generation(3)))), "Stop", "whatever is wanted");
+            done(&mut standby, &Step::Stop, &Ok(Outcome::default()), Run::Down);
+            assert!(needed(&standby, &wanted).unwrap().1.starts_with("it was promoted, and not by Kaa"));
+            assert_eq!(said(&standby, &follow(3, None)), "nothing", "not without a permission");
+            standby.unfit = Some(unfit("it has more", true));
+            match next(&standby, &wanted) {
+                Ok(Some(Step::Overwrite { rewind, .. })) => assert!(!rewind, "its timeline may have a number of Kaa's"),
+                other => panic!("{other:?}"),
+            }
+            let hold = assigned(Wanted::Hold(Generation(3)));
+            assert_eq!(said(&standby, &hold), "StartFenced", "no primary is there: it is not lost");
+            begins(&mut standby, &Step::StartFenced, 0);
+            standby.run = Run::Fenced;
+            assert_eq!(said(&standby, &hold), "nothing");
+            assert_eq!(said(&standby, &lead(rule(4, 5, &[]))), "Promote");
+        }
+    }
+
+    #[test]
+    fn data_with_the_timeline_of_a_generation_that_its_volume_does_not_know_is_copied() {
+        let has = |highest: u32, followed: u64, taken_up: u64| {
+            let memory = Memory { followed: Generation(followed), taken_up: Generation(taken_up), ..Memory::default() };
+            State {
+                data: Data::Initialized { system: 7, timeline: 2, highest, major: 15 },
+                memory,
+                ..state(Run::Fenced)
+            }
+        };
+        let begins = |generation| Begins { generation: Generation(generation), parent: Generation(2), at: Position(9) };
+        let Wanted::Follow { generation, source, permission, discard, .. } = follow(4, Some(5)).what else { panic!() };
+        let history = vec![begins(3), begins(4)];
+        let wanted = assigned(Wanted::Follow { generation, source, history, permission, discard });
+        assert_eq!(said(&has(3, 3, 0), &wanted), "Follow");
+        assert_eq!(said(&has(3, 0, 3), &wanted), "Follow", "its own");
+        assert_eq!(said(&has(3, 2, 0), &wanted), "Overwrite", "of a promotion from outside");
+        assert_eq!(said(&has(2, 0, 0), &wanted), "Follow", "from before its database was Kaa's");
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod volume;
 pub use hearing::{Ear, Hearing};
 
 use super::admission::Held;
-use super::decide::{self, Choice, Run, State, Step};
+use super::decide::{self, Choice, Outside, Run, State, Step};
 use super::kept::{self, Kept};
 use super::perform::{self, Done};
 use super::standbys::Standbys;
@@ -104,6 +104,8 @@ pub(crate) struct Keeper {
     under: Option<(Step, Under)>,
     /// Set while a failed step is not repeated: until when, and the next pause.
     pause: Option<(Instant, Duration)>,
+    /// The generation that was granted and not taken up when a step failed last, and how many failed for it.
+    fails: (Generation, u32),
     trouble: String,
     /// The last generation in which the server was the primary and has ended.
     ended: Option<(Generation, Ended)>,
@@ -160,6 +162,8 @@ impl Keeper {
                 memory: kept.memory,
                 may_start: false,
                 unfit: None,
+                outside: Outside::No,
+                gave_up: Generation(0),
                 stopping: false,
                 stale: false,
                 lease: Held::default(),
@@ -169,6 +173,7 @@ impl Keeper {
             wanted: None,
             under: None,
             pause: None,
+            fails: (Generation(0), 0),
             trouble: String::new(),
             ended: None,
             standbys: Standbys::default(),
@@ -440,6 +445,9 @@ impl Keeper {
     fn failed(&mut self, why: String) {
         let pause = self.pause.map_or(BACKOFF_FIRST, |(_, last)| (last * 2).min(BACKOFF_MAX));
         self.pause = Some((Instant::now() + pause, pause));
+        if let Some(wanted) = &self.wanted {
+            decide::failed(&mut self.state, wanted, &mut self.fails);
+        }
         self.trouble = why;
     }
 }

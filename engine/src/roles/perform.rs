@@ -81,7 +81,10 @@ pub fn remembers(step: &Step, mut memory: Memory) -> Option<Result<Memory, Strin
     let changed = match step {
         Step::Promote(rule) => memory.take_up(rule.generation),
         Step::Follow { generation, .. } => memory.follow(*generation),
-        Step::Overwrite { permission, .. } => memory.begin_overwrite(*permission),
+        // Its data will have the timeline of this generation.
+        Step::Overwrite { permission, generation, .. } => {
+            memory.follow(*generation).and_then(|()| memory.begin_overwrite(*permission))
+        }
         Step::Return(permission) => memory.return_permission(*permission),
         Step::Initialize
         | Step::StartFenced
@@ -146,12 +149,14 @@ async fn carry_out(
         Step::StartFenced => {
             // What a server that has ended left behind may still write.
             server.stop(Stop::Immediate).await?;
+            *data = Some(server.inspect()?);
             server.start_fenced().await?;
             *run = Run::Fenced;
         }
         Step::Stop => {
             server.stop(Stop::Immediate).await?;
             *run = Run::Down;
+            *data = server.inspect().ok();
         }
         Step::Promote(rule) => promote(server, rule, state, run, data).await?,
         Step::Establish

@@ -66,7 +66,7 @@ fn follows(state: &State, run: &Run, generation: Generation, caught_up: bool) ->
 mod tests {
     use super::*;
     use crate::roles::admission::Held;
-    use crate::roles::decide::{Primary, Readers};
+    use crate::roles::decide::{Outside, Primary, Readers};
     use kaa_core::domain::ids::{ArchiveId, SetVersion};
     use kaa_core::domain::replicated::{Begins, Position};
     use kaa_core::replication::{Memory, Rule, Source};
@@ -80,6 +80,8 @@ mod tests {
             memory: Memory::default(),
             may_start: true,
             unfit: None,
+            outside: Outside::No,
+            gave_up: Generation(0),
             stopping: false,
             stale: false,
             lease: Held::default(),

@@ -3,7 +3,7 @@
 use super::Keeper;
 use super::hearing::Ear;
 use crate::postgres::{Reader, Reading};
-use crate::roles::decide::{self, Run};
+use crate::roles::decide::{self, Outside, Run};
 use crate::roles::readiness;
 use std::future::Future;
 use std::pin::Pin;
@@ -94,7 +94,11 @@ impl Keeper {
         if let Run::Primary(primary) = &self.state.run {
             self.standbys.note(&reading, &primary.ruling, Instant::now());
         }
-        let decide::Heard { ear, whole } = decide::heard(&mut self.state, &reading);
+        let under = self.under.as_ref().map(|(step, _)| step);
+        let decide::Heard { ear, whole } = decide::heard(&mut self.state, &reading, under);
+        if self.state.outside == Outside::Runs {
+            tracing::error!("the server was promoted, and not by Kaa: it is stopped");
+        }
         if whole {
             self.whole();
         }

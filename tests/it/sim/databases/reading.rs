@@ -62,7 +62,7 @@ impl Wrapper {
         if let Run::Primary(primary) = &self.state.run {
             self.standbys.note(&reading, &primary.ruling, instant(now_ms));
         }
-        let Heard { ear, whole } = decisions::heard(&mut self.state, &reading);
+        let Heard { ear, whole } = decisions::heard(&mut self.state, &reading, self.under.as_ref().map(|it| &it.step));
         if whole {
             let mut memory = self.state.memory;
             memory.end_overwrite();

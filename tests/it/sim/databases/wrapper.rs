@@ -11,7 +11,7 @@ use kaa_core::domain::ids::{ArchiveId, Generation, StartId};
 use kaa_core::domain::replicated::Ended;
 use kaa_core::replication::{Assignment, Memory, Released};
 use kaa_engine::postgres::{Data, Reading};
-use kaa_engine::roles::decisions::{self, Admission, Choice, Hearing, Held, Run, Standbys, State, Step};
+use kaa_engine::roles::decisions::{self, Admission, Choice, Hearing, Held, Outside, Run, Standbys, State, Step};
 use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -58,6 +58,7 @@ pub struct Wrapper {
     pub wanted: Option<Assignment>,
     pub under: Option<Under>,
     pause: Option<(u64, u64)>,
+    fails: (Generation, u32),
     pub trouble: String,
     pub ended: Option<(Generation, Ended)>,
     pub standbys: Standbys,
@@ -80,6 +81,8 @@ impl Wrapper {
             memory: Memory::default(),
             may_start: false,
             unfit: None,
+            outside: Outside::No,
+            gave_up: Generation(0),
             stopping: false,
             stale: false,
             lease: Held::default(),
@@ -98,6 +101,7 @@ impl Wrapper {
             wanted: None,
             under: None,
             pause: None,
+            fails: (Generation(0), 0),
             trouble: String::new(),
             ended: None,
             standbys: Standbys::default(),
@@ -306,6 +310,9 @@ impl Wrapper {
     fn failed(&mut self, why: String, now_ms: u64) {
         let pause = self.pause.map_or(BACKOFF_FIRST_MS, |(_, last)| (last * 2).min(BACKOFF_MAX_MS));
         self.pause = Some((now_ms + pause, pause));
+        if let Some(wanted) = &self.wanted {
+            decisions::failed(&mut self.state, wanted, &mut self.fails);
+        }
         self.trouble = why;
     }
 
