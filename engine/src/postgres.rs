@@ -218,6 +218,8 @@ pub struct Server {
     complaints: Vec<String>,
     /// The user's own lines of `pg_hba.conf`.
     own: hba::Own,
+    /// The configuration that is being written, or whose write was given up.
+    writing: Option<start::Writing>,
     /// Why the application's role is not as a Secret asks for.
     unprepared: Option<String>,
     /// The session of the readings.
@@ -240,6 +242,7 @@ impl Server {
             reloads: 0,
             complaints: Vec::new(),
             own: hba::Own::default(),
+            writing: None,
             unprepared: None,
             monitor: Monitor::default(),
             establishing: None,

@@ -5,6 +5,7 @@
 //! the role is in `kaa.conf` and takes effect by a reload.
 
 use super::control_file;
+use super::credentials::Known;
 use super::error::Error;
 use super::files;
 use super::hba::{self, Admits, Own};
@@ -64,9 +65,25 @@ impl Changeable {
         Self { admits: Admits::Wrapper, rule: NONE.to_owned(), follows: None }
     }
 
-    /// Writes it durably, with what is mounted. `number` is a parameter's value by which a session shows that it was made
+    /// Writes it, with what is mounted. `number` is a parameter's value by which a session shows that it was made
     /// after the reload. Gives a sentence for each thing that is mounted and not used.
     pub fn write(&self, settings: &Settings, number: u64, own: &mut Own) -> Result<Vec<String>, Error> {
+        let replication = credentials::keep(settings)?;
+        if let Some(why) = &replication.complaint {
+            tracing::error!(why, "the Secret of the replication role is not used");
+        }
+        let (own, refused) = own.write(settings, self.admits);
+        let complaints = [copy_parameters(settings)?, certificates::copy(settings)?, refused];
+        self.write_files(settings, number, &replication, &own)?;
+        Ok(complaints.into_iter().flatten().chain(replication.complaint).collect())
+    }
+
+    /// Writes that no client is let in. This has no time for what is mounted.
+    pub fn write_closed(&self, settings: &Settings, number: u64) -> Result<(), Error> {
+        self.write_files(settings, number, &credentials::known(settings), "")
+    }
+
+    fn write_files(&self, settings: &Settings, number: u64, replication: &Known, own: &str) -> Result<(), Error> {
         let Self { admits, rule, follows } = self;
         let (conninfo, slot) = follows.as_ref().map_or(("", ""), |(conninfo, slot)| (conninfo, slot));
         let text = format!(
@@ -77,17 +94,10 @@ impl Changeable {
             certificates::lines(settings)
         );
         strip_automatic(settings)?;
-        let replication = credentials::keep(settings)?;
-        if let Some(why) = &replication.complaint {
-            tracing::error!(why, "the Secret of the replication role is not used");
-        }
-        let (own, refused) = own.write(settings, *admits)?;
-        let lines = hba::lines(*admits, settings, &replication, &own)?;
-        let complaints = [copy_parameters(settings)?, certificates::copy(settings)?, replication.complaint, refused];
+        let lines = hba::lines(*admits, settings, replication, own)?;
         // First who may connect: the number shows that the server has read both.
-        files::replace(&settings.conf().join("pg_hba.conf"), lines.as_bytes(), settings.user)?;
-        files::replace(&settings.conf().join("kaa.conf"), text.as_bytes(), settings.user)?;
-        Ok(complaints.into_iter().flatten().collect())
+        files::swap(&settings.conf().join("pg_hba.conf"), lines.as_bytes(), settings.user)?;
+        files::swap(&settings.conf().join("kaa.conf"), text.as_bytes(), settings.user)
     }
 }
 
@@ -138,6 +148,7 @@ fn is_owned(line: &str) -> bool {
             "ssl_key_file",
             "ssl_ca_file",
             "allow_alter_system",
+            "promote_trigger_file",
         ]
         .contains(&name.as_str())
 }
@@ -243,6 +254,9 @@ const OWNED: &[(&str, &str)] = &[
 /// seen, and undone.
 const NO_ALTER_SYSTEM: u32 = 17;
 
+/// The first major version that no file of a user's choice promotes.
+const NO_TRIGGER_FILE: u32 = 16;
+
 /// The arguments of the server.
 /// `limits` are those by which it has more than the configuration says. One that serves no readers may have less than the log
 /// says that it replays.
@@ -258,6 +272,9 @@ pub(super) fn arguments(settings: &Settings, major: u32, limits: &[(&str, u64)],
     set("port", &settings.port.to_string());
     for (name, value) in OWNED {
         set(name, value);
+    }
+    if major < NO_TRIGGER_FILE {
+        set("promote_trigger_file", "");
     }
     if major >= NO_ALTER_SYSTEM {
         set("allow_alter_system", "off");

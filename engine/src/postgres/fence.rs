@@ -4,7 +4,7 @@ use super::error::Error;
 use super::hba::Admits;
 use super::processes::children;
 use super::session::{OWN, Session};
-use super::start::until_promoted;
+use super::start::{Mounts, until_promoted};
 use super::{Position, Role, Server, Stop, histories};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -22,9 +22,9 @@ const FENCED_LIMIT: Duration = Duration::from_secs(60);
 /// How long a process of the server may take until it is shown, or its client is let in.
 const NAMELESS: Duration = Duration::from_millis(40);
 
-/// A condition that finds the sessions of clients: all but this wrapper's.
+/// A condition that finds the sessions of clients: all but this wrapper's. A sender that is in a database runs SQL as well.
 fn clients() -> String {
-    format!("backend_type = 'client backend' AND NOT {OWN}")
+    format!("(backend_type = 'client backend' OR (backend_type = 'walsender' AND datid IS NOT NULL)) AND NOT {OWN}")
 }
 
 /// The order in which sessions of clients end. A commit whose wait for members is cut off shows to others, although no member may have
@@ -240,7 +240,7 @@ impl Server {
             Role::Primary { .. } => Admits::Standbys,
             Role::Fenced | Role::Follows { .. } => Admits::Wrapper,
         };
-        let session = self.reload(|changeable| changeable.admits = admits).await?;
+        let session = self.reload_with(Mounts::Unread, |changeable| changeable.admits = admits).await?;
         self.end_clients(&session).await
     }
 

@@ -15,6 +15,15 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> Error + use<'_> {
 
 /// Replaces a file durably. Only the server's user reads it.
 pub(super) fn replace(path: &Path, text: &[u8], owner: Owner) -> Result<(), Error> {
+    write(path, text, owner, true)
+}
+
+/// Replaces a file that is written again before each start: it need not outlive the machine, and waits for no disk.
+pub(super) fn swap(path: &Path, text: &[u8], owner: Owner) -> Result<(), Error> {
+    write(path, text, owner, false)
+}
+
+fn write(path: &Path, text: &[u8], owner: Owner, lasts: bool) -> Result<(), Error> {
     let write = || -> io::Result<()> {
         let draft = path.with_added_extension("new");
         let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&draft)?;
@@ -22,9 +31,11 @@ pub(super) fn replace(path: &Path, text: &[u8], owner: Owner) -> Result<(), Erro
             fchown(&file, Some(user), Some(group))?;
         }
         file.write_all(text)?;
-        file.sync_all()?;
+        if lasts {
+            file.sync_all()?;
+        }
         std::fs::rename(&draft, path)?;
-        sync(path.parent().unwrap_or(Path::new("/")))
+        if lasts { sync(path.parent().unwrap_or(Path::new("/"))) } else { Ok(()) }
     };
     write().map_err(failed(path))
 }

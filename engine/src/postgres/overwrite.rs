@@ -3,6 +3,7 @@
 use super::configuration;
 use super::control_file::ControlFile;
 use super::error::Error;
+use super::session::Session;
 use super::{Data, Role, Running, Server, Settings, Source, Stop, files, histories};
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::sys::statvfs::statvfs;
@@ -53,6 +54,14 @@ impl Server {
         // It keeps no slot: those that were here are of another history.
         self.starter.run("pg_rewind", &arguments, &settings.run()).await?;
         check_log(settings)
+    }
+
+    /// Ends the senders of copies that are being made of this server's data. They are begun again from the next primary.
+    pub(super) async fn end_copies(&self) -> Result<(), Error> {
+        let session = Session::connect(&self.settings).await?;
+        let end =
+            format!("SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE application_name = '{COPY}'");
+        session.rows("end copies", &end).await.map(drop)
     }
 
     /// Copies the source into another directory, and replaces the data by the copy.

@@ -31,6 +31,8 @@ const FAILURES: usize = 2;
 const PRESENT: Duration = Duration::from_secs(2);
 /// How often this process looks for those that were killed.
 const LOOK_PERIOD: Duration = Duration::from_millis(5);
+/// How often a server's children are looked for before it is killed: one that waits for a disk does not end.
+const KILL_ROUNDS: usize = 20;
 /// How long processes that were killed may take to be gone. One that waits for a disk takes as long as the disk.
 const KILL_LIMIT: Duration = Duration::from_secs(30);
 
@@ -181,6 +183,27 @@ impl Process {
         if *is_own && let Err(error) = kill(self.pid, signal) {
             tracing::warn!(%signal, name = self.name, pid = %self.pid, %error, "cannot signal a process of the server");
         }
+    }
+
+    /// Kills it and its children, and gives these. First it is held: then it starts no other one, and does not react to their ends. The
+    /// children come before it, since one of them may answer a client while the first process waits for a disk before it ends.
+    pub async fn kill_all(&mut self) -> BTreeSet<Pid> {
+        self.signal(Signal::SIGSTOP);
+        let mut known = BTreeSet::new();
+        for _ in 0..KILL_ROUNDS {
+            let living = children(self.pid);
+            if living.is_empty() {
+                break;
+            }
+            for pid in &living {
+                let _ = kill(*pid, Signal::SIGKILL);
+            }
+            known.extend(living);
+            sleep(LOOK_PERIOD).await;
+        }
+        self.signal(Signal::SIGKILL);
+        self.ended().await;
+        known
     }
 
     /// Resolves when it has ended.

@@ -3,6 +3,7 @@
 use super::configuration::{self, Changeable};
 use super::control_file::{self, ControlFile, end_after_stop};
 use super::error::Error;
+use super::hba;
 use super::processes::{self, SERVER, children};
 use super::reading::Monitor;
 use super::session::Session;
@@ -11,6 +12,7 @@ use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 /// A server that starts is asked for a session after this, and then at growing intervals: it logs each refusal.
@@ -28,6 +30,17 @@ const QUIT_LIMIT: Duration = Duration::from_secs(1);
 const RELOAD_PERIOD: Duration = Duration::from_millis(3);
 /// How long the postmaster may take to reload. It starts no session meanwhile.
 const RELOAD_LIMIT: Duration = Duration::from_secs(10);
+
+/// Whether what is mounted is looked at when the configuration is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mounts {
+    Used,
+    /// No client is let in, and what the server has of it stays.
+    Unread,
+}
+
+/// A configuration that is being written.
+pub(super) type Writing = JoinHandle<Result<(Changeable, hba::Own, Option<Vec<String>>), Error>>;
 
 impl Server {
     /// What is in the directory. The server need not run.
@@ -112,13 +125,12 @@ impl Server {
         let control = ControlFile::read(settings)?;
         histories::tidy(settings, &control)?;
         histories::complete(settings)?;
-        drop_empty_locks(settings)?;
+        drop_locks(settings)?;
         files::remove(&pgdata.join("promote"))?;
         files::remove(&pgdata.join("recovery.signal"))?;
         configuration::write_base(settings)?;
-        let changeable = Changeable::fenced();
-        self.reloads += 1;
-        self.complaints = changeable.write(settings, self.reloads, &mut self.own)?;
+        let changeable = self.write(Changeable::fenced(), Mounts::Used).await?;
+        let settings = &self.settings;
         // A standby makes no roles.
         self.unprepared = None;
         files::replace(&pgdata.join("standby.signal"), b"", settings.user)?;
@@ -196,16 +208,10 @@ impl Server {
             Stop::Immediate => {
                 running.process.signal(Signal::SIGQUIT);
                 if timeout(QUIT_LIMIT, running.process.ended()).await.is_err() {
-                    known.extend(children(running.process.pid()));
-                    running.process.signal(Signal::SIGKILL);
-                    running.process.ended().await;
+                    known.extend(running.process.kill_all().await);
                 }
             }
-            Stop::Kill => {
-                // It starts no other process then. Those that it had are killed below.
-                running.process.signal(Signal::SIGKILL);
-                running.process.ended().await;
-            }
+            Stop::Kill => known.extend(running.process.kill_all().await),
         }
         self.clear(&known).await?;
         self.running = None;
@@ -218,7 +224,14 @@ impl Server {
     /// [`Error::Stuck`] if it does not stop cleanly within the limit, which allows for a frozen standby: it runs on, or was
     /// stopped as by a crash.
     pub async fn stand_down(&mut self, limit: Duration) -> Result<Position, Error> {
-        match timeout(limit, self.stop(Stop::Fast)).await {
+        let stops = async {
+            // A fast stop would wait for those who copy, whose receivers may be slow.
+            if let Err(error) = self.end_copies().await {
+                tracing::warn!(%error, "copies of the server's data were not ended");
+            }
+            self.stop(Stop::Fast).await
+        };
+        match timeout(limit, stops).await {
             Ok(Ok(Some(end))) => Ok(end),
             Ok(Ok(None)) => Err(Error::Stuck("the server did not stop cleanly".to_owned())),
             Ok(Err(error)) => Err(error),
@@ -261,7 +274,16 @@ impl Server {
     /// The postmaster starts no process while it reads the configuration, so such a session proves that it has told all
     /// others.
     pub(super) async fn reload(&mut self, change: impl FnOnce(&mut Changeable)) -> Result<Session, Error> {
-        let mut number = self.begin_reload(change)?;
+        self.reload_with(Mounts::Used, change).await
+    }
+
+    /// The same; what is mounted may be left out where no client is let in.
+    pub(super) async fn reload_with(
+        &mut self,
+        mounts: Mounts,
+        change: impl FnOnce(&mut Changeable),
+    ) -> Result<Session, Error> {
+        let mut number = self.begin_reload(mounts, change).await?;
         let give_up_at = Instant::now() + RELOAD_LIMIT;
         loop {
             self.living()?;
@@ -271,7 +293,9 @@ impl Server {
                 self.check_rule(shown.get(1))?;
                 match shown.get::<_, Option<&str>>(2) {
                     None => return self.own.accepted(&self.settings).map(|()| session),
-                    Some(why) if self.own.refuse(why) => number = self.begin_reload(|_| {})?,
+                    Some(why) if self.own.refuse(&self.settings, why) => {
+                        number = self.begin_reload(Mounts::Used, |_| {}).await?;
+                    }
                     Some(why) => return Err(Error::Unusable(format!("the server refuses its pg_hba.conf: {why}"))),
                 }
             }
@@ -310,16 +334,45 @@ impl Server {
         self.complaints.iter().chain(&self.unprepared).cloned().collect()
     }
 
-    /// Writes the configuration durably and signals the server; gives the number that a session shows.
-    pub(super) fn begin_reload(&mut self, change: impl FnOnce(&mut Changeable)) -> Result<u64, Error> {
-        let running = self.running.as_mut().ok_or_else(not_running)?;
-        let mut wanted = running.changeable.clone();
+    /// Writes the configuration and signals the server; gives the number that a session shows.
+    async fn begin_reload(&mut self, mounts: Mounts, change: impl FnOnce(&mut Changeable)) -> Result<u64, Error> {
+        let mut wanted = self.running()?.changeable.clone();
         change(&mut wanted);
-        self.reloads += 1;
-        self.complaints = wanted.write(&self.settings, self.reloads, &mut self.own)?;
-        running.changeable = wanted;
+        let written = self.write(wanted, mounts).await?;
+        let running = self.running.as_mut().ok_or_else(not_running)?;
+        running.changeable = written;
         running.process.signal(Signal::SIGHUP);
         Ok(self.reloads)
+    }
+
+    /// Writes the configuration under the next number. The disk may be slow: the caller's own limit holds meanwhile. A write that was
+    /// given up may still be under way, and would come after this one: it is waited for.
+    async fn write(&mut self, changeable: Changeable, mounts: Mounts) -> Result<Changeable, Error> {
+        if let Some(earlier) = &mut self.writing {
+            let _ = earlier.await;
+            self.writing = None;
+        }
+        self.reloads += 1;
+        let (settings, number, mut own) = (self.settings.clone(), self.reloads, self.own.clone());
+        let write = move || match mounts {
+            Mounts::Used => {
+                let complaints = changeable.write(&settings, number, &mut own)?;
+                Ok((changeable, own, Some(complaints)))
+            }
+            Mounts::Unread => {
+                changeable.write_closed(&settings, number)?;
+                own.written = None;
+                Ok((changeable, own, None))
+            }
+        };
+        let done = self.writing.insert(tokio::task::spawn_blocking(write)).await;
+        self.writing = None;
+        let done =
+            done.unwrap_or_else(|error| Err(Error::Stuck(format!("the configuration was not written: {error}"))));
+        let (changeable, own, complaints) = done?;
+        self.own = own;
+        self.complaints = complaints.unwrap_or_else(|| std::mem::take(&mut self.complaints));
+        Ok(changeable)
     }
 
     /// The rule that a new session shows is the one that was written. A superuser may have changed it since.
@@ -350,9 +403,9 @@ impl Drop for Server {
 }
 
 /// The number of the last reload, the rule, and why the server has not taken over the lines of `pg_hba.conf`: it ignores all of them
-/// if one is wrong.
+/// if one is wrong. One that no connection can match is not wrong: of `hostssl`, say, while there is no TLS.
 const CONFIGURATION: &str = "SELECT current_setting('kaa.reload'), current_setting('synchronous_standby_names'), \
-    (SELECT error FROM pg_hba_file_rules WHERE error IS NOT NULL LIMIT 1)";
+    (SELECT error FROM pg_hba_file_rules WHERE error NOT LIKE '%record cannot match because%' LIMIT 1)";
 
 /// The longest path of a socket, by the kernel's `sockaddr_un`.
 const SOCKET_PATH: usize = 107;
@@ -383,14 +436,9 @@ pub(super) fn refuses_until_promoted(error: &Error) -> bool {
     matches!(error, Error::NoSql { said, .. } if said.contains(UNTIL_PROMOTED))
 }
 
-/// Removes empty lock files. A loss of power or a full disk leaves such files, and PostgreSQL does not start while one exists.
-/// All processes of the directory have ended, so no process owns them. PostgreSQL itself judges lock files with content.
-fn drop_empty_locks(settings: &Settings) -> Result<(), Error> {
-    let socket = settings.run().join(format!(".s.PGSQL.{}.lock", settings.port));
-    for path in [settings.pgdata().join("postmaster.pid"), socket] {
-        if files::read(&path)?.is_some_and(|text| text.is_empty()) {
-            files::remove(&path)?;
-        }
-    }
-    Ok(())
+/// Removes lock files. All processes of the directory have ended, so no process owns them: PostgreSQL takes an empty one, as a loss of power
+/// leaves it, and one whose process id another process of the user has now, for that of a server that runs.
+fn drop_locks(settings: &Settings) -> Result<(), Error> {
+    files::remove(&settings.run().join(format!(".s.PGSQL.{}.lock", settings.port)))?;
+    files::remove(&settings.pgdata().join("postmaster.pid"))
 }

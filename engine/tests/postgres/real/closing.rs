@@ -1,5 +1,6 @@
 //! Who is let in no more, and in which order sessions end.
 
+use super::device::{Device, apart, freeze};
 use super::lab::{Lab, Member, signal};
 use kaa_core::domain::ids::ArchiveId;
 use kaa_engine::postgres::Stop;
@@ -7,6 +8,7 @@ use nix::sys::signal::Signal;
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
+use tokio::time::{sleep, timeout};
 
 /// Longer than what is expected takes, on a busy machine.
 const LONG: Duration = Duration::from_secs(30);
@@ -95,4 +97,48 @@ async fn a_commit_that_waits_is_given_up_after_all_who_could_read_it_have_gone()
     let _server = closing.await.unwrap();
     assert!(waits.await.unwrap().is_err());
     drop((reader, other));
+}
+
+/// What a client sees may be old by then: it must not wait for the disk that its session ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_whose_disk_takes_no_writes_does_not_close_and_is_killed() {
+    let name = "closing::a_primary_whose_disk_takes_no_writes_does_not_close_and_is_killed";
+    if !apart(name) {
+        return;
+    }
+    let Some(lab) = Lab::new() else { return };
+    let device = Device::new(lab.file("device"), lab.volume(1));
+    let (mut a, _) = lab.primary(1).await;
+    let (reader, writer) = (a.client().await.unwrap(), a.client().await.unwrap());
+    reader.batch_execute("SELECT id FROM rows").await.unwrap();
+    a.server.checkpoint().await.unwrap();
+    freeze(device.at(), true);
+    let writes = tokio::spawn(async move { writer.batch_execute("INSERT INTO rows VALUES (1, 2)").await });
+    let at = device.at().to_owned();
+    let (done, thaws) = std::sync::mpsc::sync_channel::<()>(1);
+    let thaw = std::thread::spawn(move || {
+        let in_time = thaws.recv_timeout(Duration::from_secs(15)).is_ok();
+        freeze(&at, false);
+        in_time
+    });
+    timeout(LONG / 6, reader.batch_execute("SELECT id FROM rows")).await.expect("it reads meanwhile").unwrap();
+    timeout(Duration::from_millis(500), a.server.close()).await.expect_err("it closes without its files");
+    let ended = tokio::spawn(async move {
+        while reader.batch_execute("SELECT 1").await.is_ok() {
+            sleep(Duration::from_millis(5)).await;
+        }
+        done.send(()).unwrap();
+    });
+    // A process that writes is not gone before the disk answers.
+    let _ = a.server.stop(Stop::Kill).await;
+    ended.await.unwrap();
+    assert!(thaw.join().unwrap(), "the reader saw more while the disk was away");
+    writes.await.unwrap().unwrap_err();
+    a.server.stop(Stop::Kill).await.unwrap();
+    // What was to be written before comes before what is written now.
+    a.server.start_fenced().await.unwrap();
+    a.client().await.map(drop).unwrap_err();
+    assert_eq!(a.server.read().await.unwrap().overridden, Vec::<String>::new());
+    a.lead(3, &[]).await;
+    drop(a);
 }

@@ -69,6 +69,11 @@ pub fn cut(at: &Path) {
     run("perl", &["-e", SHUTDOWN, at.to_str().unwrap()]).unwrap();
 }
 
+/// Has a device take no writes, or take them again.
+pub fn freeze(at: &Path, frozen: bool) {
+    run("fsfreeze", &[if frozen { "--freeze" } else { "--unfreeze" }, at.to_str().unwrap()]).unwrap();
+}
+
 impl Device {
     /// Makes a volume in a file, and mounts it.
     pub fn new(backing: PathBuf, at: PathBuf) -> Self {

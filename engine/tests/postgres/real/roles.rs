@@ -143,3 +143,66 @@ async fn own_lines_decide_who_connects_and_wrong_ones_keep_nothing_closed() {
     assert!(!enters(&a).await);
     a.client().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_that_were_never_good_let_no_client_in_until_they_are() {
+    let Some(lab) = Lab::new() else { return };
+    lab.mount("hba.conf", "host all all all no_such_method");
+    let mut member = lab.member(1);
+    member.server.initialize().await.unwrap();
+    member.server.start_fenced().await.unwrap();
+    member.lead(2, &[]).await;
+    member.server.prepare_roles().await.unwrap();
+    assert!(member.client().await.is_err());
+    let complaints = member.server.complaints();
+    assert!(complaints[0].ends_with("no client is let in before they are good"), "{complaints:?}");
+    // No connection can match this one, as there is no TLS.
+    lab.mount("hba.conf", "hostssl all all all cert\n");
+    member.server.refresh().await.unwrap();
+    assert_eq!(member.server.complaints(), Vec::<String>::new());
+    member.client().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_line_for_clients_lets_the_replication_role_in_elsewhere() {
+    let Some(lab) = Lab::new() else { return };
+    lab.mount("hba.conf", "host all all all trust\n");
+    let (mut a, begins) = lab.primary(1).await;
+    let mut b = lab.member(2);
+    a.server.provide_slots(&[b.archive]).await.unwrap();
+    b.join(&a, 2, &[begins]).await;
+    b.server.admit_readers().await.unwrap();
+    for (member, database) in [(&a, "shop"), (&b, "shop"), (&b, "postgres")] {
+        let entered = member.client_as("replicator", REPLICATION_PASSWORD, database).await;
+        let refused = entered.map(drop).expect_err(database);
+        assert!(refused.as_db_error().unwrap().message().contains("pg_hba.conf rejects"), "{refused:?}");
+    }
+    a.client_as("replicator", REPLICATION_PASSWORD, "postgres").await.expect("as pg_rewind");
+}
+
+/// A role of the user's that may replicate streams from a database, by the lines for clients, and runs SQL there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_closes_ends_senders_that_are_in_a_database() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, _) = lab.primary(1).await;
+    a.superuser().await.batch_execute("CREATE ROLE streams LOGIN REPLICATION PASSWORD 'x'").await.unwrap();
+    let conninfo = format!(
+        "host={} port={} user=streams password=x dbname=shop replication=database",
+        a.settings.listen, a.settings.port
+    );
+    let mut psql = std::process::Command::new(lab.bin().join("psql"));
+    psql.args(["-X", "-q", &conninfo]).stdin(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
+    let mut psql = psql.spawn().unwrap();
+    let superuser = a.superuser().await;
+    let senders = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walsender' AND usename = 'streams'";
+    testkit::eventually_async("a sender in a database", async || {
+        let rows = superuser.query(senders, &[]).await.map_err(|error| error.to_string())?;
+        if rows.len() == 1 { Ok(()) } else { Err("none".to_owned()) }
+    })
+    .await;
+    a.server.close().await.unwrap();
+    let left = a.superuser().await.query(senders, &[]).await.unwrap();
+    psql.kill().unwrap();
+    psql.wait().unwrap();
+    assert!(left.is_empty());
+}

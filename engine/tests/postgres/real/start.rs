@@ -137,7 +137,7 @@ async fn data_that_does_not_know_the_wrapper_says_so_within_seconds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lock_files_that_a_loss_of_power_left_empty_do_not_stop_a_start() {
+async fn lock_files_that_were_left_behind_do_not_stop_a_start() {
     let Some(lab) = Lab::new() else { return };
     let mut member = lab.member(1);
     member.server.initialize().await.unwrap();
@@ -145,14 +145,30 @@ async fn lock_files_that_a_loss_of_power_left_empty_do_not_stop_a_start() {
     kill(member.postmaster());
     member.server.ended().await;
     let socket = format!("run/.s.PGSQL.{}.lock", member.settings.port);
-    for name in ["pgdata/postmaster.pid", &socket] {
+    // Another process of the user has the id of the one that has ended, as is soon so in a pod.
+    let mut sleep = std::process::Command::new("sleep");
+    if let Some((user, group)) = member.settings.user {
+        std::os::unix::process::CommandExt::uid(&mut sleep, user);
+        std::os::unix::process::CommandExt::gid(&mut sleep, group);
+    }
+    let mut sleep = sleep.arg("600").spawn().unwrap();
+    let taken = format!("{}\n", sleep.id());
+    for (name, text) in
+        [("pgdata/postmaster.pid", ""), (&socket, ""), ("pgdata/postmaster.pid", &taken), (&socket, &taken)]
+    {
         let path = member.settings.directory.join(name);
         assert!(path.exists(), "{name}");
         member.server.stop(Stop::Immediate).await.unwrap();
-        std::fs::write(&path, "").unwrap();
-        member.server.start_fenced().await.unwrap();
-        assert_ne!(std::fs::read_to_string(&path).unwrap(), "", "{name}");
+        std::fs::write(&path, text).unwrap();
+        let started = member.server.start_fenced().await;
+        if started.is_err() {
+            sleep.kill().unwrap();
+        }
+        started.unwrap();
+        assert_ne!(std::fs::read_to_string(&path).unwrap(), text, "{name}");
     }
+    sleep.kill().unwrap();
+    sleep.wait().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
