@@ -8,8 +8,10 @@
 
 mod admission;
 mod decide;
+mod declines;
 mod keeper;
 mod kept;
+mod outside;
 mod perform;
 mod readiness;
 mod standbys;
@@ -22,10 +24,10 @@ pub(crate) use keeper::Keeper;
 #[doc(hidden)]
 pub mod decisions {
     pub use super::admission::{Admission, Held, granted, version};
-    pub use super::decide::{
-        Choice, Heard, Outside, Primary, Readers, Run, State, Step, begins, choose, done, failed, heard,
-    };
+    pub use super::decide::{Choice, Heard, Primary, Readers, Run, State, Step, begins, choose, done, heard};
+    pub use super::declines::failed;
     pub use super::keeper::{Ear, Hearing};
+    pub use super::outside::Outside;
     pub use super::perform::{Outcome, remembers};
     pub use super::standbys::Standbys;
     pub use super::words::{Known, assigned};

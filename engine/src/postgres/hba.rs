@@ -161,7 +161,7 @@ fn check(text: &str) -> Result<(), String> {
         }
         if !fields.get(3).into_iter().flatten().all(|word| is_address(&word.text)) {
             return wrong(
-                "its address has to be in numbers, or all, samehost or samenet: a name is looked up while a client waits",
+                "its address has to be in numbers, or all, samehost or samenet: a client would wait for the name service",
             );
         }
     }

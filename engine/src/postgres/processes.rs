@@ -31,7 +31,7 @@ const FAILURES: usize = 2;
 const PRESENT: Duration = Duration::from_secs(2);
 /// How often this process looks for those that were killed.
 const LOOK_PERIOD: Duration = Duration::from_millis(5);
-/// How often a server's children are looked for before it is killed: one that waits for a disk does not end.
+/// So often children of a server are killed before the server: one that waits for a disk does not end.
 const KILL_ROUNDS: usize = 20;
 /// How long processes that were killed may take to be gone. One that waits for a disk takes as long as the disk.
 const KILL_LIMIT: Duration = Duration::from_secs(30);

@@ -31,7 +31,7 @@ const RELOAD_PERIOD: Duration = Duration::from_millis(3);
 /// How long the postmaster may take to reload. It starts no session meanwhile.
 const RELOAD_LIMIT: Duration = Duration::from_secs(10);
 
-/// Whether what is mounted is looked at when the configuration is written.
+/// Whether what is mounted is read when the configuration is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mounts {
     Used,
@@ -346,7 +346,7 @@ impl Server {
     }
 
     /// Writes the configuration under the next number. The disk may be slow: the caller's own limit holds meanwhile. A write that was
-    /// given up may still be under way, and would come after this one: it is waited for.
+    /// given up may still be under way, and would come after this one: that one ends first.
     async fn write(&mut self, changeable: Changeable, mounts: Mounts) -> Result<Changeable, Error> {
         if let Some(earlier) = &mut self.writing {
             let _ = earlier.await;

@@ -2,6 +2,7 @@
 
 use super::admission::Held;
 use super::keeper::Ear;
+use super::outside::{Outside, PROMOTED_OUTSIDE, was_promoted_outside};
 use super::perform::Outcome;
 use super::words;
 use crate::postgres::{Data, Reading};
@@ -96,17 +97,6 @@ pub struct State {
     pub lease: Held,
 }
 
-/// Whether a server was promoted by other means than a grant: `pg_promote()`, say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Outside {
-    #[default]
-    No,
-    /// It is to stop.
-    Runs,
-    /// It has ended since. Its data is replaced before it follows.
-    Was,
-}
-
 /// Why the data cannot follow the primary of a generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit {
@@ -189,50 +179,6 @@ impl Step {
     }
 }
 
-/// A generation that was granted to this server and comes to nothing here: it may have been taken up before, or is not any more.
-/// `under` is the step that is under way.
-pub fn declined(state: &State, wanted: &Assignment, under: Option<&Step>) -> Option<Generation> {
-    let Wanted::Primary { rule, .. } = &wanted.what else { return None };
-    let is_it = matches!(&state.run, Run::Primary(primary) if primary.begins.generation == rule.generation);
-    let promotes = matches!(under, Some(Step::Promote(_)));
-    let declines = state.memory.taken_up >= rule.generation || state.gave_up >= rule.generation || state.stopping;
-    (declines && !promotes && !is_it).then_some(rule.generation)
-}
-
-/// Why data is replaced of a server that was promoted by other means than a grant.
-const PROMOTED_OUTSIDE: &str = "it was promoted, and not by Kaa: by pg_promote() or pg_ctl";
-
-/// Whether data is, or may be, that of a server that was promoted by other means than a grant.
-///
-/// Such a server takes the next number for its timeline, which the domain may grant as well. Then neither a comparison nor `pg_rewind` tells
-/// the two logs apart. Data has the timeline of a generation only from the server that took it up, so this one knows of that.
-fn was_promoted_outside(state: &State, history: &[Begins]) -> bool {
-    let Data::Initialized { highest, .. } = state.data else { return false };
-    let unknown = Generation(highest.into()) > state.memory.followed.max(state.memory.taken_up);
-    state.outside != Outside::No || (unknown && history.iter().any(|it| it.generation.0 == u64::from(highest)))
-}
-
-/// So many steps fail before a grant is given up: its server cannot be started, say, or its volume takes no more notes.
-const FAILS: u32 = 3;
-
-/// Notes that a step has failed. `fails` counts those towards a generation that was granted to this server and that it has not taken up.
-/// After a few it gives that one up, if another server can be granted the next.
-pub fn failed(state: &mut State, wanted: &Assignment, fails: &mut (Generation, u32)) {
-    let Some(generation) = awaits_promotion(state, wanted) else { return };
-    let before = if fails.0 == generation { fails.1 } else { 0 };
-    *fails = (generation, before + 1);
-    if fails.1 >= FAILS && wanted.replaceable {
-        tracing::error!(%generation, "this server cannot be promoted: it gives up its grant, so that another one gets the next");
-        state.gave_up = generation;
-    }
-}
-
-/// The generation that was granted to this server, and that it has neither taken up nor given up.
-fn awaits_promotion(state: &State, wanted: &Assignment) -> Option<Generation> {
-    let Wanted::Primary { rule, .. } = &wanted.what else { return None };
-    Some(rule.generation).filter(|generation| *generation > state.memory.taken_up.max(state.gave_up))
-}
-
 /// For the primary of which generation the data has to be overwritten, and why.
 pub fn needed(state: &State, wanted: &Assignment) -> Option<(Generation, String)> {
     let Wanted::Follow { generation, history, discard, .. } = &wanted.what else { return None };
@@ -249,12 +195,6 @@ pub fn needed(state: &State, wanted: &Assignment) -> Option<(Generation, String)
         return state.unfit.clone().map(|unfit| (unfit.generation, unfit.why));
     };
     Some((*generation, why.to_owned()))
-}
-
-/// What is said of the end of a generation: how its server ended, if it ever ran, or that it comes to nothing here.
-pub fn ended(ended: Option<(Generation, Ended)>, declined: Option<Generation>) -> Option<(Generation, Ended)> {
-    let declined = declined.filter(|declined| ended.is_none_or(|(of, _)| of < *declined));
-    declined.map(|generation| (generation, Ended::Failed)).or(ended)
 }
 
 /// Whether the server is a primary that lets no client in, since nothing has renewed its lease.
@@ -376,8 +316,10 @@ pub(super) fn next(state: &State, wanted: &Assignment) -> Result<Option<Step>, S
 }
 
 fn step(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
-    let is_standby = matches!(state.run, Run::Fenced | Run::Follows { .. });
-    if hangs(state, wanted) || (state.outside == Outside::Runs && is_standby) {
+    if hangs(state, wanted) {
+        return Ok(Some(Step::Stop));
+    }
+    if state.outside == Outside::Runs && matches!(state.run, Run::Fenced | Run::Follows { .. }) {
         return Ok(Some(Step::Stop));
     }
     let step = wanted_step(state, wanted);
@@ -522,6 +464,7 @@ fn follows(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::roles::declines::{FAILS, declined, ended, failed};
 
     const DATA: Data = Data::Initialized { system: 7, timeline: 2, highest: 2, major: 15 };
 

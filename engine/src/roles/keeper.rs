@@ -16,8 +16,10 @@ mod volume;
 pub use hearing::{Ear, Hearing};
 
 use super::admission::Held;
-use super::decide::{self, Choice, Outside, Run, State, Step};
+use super::decide::{self, Choice, Run, State, Step};
+use super::declines;
 use super::kept::{self, Kept};
+use super::outside::Outside;
 use super::perform::{self, Done};
 use super::standbys::Standbys;
 use super::using::Using;
@@ -446,7 +448,7 @@ impl Keeper {
         let pause = self.pause.map_or(BACKOFF_FIRST, |(_, last)| (last * 2).min(BACKOFF_MAX));
         self.pause = Some((Instant::now() + pause, pause));
         if let Some(wanted) = &self.wanted {
-            decide::failed(&mut self.state, wanted, &mut self.fails);
+            declines::failed(&mut self.state, wanted, &mut self.fails);
         }
         self.trouble = why;
     }

@@ -66,7 +66,8 @@ fn follows(state: &State, run: &Run, generation: Generation, caught_up: bool) ->
 mod tests {
     use super::*;
     use crate::roles::admission::Held;
-    use crate::roles::decide::{Outside, Primary, Readers};
+    use crate::roles::decide::{Primary, Readers};
+    use crate::roles::outside::Outside;
     use kaa_core::domain::ids::{ArchiveId, SetVersion};
     use kaa_core::domain::replicated::{Begins, Position};
     use kaa_core::replication::{Memory, Rule, Source};

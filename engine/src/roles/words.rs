@@ -2,6 +2,7 @@
 
 use super::admission;
 use super::decide::{self, Primary, Run, State, Step};
+use super::declines;
 use super::keeper::Hearing;
 use super::standbys::Standbys;
 use crate::postgres::{Data, Reading};
@@ -77,8 +78,8 @@ impl Known<'_> {
             unheard: self.hearing.unheard().map_or(0, |unheard| unheard.0),
             ..wire::Replica::default()
         };
-        let declined = self.wanted.and_then(|wanted| decide::declined(self.state, wanted, self.under));
-        if let Some((generation, how)) = decide::ended(self.ended, declined) {
+        let declined = self.wanted.and_then(|wanted| declines::declined(self.state, wanted, self.under));
+        if let Some((generation, how)) = declines::ended(self.ended, declined) {
             (said.ended, said.stood_down) = (generation.0, how == Ended::StoodDown);
         }
         if let Some((generation, why)) = self.wanted.and_then(|wanted| decide::needed(self.state, wanted)) {

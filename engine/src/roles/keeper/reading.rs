@@ -3,7 +3,8 @@
 use super::Keeper;
 use super::hearing::Ear;
 use crate::postgres::{Reader, Reading};
-use crate::roles::decide::{self, Outside, Run};
+use crate::roles::decide::{self, Run};
+use crate::roles::outside::Outside;
 use crate::roles::readiness;
 use std::future::Future;
 use std::pin::Pin;

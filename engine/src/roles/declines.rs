@@ -1,0 +1,43 @@
+//! Grants that come to nothing at this server: then it says that their generations have ended, so that others can follow.
+
+use super::decide::{Run, State, Step};
+use kaa_core::domain::ids::Generation;
+use kaa_core::domain::replicated::Ended;
+use kaa_core::replication::{Assignment, Wanted};
+
+/// So many steps fail before a grant is given up: its server cannot be started, say, or its volume takes no more notes.
+pub(super) const FAILS: u32 = 3;
+
+/// Notes that a step has failed. `fails` counts those towards a generation that was granted to this server and that it has not taken up.
+/// After a few it gives that one up, if another server can be granted the next.
+pub fn failed(state: &mut State, wanted: &Assignment, fails: &mut (Generation, u32)) {
+    let Some(generation) = awaits_promotion(state, wanted) else { return };
+    let before = if fails.0 == generation { fails.1 } else { 0 };
+    *fails = (generation, before + 1);
+    if fails.1 >= FAILS && wanted.replaceable {
+        tracing::error!(%generation, "this server cannot be promoted: it gives up its grant, so that another one gets the next");
+        state.gave_up = generation;
+    }
+}
+
+/// The generation that was granted to this server, and that it has neither taken up nor given up.
+fn awaits_promotion(state: &State, wanted: &Assignment) -> Option<Generation> {
+    let Wanted::Primary { rule, .. } = &wanted.what else { return None };
+    Some(rule.generation).filter(|generation| *generation > state.memory.taken_up.max(state.gave_up))
+}
+
+/// A generation that was granted to this server and comes to nothing here: it may have been taken up before, or is not any more.
+/// `under` is the step that is under way.
+pub fn declined(state: &State, wanted: &Assignment, under: Option<&Step>) -> Option<Generation> {
+    let Wanted::Primary { rule, .. } = &wanted.what else { return None };
+    let is_it = matches!(&state.run, Run::Primary(primary) if primary.begins.generation == rule.generation);
+    let promotes = matches!(under, Some(Step::Promote(_)));
+    let declines = state.memory.taken_up >= rule.generation || state.gave_up >= rule.generation || state.stopping;
+    (declines && !promotes && !is_it).then_some(rule.generation)
+}
+
+/// What is said of the end of a generation: how its server ended, if it ever ran, or that it comes to nothing here.
+pub fn ended(ended: Option<(Generation, Ended)>, declined: Option<Generation>) -> Option<(Generation, Ended)> {
+    let declined = declined.filter(|declined| ended.is_none_or(|(of, _)| of < *declined));
+    declined.map(|generation| (generation, Ended::Failed)).or(ended)
+}
