@@ -5,6 +5,7 @@ use super::control_file::ControlFile;
 use super::error::Error;
 use super::hba::Admits;
 use super::session::Session;
+use super::start::is_ill;
 use super::{Begins, Position, Role, Server, Settings, Stop, files, histories, slots};
 use kaa_core::domain::ids::ArchiveId;
 use nix::sys::signal::Signal;
@@ -19,6 +20,8 @@ const LOOK_PERIOD: Duration = Duration::from_millis(5);
 const CONTROL_FILE_LIMIT: Duration = Duration::from_secs(10);
 /// The state of a standby in its control file.
 const RECOVERING: &str = "in archive recovery";
+/// How long it may refuse sessions for another reason than its recovery.
+const ILL_LIMIT: Duration = Duration::from_secs(10);
 /// How often it is reminded, until it has taken the file.
 const REMIND_PERIOD: Duration = Duration::from_secs(1);
 
@@ -121,7 +124,7 @@ impl Server {
         let path = self.settings.pgdata().join("promote");
         files::replace(&path, b"", self.settings.user)?;
         let mut remind_at = Instant::now();
-        let mut session = None;
+        let (mut session, mut ill_since) = (None, None);
         loop {
             let running = self.living()?;
             if Instant::now() >= remind_at && path.exists() {
@@ -129,7 +132,15 @@ impl Server {
                 remind_at = Instant::now() + REMIND_PERIOD;
             }
             if session.is_none() {
-                session = Session::connect(&self.settings).await.ok();
+                session = match Session::connect(&self.settings).await {
+                    Ok(session) => Some(session),
+                    Err(error)
+                        if is_ill(&error) && ill_since.get_or_insert_with(Instant::now).elapsed() > ILL_LIMIT =>
+                    {
+                        return Err(Error::Stuck(format!("the server refuses its wrapper: {error}")));
+                    }
+                    Err(_) => None,
+                };
             }
             if let Some(connected) = session.take() {
                 let row = connected.row("ask whether the server is promoted", "SELECT pg_is_in_recovery()").await;

@@ -147,7 +147,7 @@ impl Server {
     async fn await_recovery(&mut self) -> Result<(), Error> {
         let (settings, running) = (self.settings.clone(), self.running()?);
         let began = Instant::now();
-        let (mut recovers_since, mut not_admitted_since) = (None, None);
+        let (mut recovers_since, mut ill_since) = (None, None);
         let mut pause = LOOK_FIRST;
         loop {
             if running.process.has_ended() {
@@ -166,8 +166,8 @@ impl Server {
                     }
                 }
                 // Log that it has still to replay may bring the role: it is given a moment.
-                Err(error @ Error::NotAdmitted(_)) => {
-                    if not_admitted_since.get_or_insert_with(Instant::now).elapsed() > SESSION_LIMIT {
+                Err(error) if is_ill(&error) => {
+                    if ill_since.get_or_insert_with(Instant::now).elapsed() > SESSION_LIMIT {
                         return Err(error);
                     }
                 }
@@ -417,6 +417,11 @@ pub(super) fn not_running() -> Error {
 /// Whether a session was refused because the server recovers, and not because it has not begun to.
 fn recovers(error: &Error) -> bool {
     matches!(error, Error::NoSql { said, .. } if said.contains("not yet accepting connections"))
+}
+
+/// Whether the server refuses sessions for another reason than that it starts, recovers or stops: its data lacks the role, or is damaged.
+pub(super) fn is_ill(error: &Error) -> bool {
+    error.is_from_server() && !matches!(error, Error::NoSql { said, .. } if said.contains("the database system is "))
 }
 
 /// The server's words if it serves no readers, and has consistent data.

@@ -464,7 +464,7 @@ fn follows(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::roles::declines::{FAILS, declined, ended, failed};
+    use crate::roles::declines::{FAILS, Tries, declined, ended};
 
     const DATA: Data = Data::Initialized { system: 7, timeline: 2, highest: 2, major: 15 };
 
@@ -843,16 +843,25 @@ mod tests {
     #[test]
     fn a_grant_that_fails_again_and_again_is_given_up_for_good() {
         let (wanted, mut fails) = (lead(rule(3, 4, &[])), state(Run::Down));
-        let mut count = (Generation(0), 0);
+        let mut tries = Tries::default();
         for _ in 1..FAILS {
-            failed(&mut fails, &wanted, &mut count);
+            tries.failed(&mut fails, &wanted, 0);
         }
         assert_eq!((declined(&fails, &wanted, None), said(&fails, &wanted)), (None, "StartFenced".to_owned()));
         let alone = Assignment { replaceable: false, ..wanted.clone() };
-        let mut tries_on = fails.clone();
-        failed(&mut tries_on, &alone, &mut count.clone());
+        let (mut tries_on, mut more) = (fails.clone(), Tries::default());
+        (0..2 * FAILS).for_each(|_| more.failed(&mut tries_on, &alone, 0));
         assert_eq!(declined(&tries_on, &alone, None), None, "no other one would get it");
-        failed(&mut fails, &wanted, &mut count);
+        let (mut hangs, mut runs) = (fails.clone(), State { run: Run::Fenced, ..fails.clone() });
+        for state in [&mut hangs, &mut runs] {
+            let mut waits = Tries::default();
+            [0, 59_999].into_iter().for_each(|now| waits.look(state, &wanted, now));
+            assert_eq!(declined(state, &wanted, None), None);
+            waits.look(state, &wanted, 60_000);
+        }
+        assert_eq!(declined(&hangs, &wanted, None), Some(Generation(3)), "it has not started for a minute");
+        assert_eq!(declined(&runs, &wanted, None), None, "it recovers");
+        tries.failed(&mut fails, &wanted, 0);
         assert_eq!(
             (declined(&fails, &wanted, None), said(&fails, &wanted)),
             (Some(Generation(3)), "nothing".to_owned())
@@ -861,9 +870,7 @@ mod tests {
         assert_eq!(said(&starts, &wanted), "nothing", "another server may have been granted the next one");
         assert_eq!(said(&fails, &assigned(Wanted::Hold(Generation(3)))), "StartFenced", "it is tried again");
         assert_eq!(said(&starts, &lead(rule(4, 5, &[]))), "Promote", "a later one");
-        for _ in 0..FAILS {
-            failed(&mut fails, &follow(5, None), &mut count);
-        }
+        (0..FAILS).for_each(|_| tries.failed(&mut fails, &follow(5, None), 0));
         assert_eq!(fails.gave_up, Generation(3), "no grant");
     }
 

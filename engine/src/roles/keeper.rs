@@ -17,13 +17,14 @@ pub use hearing::{Ear, Hearing};
 
 use super::admission::Held;
 use super::decide::{self, Choice, Run, State, Step};
-use super::declines;
+use super::declines::Tries;
 use super::kept::{self, Kept};
 use super::outside::Outside;
 use super::perform::{self, Done};
 use super::standbys::Standbys;
 use super::using::Using;
 use super::words;
+use crate::clock::monotonic_ms;
 use crate::config::Config;
 use crate::marker::Locked;
 use crate::postgres::{self, Reading, Server};
@@ -106,8 +107,7 @@ pub(crate) struct Keeper {
     under: Option<(Step, Under)>,
     /// Set while a failed step is not repeated: until when, and the next pause.
     pause: Option<(Instant, Duration)>,
-    /// The generation that was granted and not taken up when a step failed last, and how many failed for it.
-    fails: (Generation, u32),
+    tries: Tries,
     trouble: String,
     /// The last generation in which the server was the primary and has ended.
     ended: Option<(Generation, Ended)>,
@@ -175,7 +175,7 @@ impl Keeper {
             wanted: None,
             under: None,
             pause: None,
-            fails: (Generation(0), 0),
+            tries: Tries::default(),
             trouble: String::new(),
             ended: None,
             standbys: Standbys::default(),
@@ -216,6 +216,7 @@ impl Keeper {
         };
         // Until the domain has said what it wants, it has not judged what the volume remembers.
         let Some(wanted) = &self.wanted else { return };
+        self.tries.look(&mut self.state, wanted, monotonic_ms());
         let (under, pauses) = (self.under.as_ref().map(|(step, _)| step), self.pauses());
         let Choice::Instead(step) = decide::choose(&self.state, wanted, under, pauses) else { return };
         if decide::hangs(&self.state, wanted) {
@@ -448,7 +449,7 @@ impl Keeper {
         let pause = self.pause.map_or(BACKOFF_FIRST, |(_, last)| (last * 2).min(BACKOFF_MAX));
         self.pause = Some((Instant::now() + pause, pause));
         if let Some(wanted) = &self.wanted {
-            declines::failed(&mut self.state, wanted, &mut self.fails);
+            self.tries.failed(&mut self.state, wanted, monotonic_ms());
         }
         self.trouble = why;
     }

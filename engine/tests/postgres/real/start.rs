@@ -137,6 +137,27 @@ async fn data_that_does_not_know_the_wrapper_says_so_within_seconds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_data_is_damaged_is_not_waited_for() {
+    let Some(lab) = Lab::new() else { return };
+    let mut member = lab.member(1);
+    member.server.initialize().await.unwrap();
+    // It recovers, and lets no session in.
+    let file = member.settings.directory.join("pgdata/global/pg_filenode.map");
+    std::fs::rename(&file, lab.file("kept")).unwrap();
+    let began = std::time::Instant::now();
+    let error = member.server.start_fenced().await.unwrap_err();
+    assert!(matches!(&error, Error::NoSql { said, .. } if said.contains("pg_filenode.map")), "{error}");
+    assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
+    member.server.stop(Stop::Immediate).await.unwrap();
+    // So is one that is damaged later.
+    std::fs::rename(lab.file("kept"), &file).unwrap();
+    member.server.start_fenced().await.unwrap();
+    std::fs::rename(&file, lab.file("kept")).unwrap();
+    let error = member.server.promote(2, &[]).await.unwrap_err();
+    assert!(error.to_string().contains("pg_filenode.map"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn lock_files_that_were_left_behind_do_not_stop_a_start() {
     let Some(lab) = Lab::new() else { return };
     let mut member = lab.member(1);

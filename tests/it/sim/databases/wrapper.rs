@@ -11,7 +11,9 @@ use kaa_core::domain::ids::{ArchiveId, Generation, StartId};
 use kaa_core::domain::replicated::Ended;
 use kaa_core::replication::{Assignment, Memory, Released};
 use kaa_engine::postgres::{Data, Reading};
-use kaa_engine::roles::decisions::{self, Admission, Choice, Hearing, Held, Outside, Run, Standbys, State, Step};
+use kaa_engine::roles::decisions::{
+    self, Admission, Choice, Hearing, Held, Outside, Run, Standbys, State, Step, Tries,
+};
 use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -58,7 +60,7 @@ pub struct Wrapper {
     pub wanted: Option<Assignment>,
     pub under: Option<Under>,
     pause: Option<(u64, u64)>,
-    fails: (Generation, u32),
+    tries: Tries,
     pub trouble: String,
     pub ended: Option<(Generation, Ended)>,
     pub standbys: Standbys,
@@ -101,7 +103,7 @@ impl Wrapper {
             wanted: None,
             under: None,
             pause: None,
-            fails: (Generation(0), 0),
+            tries: Tries::default(),
             trouble: String::new(),
             ended: None,
             standbys: Standbys::default(),
@@ -230,6 +232,7 @@ impl Wrapper {
             return;
         }
         let Some(wanted) = &self.wanted else { return };
+        self.tries.look(&mut self.state, wanted, now_ms);
         let pauses = self.pause.is_some_and(|(until_ms, _)| now_ms < until_ms);
         let under = self.under.as_ref().map(|under| &under.step);
         let Choice::Instead(step) = decisions::choose(&self.state, wanted, under, pauses) else { return };
@@ -311,7 +314,7 @@ impl Wrapper {
         let pause = self.pause.map_or(BACKOFF_FIRST_MS, |(_, last)| (last * 2).min(BACKOFF_MAX_MS));
         self.pause = Some((now_ms + pause, pause));
         if let Some(wanted) = &self.wanted {
-            decisions::failed(&mut self.state, wanted, &mut self.fails);
+            self.tries.failed(&mut self.state, wanted, now_ms);
         }
         self.trouble = why;
     }
