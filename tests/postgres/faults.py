@@ -32,6 +32,13 @@ class Cluster:
         """The pod of the primary, if it is open and a standby confirms its commits."""
         return self.roles()[0]
 
+    def open(self):
+        """The pod of the primary, if it is open."""
+        for it in self.show()["archives"]:
+            if (it["role"]["code"], it["state"]["code"]) == ("primary", "open"):
+                return it["pod"]
+        raise OSError("no primary is open")
+
     def roles(self):
         """The pod of the primary, and those of standbys that stream, if there are."""
         archives = self.show()["archives"]
@@ -135,6 +142,32 @@ def agent(cluster, pod, chance):
 def frozen(cluster, pod, chance):
     """SIGSTOP of the server for 15 s: its wrapper ends it after 10 s"""
     paused(tree(cluster.server(pod)), 15)
+
+
+def damaged(cluster, pod, chance):
+    """a standby's data is damaged and its server killed, and the primary's server as well: another one gets the grant in the end"""
+    standby = chance.choice(cluster.roles()[1])
+    # Only the server's user reads it.
+    file = f"{cluster.it.volume(standby)}/pgdata/global/pg_filenode.map"
+    os.chmod(file, 0)
+    try:
+        send([cluster.server(standby), cluster.server(pod)], signal.SIGKILL)
+        eventually("an open primary", lambda: cluster.open() != standby)
+        time.sleep(2)
+    finally:
+        os.chmod(file, 0o600)
+
+
+def promoted(cluster, pod, chance):
+    """a standby is promoted by hand: it is stopped, and copied"""
+    standby = chance.choice(cluster.roles()[1])
+    copies = lambda: cluster.it.kaa("explain", "database/shop").count("promoted, and not by Kaa")
+    before = copies()
+    # As pg_ctl does.
+    open(f"{cluster.it.volume(standby)}/pgdata/promote", "w").close()
+    send([cluster.server(standby)], signal.SIGUSR1)
+    eventually("it is copied", lambda: copies() > before)
+    eventually("it streams again", lambda: cluster.streams(standby))
 
 
 def twice(cluster, pod, chance):
@@ -295,8 +328,8 @@ def agents(cluster, pod, chance):
 
 # Another one is the primary afterwards, or the same one, or either.
 MOVE = [server, backend, container, pod, claim, stopped, agent, frozen, setback, full]
-STAY = [wrapper, agents]
-FAULTS = {fault.__name__: fault for fault in MOVE + STAY + [twice, standby, ahead, checkpointer, postmaster, full_standby]}
+STAY = [wrapper, agents, promoted]
+FAULTS = {fault.__name__: fault for fault in MOVE + STAY + [twice, damaged, standby, ahead, checkpointer, postmaster, full_standby]}
 # They mount something.
 MOUNT = {"full", "full_standby"}
 # A process that was paused may answer a reader before it can close.
