@@ -50,6 +50,7 @@ use processes::{Process, Starter};
 use reading::Monitor;
 use roles::Roles;
 use std::path::PathBuf;
+use tokio::task::JoinHandle;
 
 /// Where a server is, and how it runs. It does not change while the server runs.
 #[derive(Clone, Debug)]
@@ -108,6 +109,11 @@ pub enum Follows {
     Streams,
     /// Its log is not a prefix of the primary's, or is not known to be one. It is fenced and connected to no server.
     NeedsOverwrite {
+        /// A sentence.
+        why: String,
+    },
+    /// Its log has the timeline of a generation, and was not written in that one: only a copy replaces it. It is fenced as well.
+    Outside {
         /// A sentence.
         why: String,
     },
@@ -218,8 +224,8 @@ pub struct Server {
     complaints: Vec<String>,
     /// The user's own lines of `pg_hba.conf`.
     own: hba::Own,
-    /// The configuration that is being written, or whose write was given up.
-    writing: Option<start::Writing>,
+    /// The thread that writes files. What it does may have been given up.
+    writing: Option<JoinHandle<()>>,
     /// Why the application's role is not as a Secret asks for.
     unprepared: Option<String>,
     /// The session of the readings.

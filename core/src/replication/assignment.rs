@@ -85,8 +85,9 @@ impl Domain {
         let may_start = counts && replicated.starts.get(&archive) == Some(&process.id);
         let may_stop = is_stopping(process) && self.may_stop(process, replicated, archive, report);
         let is_primary = replicated.record.as_ref().is_some_and(|record| record.primary == archive);
-        let automatic = replicated.failover() == FailoverMode::Automatic && replicated.uncertain.is_none();
-        let replaceable = is_primary && automatic && !self.any_successors(replicated).is_empty();
+        let moves = replicated.failover() == FailoverMode::Automatic || replicated.has_moved();
+        let moves = moves && replicated.uncertain.is_none();
+        let replaceable = is_primary && moves && !self.any_successors(replicated).is_empty();
         Some(Assignment { what, may_start, may_stop, replaceable })
     }
 
@@ -158,8 +159,12 @@ impl Domain {
         let others = record.sync_set.iter().filter(|archive| **archive != record.primary);
         let mut others: Vec<_> = others.filter_map(|id| self.archives.get(id)).collect();
         others.retain(|archive| archive.removed.is_none() && self.has_data_of(replicated, archive.id));
+        // Two servers that both give up what they are granted would hand it to and fro, and never to a third one.
+        let before = replicated.primary.as_ref().filter(|primary| primary.begins.is_none()).and_then(|it| it.from);
         // One without room would end soon.
-        others.sort_by_key(|archive| (!self.has_room_for_primary(archive.id), archive.place()));
+        others.sort_by_key(|archive| {
+            (before == Some(archive.id), !self.has_room_for_primary(archive.id), archive.place())
+        });
         others.into_iter().map(|archive| archive.id).collect()
     }
 

@@ -57,7 +57,11 @@ impl Server {
         generation: u32,
         history: &[Begins],
     ) -> Result<Follows, Error> {
-        if !self.is_of(generation)? {
+        if self.is_of(generation)? {
+            if let Some(why) = self.begins_elsewhere(generation, history)? {
+                return Ok(Follows::Outside { why });
+            }
+        } else {
             let end = match self.fence().await {
                 Ok(end) => end,
                 Err(error) if refuses_until_promoted(&error) => {
@@ -73,7 +77,11 @@ impl Server {
                     why: format!("the timeline of its log before {end} is not known"),
                 });
             };
-            let place = Place { timeline: Generation(timeline.max(written).into()), end };
+            let timeline = timeline.max(written);
+            if let Some(why) = self.begins_elsewhere(timeline, history)? {
+                return Ok(Follows::Outside { why });
+            }
+            let place = Place { timeline: Generation(timeline.into()), end };
             if let Some(why) = differs(place, Generation(generation.into()), history) {
                 return Ok(Follows::NeedsOverwrite { why });
             }
@@ -94,6 +102,17 @@ impl Server {
             Ok(_) | Err(Error::NoSql { .. }) => Ok(Follows::Streams),
             Err(error) => Err(error),
         }
+    }
+
+    /// Why a timeline that is here is not that of the generation of its number, if that is known.
+    fn begins_elsewhere(&self, timeline: u32, history: &[Begins]) -> Result<Option<String>, Error> {
+        let own = histories::beginning(&self.settings, timeline)?;
+        let known = history.iter().find(|begins| begins.generation.0 == u64::from(timeline));
+        let Some((own, known)) = own.zip(known).filter(|(own, known)| own != *known) else { return Ok(None) };
+        Ok(Some(format!(
+            "timeline {timeline} begins here at {} of timeline {}, and generation {timeline} begins at {} of {}: it was promoted, and not by Kaa",
+            own.at, own.parent, known.at, known.parent
+        )))
     }
 
     /// Whether a server that was fenced by its start has data of this generation, and of no later one: then its log is

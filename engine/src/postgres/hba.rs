@@ -101,21 +101,13 @@ impl Own {
             return (text, None);
         };
         // One that cannot be read is as none: it must not keep a server from its role.
-        let good = files::read(&kept(settings)).ok().flatten().filter(|text| !self.refused.contains_key(text));
+        let good = files::read(&kept(settings)).ok().flatten();
+        let good = good.filter(|text| check(text).is_ok() && !self.refused.contains_key(text));
         let meanwhile =
             if good.is_some() { "the last good ones stay" } else { "no client is let in before they are good" };
         let used = good.unwrap_or_else(|| NONE.to_owned());
         self.written = Some(used.clone()).filter(|used| admits.lets_clients_in() && used != NONE);
         (used, Some(format!("the mounted lines of pg_hba.conf are not used: {why}; {meanwhile}")))
-    }
-
-    /// The server uses the lines that were written.
-    pub fn accepted(&mut self, settings: &Settings) -> Result<(), Error> {
-        let (Some(text), path) = (self.written.take(), kept(settings)) else { return Ok(()) };
-        if files::read(&path).ok().flatten().as_ref() != Some(&text) {
-            files::replace(&path, text.as_bytes(), settings.user)?;
-        }
-        Ok(())
     }
 
     /// The server ignores what was written. Says whether the user's own lines may be why: they are not written again.
@@ -128,9 +120,16 @@ impl Own {
     }
 }
 
-/// The last lines that the server has accepted.
+/// Keeps lines that the server uses.
+pub(super) fn keep(settings: &Settings, text: &str) -> Result<(), Error> {
+    let path = kept(settings);
+    let is_kept = files::read(&path).is_ok_and(|kept| kept.as_deref() == Some(text));
+    if is_kept { Ok(()) } else { files::replace(&path, text.as_bytes(), settings.user) }
+}
+
+/// The last lines that the server has accepted. They are a part of the data, so that a copy has them from the first moment.
 fn kept(settings: &Settings) -> PathBuf {
-    settings.conf().join("own_hba.conf")
+    settings.pgdata().join("kaa_hba.conf")
 }
 
 /// What may be at the beginning of a line. `local` is this wrapper's way in.
@@ -159,7 +158,7 @@ fn check(text: &str) -> Result<(), String> {
         if fields.iter().flatten().any(|word| word.text.starts_with('@') && !word.quoted) {
             return wrong("names in another file are not supported");
         }
-        if !fields.get(3).into_iter().flatten().all(|word| is_address(&word.text)) {
+        if !fields.get(3).into_iter().flatten().all(is_address) {
             return wrong(
                 "its address has to be in numbers, or all, samehost or samenet: a client would wait for the name service",
             );
@@ -169,9 +168,9 @@ fn check(text: &str) -> Result<(), String> {
 }
 
 /// Whether it is no name of a host. A session that is let in by a name waits for the name service, and so does the end of that session.
-fn is_address(word: &str) -> bool {
-    let address = word.split_once('/').map_or(word, |(address, _)| address);
-    ["all", "samehost", "samenet"].contains(&word) || address.parse::<IpAddr>().is_ok()
+fn is_address(Word { text, quoted }: &Word) -> bool {
+    let address = text.split_once('/').map_or(text.as_str(), |(address, _)| address);
+    (!quoted && ["all", "samehost", "samenet"].contains(&text.as_str())) || address.parse::<IpAddr>().is_ok()
 }
 
 /// One of the words of a field that are separated by commas.
@@ -233,7 +232,7 @@ mod tests {
         let volume = tempfile::tempdir().unwrap();
         let file = volume.path().join("hba.conf");
         let settings = Settings { hba: Some(file.clone()), ..Settings::of_test(volume.path()) };
-        std::fs::create_dir(settings.conf()).unwrap();
+        std::fs::create_dir(settings.pgdata()).unwrap();
         let mut own = Own::default();
         let (used, complaint) = own.write(&settings, Admits::All);
         assert_eq!(used, NONE);
@@ -249,7 +248,7 @@ mod tests {
         std::fs::write(volume.path().join("secret/username"), "replicator").unwrap();
         let settings = Settings { replication: volume.path().join("secret"), ..settings };
         assert_eq!(own.write(&settings, Admits::All).1, None);
-        own.accepted(&settings).unwrap();
+        keep(&settings, &own.written.take().unwrap()).unwrap();
         std::fs::write(&file, "local all all trust").unwrap();
         assert_eq!(own.write(&settings, Admits::All).0, "host all all 10.0.0.0/8 cert");
         // What was good last counts no more once there were none.
@@ -277,6 +276,7 @@ mod tests {
             ("host all all @addresses md5", "line 1: names in another file are not supported"),
             ("host all all all @methods", "line 1: names in another file are not supported"),
             ("host all all db.example.com md5", "line 1: its address has to be in numbers"),
+            ("host all all \"samehost\" md5", "line 1: its address has to be in numbers"),
             ("host all all .example.com md5", "line 1: its address has to be in numbers"),
             ("host all \\\n all all md5", "line 1: it has to end in one line"),
             // What would be a blank here, and a part of a word there; and the end of a line there.

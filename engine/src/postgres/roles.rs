@@ -88,6 +88,7 @@ impl Server {
         session.run("not wait for standbys", "SET synchronous_commit = local").await?;
         let Replication { name, password } = &roles.replication;
         make_role(&session, name, "NOSUPERUSER NOCREATEDB NOCREATEROLE REPLICATION LOGIN", password).await?;
+        end_earlier(&session, name).await?;
         let granted: String =
             REWIND.iter().map(|it| format!("GRANT EXECUTE ON FUNCTION {it} TO {};", identifier(name))).collect();
         session.run("let the replication role rewind", &granted).await?;
@@ -109,6 +110,28 @@ async fn make_role(session: &Session, name: &str, rights: &str, password: &str) 
     let verb = if is_there(session, "pg_roles", "rolname", name).await? { "ALTER" } else { "CREATE" };
     let statement = format!("{verb} ROLE {} {rights} PASSWORD {}", identifier(name), literal(password));
     session.run("make a role", &statement).await
+}
+
+/// What marks the replication role, so that it is known after the Secret has named another one.
+const MARK: &str = "the replication role of Kaa";
+
+/// Marks the replication role, and keeps out the one that it was before: its password may have been the reason for the change.
+async fn end_earlier(session: &Session, name: &str) -> Result<(), Error> {
+    let mark = format!("COMMENT ON ROLE {} IS {}", identifier(name), literal(MARK));
+    session.run("mark the replication role", &mark).await?;
+    let others = format!(
+        "SELECT rolname::text FROM pg_roles WHERE shobj_description(oid, 'pg_authid') = {} AND rolname <> {} AND rolcanlogin",
+        literal(MARK),
+        literal(name)
+    );
+    for row in session.rows("look for an earlier replication role", &others).await? {
+        let other = identifier(row.get(0));
+        session
+            .run("keep out the earlier replication role", &format!("ALTER ROLE {other} NOLOGIN NOREPLICATION"))
+            .await?;
+        session.run("unmark the earlier replication role", &format!("COMMENT ON ROLE {other} IS NULL")).await?;
+    }
+    Ok(())
 }
 
 async fn make_database(session: &Session, database: &str, owner: &str) -> Result<(), Error> {

@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio::task::JoinHandle;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
 /// A server that starts is asked for a session after this, and then at growing intervals: it logs each refusal.
@@ -38,9 +38,6 @@ pub(super) enum Mounts {
     /// No client is let in, and what the server has of it stays.
     Unread,
 }
-
-/// A configuration that is being written.
-pub(super) type Writing = JoinHandle<Result<(Changeable, hba::Own, Option<Vec<String>>), Error>>;
 
 impl Server {
     /// What is in the directory. The server need not run.
@@ -292,7 +289,7 @@ impl Server {
             if shown.get::<_, &str>(0) == number.to_string() {
                 self.check_rule(shown.get(1))?;
                 match shown.get::<_, Option<&str>>(2) {
-                    None => return self.own.accepted(&self.settings).map(|()| session),
+                    None => return self.accepted().await.map(|()| session),
                     Some(why) if self.own.refuse(&self.settings, why) => {
                         number = self.begin_reload(Mounts::Used, |_| {}).await?;
                     }
@@ -345,16 +342,12 @@ impl Server {
         Ok(self.reloads)
     }
 
-    /// Writes the configuration under the next number. The disk may be slow: the caller's own limit holds meanwhile. A write that was
-    /// given up may still be under way, and would come after this one: that one ends first.
+    /// Writes the configuration under the next number.
     async fn write(&mut self, changeable: Changeable, mounts: Mounts) -> Result<Changeable, Error> {
-        if let Some(earlier) = &mut self.writing {
-            let _ = earlier.await;
-            self.writing = None;
-        }
+        let (settings, mut own) = (self.settings.clone(), self.own.clone());
         self.reloads += 1;
-        let (settings, number, mut own) = (self.settings.clone(), self.reloads, self.own.clone());
-        let write = move || match mounts {
+        let number = self.reloads;
+        let written = self.in_thread(move || match mounts {
             Mounts::Used => {
                 let complaints = changeable.write(&settings, number, &mut own)?;
                 Ok((changeable, own, Some(complaints)))
@@ -364,15 +357,38 @@ impl Server {
                 own.written = None;
                 Ok((changeable, own, None))
             }
-        };
-        let done = self.writing.insert(tokio::task::spawn_blocking(write)).await;
-        self.writing = None;
-        let done =
-            done.unwrap_or_else(|error| Err(Error::Stuck(format!("the configuration was not written: {error}"))));
-        let (changeable, own, complaints) = done?;
+        });
+        let (changeable, own, complaints) = written.await?;
         self.own = own;
         self.complaints = complaints.unwrap_or_else(|| std::mem::take(&mut self.complaints));
         Ok(changeable)
+    }
+
+    /// The server uses the lines of `pg_hba.conf` that were written.
+    async fn accepted(&mut self) -> Result<(), Error> {
+        let Some(text) = self.own.written.take() else { return Ok(()) };
+        let settings = self.settings.clone();
+        self.in_thread(move || hba::keep(&settings, &text)).await
+    }
+
+    /// Writes files in a thread: the disk may be slow, and the caller's own limit holds meanwhile. What was given up may still be under way,
+    /// and would come after this: it ends first.
+    async fn in_thread<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        if let Some(earlier) = &mut self.writing {
+            let _ = earlier.await;
+            self.writing = None;
+        }
+        let (tell, done) = oneshot::channel();
+        let thread = tokio::task::spawn_blocking(move || {
+            let _ = tell.send(work());
+        });
+        let ended = self.writing.insert(thread).await;
+        self.writing = None;
+        let why = || ended.err().map_or_else(String::new, |error| format!(": {error}"));
+        done.await.unwrap_or_else(|_| Err(Error::Stuck(format!("the server's files were not written{}", why()))))
     }
 
     /// The rule that a new session shows is the one that was written. A superuser may have changed it since.

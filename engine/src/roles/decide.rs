@@ -2,7 +2,7 @@
 
 use super::admission::Held;
 use super::keeper::Ear;
-use super::outside::{Outside, PROMOTED_OUTSIDE, was_promoted_outside};
+use super::outside::{Outside, PROMOTED_OUTSIDE};
 use super::perform::Outcome;
 use super::words;
 use crate::postgres::{Data, Reading};
@@ -181,11 +181,11 @@ impl Step {
 
 /// For the primary of which generation the data has to be overwritten, and why.
 pub fn needed(state: &State, wanted: &Assignment) -> Option<(Generation, String)> {
-    let Wanted::Follow { generation, history, discard, .. } = &wanted.what else { return None };
+    let Wanted::Follow { generation, discard, .. } = &wanted.what else { return None };
     let follows = matches!(state.run, Run::Follows { .. });
     let why = if *discard {
         "an operator gave up its data"
-    } else if was_promoted_outside(state, history) {
+    } else if state.outside != Outside::No {
         PROMOTED_OUTSIDE
     } else if state.data == Data::Empty {
         "its volume is empty"
@@ -214,7 +214,8 @@ pub enum Choice {
 /// What to do while a step is under way or none is. A step that waits for others is dropped if another one is wanted instead. `pauses`:
 /// one has failed a moment ago.
 pub fn choose(state: &State, wanted: &Assignment, under: Option<&Step>, pauses: bool) -> Choice {
-    let (step, hangs) = (next(state, wanted), hangs(state, wanted));
+    let step = next(state, wanted);
+    let hangs = hangs(state, wanted) || (state.outside == Outside::Runs && matches!(step, Ok(Some(Step::Stop))));
     let closes = matches!(step, Ok(Some(Step::Close)));
     if pauses && !closes && !hangs {
         return Choice::Stay;
@@ -260,6 +261,7 @@ pub fn done(state: &mut State, step: &Step, result: &Result<Outcome, String>, ru
             // What it wrote is gone, or is a part of the history.
             (Step::Overwrite { .. } | Step::Promote(_), _) => Outside::No,
             (Step::Stop, Outside::Runs) => Outside::Was,
+            _ if result.as_ref().is_ok_and(|outcome| outcome.outside) => Outside::Was,
             (_, outside) => outside,
         };
     }
@@ -443,7 +445,7 @@ fn follows(
         }
         Run::Down | Run::Fenced | Run::Follows { .. } => {}
     }
-    let outside = was_promoted_outside(state, history);
+    let outside = state.outside != Outside::No;
     if state.data == Data::Empty || state.memory.overwriting || unfit.is_some() || outside || discard {
         // A rewind of data that is being replaced already would begin from what is left of it.
         let forked = unfit.is_some_and(|unfit| unfit.forked) && !outside;
@@ -884,6 +886,11 @@ mod tests {
             assert_ne!(said(&standby, &wanted), "Stop", "by its grant");
             heard(&mut standby, &promoted, None);
             assert_eq!(said(&standby, &wanted), "Stop");
+            assert_eq!(
+                choose(&standby, &wanted, Some(&Step::AdmitReaders), true),
+                Choice::Instead(Ok(Some(Step::Stop)))
+            );
+            assert_eq!(choose(&standby, &wanted, Some(&Step::Stop), true), Choice::Stay);
             assert_eq!(said(&standby, &assigned(Wanted::Hold(Generation(3)))), "Stop", "whatever is wanted");
             done(&mut standby, &Step::Stop, &Ok(Outcome::default()), Run::Down);
             assert!(needed(&standby, &wanted).unwrap().1.starts_with("it was promoted, and not by Kaa"));
@@ -898,28 +905,12 @@ mod tests {
             begins(&mut standby, &Step::StartFenced, 0);
             standby.run = Run::Fenced;
             assert_eq!(said(&standby, &hold), "nothing");
-            assert_eq!(said(&standby, &lead(rule(4, 5, &[]))), "Promote");
+            let alone = Assignment { replaceable: false, ..lead(rule(4, 5, &[])) };
+            Tries::default().look(&mut standby, &alone, 0);
+            assert_eq!(said(&standby, &alone), "Promote", "there is no other data");
+            Tries::default().look(&mut standby, &lead(rule(4, 5, &[])), 0);
+            assert_eq!(declined(&standby, &lead(rule(4, 5, &[])), None), Some(Generation(4)), "another one is better");
         }
-    }
-
-    #[test]
-    fn data_with_the_timeline_of_a_generation_that_its_volume_does_not_know_is_copied() {
-        let has = |highest: u32, followed: u64, taken_up: u64| {
-            let memory = Memory { followed: Generation(followed), taken_up: Generation(taken_up), ..Memory::default() };
-            State {
-                data: Data::Initialized { system: 7, timeline: 2, highest, major: 15 },
-                memory,
-                ..state(Run::Fenced)
-            }
-        };
-        let begins = |generation| Begins { generation: Generation(generation), parent: Generation(2), at: Position(9) };
-        let Wanted::Follow { generation, source, permission, discard, .. } = follow(4, Some(5)).what else { panic!() };
-        let history = vec![begins(3), begins(4)];
-        let wanted = assigned(Wanted::Follow { generation, source, history, permission, discard });
-        assert_eq!(said(&has(3, 3, 0), &wanted), "Follow");
-        assert_eq!(said(&has(3, 0, 3), &wanted), "Follow", "its own");
-        assert_eq!(said(&has(3, 2, 0), &wanted), "Overwrite", "of a promotion from outside");
-        assert_eq!(said(&has(2, 0, 0), &wanted), "Follow", "from before its database was Kaa's");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Grants that come to nothing at this server: then it says that their generations have ended, so that others can follow.
 
 use super::decide::{Run, State, Step};
+use super::outside::Outside;
 use kaa_core::domain::ids::Generation;
 use kaa_core::domain::replicated::Ended;
 use kaa_core::replication::{Assignment, Wanted};
@@ -34,7 +35,8 @@ impl Tries {
             *self = Self { generation, fails: 0, since_ms: now_ms };
         }
         let is_late = state.run == Run::Down && now_ms.saturating_sub(self.since_ms) >= DOWN_MS;
-        if (self.fails >= FAILS || is_late) && wanted.replaceable {
+        let is_strange = state.outside != Outside::No;
+        if (self.fails >= FAILS || is_late || is_strange) && wanted.replaceable {
             tracing::error!(%generation, "this server cannot be promoted: it gives up its grant, so that another one gets the next");
             state.gave_up = generation;
         }

@@ -102,6 +102,8 @@ pub(crate) struct Keeper {
     start_before: StartId,
     /// The one that it remembers now.
     start: StartId,
+    /// Whether it remembers that its server was promoted by other means than a grant.
+    outside: bool,
     wanted: Option<Assignment>,
     /// What is under way, and for what.
     under: Option<(Step, Under)>,
@@ -164,7 +166,7 @@ impl Keeper {
                 memory: kept.memory,
                 may_start: false,
                 unfit: None,
-                outside: Outside::No,
+                outside: Outside::remembered(kept.outside),
                 gave_up: Generation(0),
                 stopping: false,
                 stale: false,
@@ -172,6 +174,7 @@ impl Keeper {
             },
             start_before: kept.start,
             start: kept.start,
+            outside: kept.outside,
             wanted: None,
             under: None,
             pause: None,
@@ -215,6 +218,9 @@ impl Keeper {
             return;
         };
         // Until the domain has said what it wants, it has not judged what the volume remembers.
+        if self.wanted.is_none() || !self.note() {
+            return;
+        }
         let Some(wanted) = &self.wanted else { return };
         self.tries.look(&mut self.state, wanted, monotonic_ms());
         let (under, pauses) = (self.under.as_ref().map(|(step, _)| step), self.pauses());
@@ -258,19 +264,31 @@ impl Keeper {
 
     /// Has the volume remember something, durably.
     fn remember(&mut self, memory: Memory, start: StartId) -> Result<(), Error> {
-        kept::write(&self.archive, &Kept { start, memory })?;
-        (self.state.memory, self.start) = (memory, start);
+        let outside = self.state.outside != Outside::No;
+        kept::write(&self.archive, &Kept { start, memory, outside })?;
+        (self.state.memory, self.start, self.outside) = (memory, start, outside);
         Ok(())
     }
 
-    /// Takes note of what the domain wants. What the volume remembered has been judged then, so it may remember this start.
-    fn assigned(&mut self, wanted: Assignment) {
-        let start = self.member.as_ref().map(|member| StartId(member.start_id));
-        if let Some(start) = start.filter(|start| *start != self.start)
-            && let Err(error) = self.remember(self.state.memory, start)
-        {
-            return self.failed(error.to_string());
+    /// Has the volume remember this start, once the domain has judged what it remembered before; and whether its server was promoted by
+    /// other means than a grant. False if it does not.
+    fn note(&mut self) -> bool {
+        let start = self.member.as_ref().map_or(self.start, |member| StartId(member.start_id));
+        if start == self.start && self.outside == (self.state.outside != Outside::No) {
+            return true;
         }
+        if !self.pauses() {
+            match self.remember(self.state.memory, start) {
+                Ok(()) => return true,
+                Err(error) => self.failed(error.to_string()),
+            }
+        }
+        // A server that has to stop does so although its volume takes no notes.
+        start == self.start && self.state.outside == Outside::Runs
+    }
+
+    /// Takes note of what the domain wants.
+    fn assigned(&mut self, wanted: Assignment) {
         self.state.may_start = wanted.may_start;
         if self.wanted.as_ref() != Some(&wanted) {
             (self.wanted, self.pause) = (Some(wanted), None);

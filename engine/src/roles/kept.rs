@@ -20,6 +20,9 @@ pub(super) struct Kept {
     pub start: StartId,
     /// What its server must not forget.
     pub memory: Memory,
+    /// Whether its data is that of a server that was promoted by other means than a grant.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub outside: bool,
 }
 
 /// What the volume remembers.
@@ -52,9 +55,15 @@ mod tests {
         let archive = Archive::open(root.path()).unwrap().lock().unwrap().unwrap();
         assert_eq!(read(&archive).unwrap(), Kept::default());
         let memory = Memory { taken_up: Generation(3), returned: Permission(2), ..Memory::default() };
-        let kept = Kept { start: StartId(7), memory };
+        let kept = Kept { start: StartId(7), memory, outside: false };
         write(&archive, &kept).unwrap();
         assert_eq!(read(&archive).unwrap(), kept);
+        assert!(
+            !std::fs::read_to_string(root.path().join(NAME)).unwrap().contains("outside"),
+            "as an earlier wrapper knows it"
+        );
+        write(&archive, &Kept { outside: true, ..kept }).unwrap();
+        assert!(read(&archive).unwrap().outside);
         std::fs::write(root.path().join(NAME), "{").unwrap();
         assert!(matches!(read(&archive), Err(Error::Kept { .. })));
     }

@@ -1,6 +1,7 @@
 //! Carries out one step at the server. A step that is dropped leaves the server such that the next one can begin.
 
 use super::decide::{Primary, Readers, Run, State, Step};
+use super::outside::Outside;
 use super::words;
 use crate::clock::monotonic_ms;
 use crate::postgres::{Data, Error, Follows, Mounted, Server, Settings, Stop};
@@ -26,8 +27,8 @@ pub(super) struct Done {
     pub run: Run,
     /// What is on the volume now, if that was looked at.
     pub data: Option<Data>,
-    /// What was mounted when the step began.
-    pub mounted: Mounted,
+    /// What was mounted when a step began that uses it.
+    pub mounted: Option<Mounted>,
     /// Which of that is not used, and why.
     pub complaints: Vec<String>,
 }
@@ -37,6 +38,8 @@ pub(super) struct Done {
 pub struct Outcome {
     /// Set if the data cannot follow.
     pub needs_overwrite: Option<String>,
+    /// Whether the data is that of a server that was promoted by other means than a grant.
+    pub outside: bool,
 }
 
 impl Step {
@@ -81,10 +84,7 @@ pub fn remembers(step: &Step, mut memory: Memory) -> Option<Result<Memory, Strin
     let changed = match step {
         Step::Promote(rule) => memory.take_up(rule.generation),
         Step::Follow { generation, .. } => memory.follow(*generation),
-        // Its data will have the timeline of this generation.
-        Step::Overwrite { permission, generation, .. } => {
-            memory.follow(*generation).and_then(|()| memory.begin_overwrite(*permission))
-        }
+        Step::Overwrite { permission, .. } => memory.begin_overwrite(*permission),
         Step::Return(permission) => memory.return_permission(*permission),
         Step::Initialize
         | Step::StartFenced
@@ -107,7 +107,8 @@ pub fn remembers(step: &Step, mut memory: Memory) -> Option<Result<Memory, Strin
 /// Carries out a step.
 pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: ArchiveId, state: State) -> Done {
     let mut server = server.lock().await;
-    let mounted = server.mounted();
+    let uses = matches!(step, Step::StartFenced | Step::Overwrite { .. } | Step::Refresh);
+    let mounted = uses.then(|| server.mounted());
     let (mut run, mut data) = (state.run.clone(), None);
     let result = carry_out(&step, &mut server, own, state, &mut run, &mut data).await;
     // What is mounted is no reason to stop a server.
@@ -149,14 +150,16 @@ async fn carry_out(
         Step::StartFenced => {
             // What a server that has ended left behind may still write.
             server.stop(Stop::Immediate).await?;
-            *data = Some(server.inspect()?);
             server.start_fenced().await?;
             *run = Run::Fenced;
         }
         Step::Stop => {
             server.stop(Stop::Immediate).await?;
             *run = Run::Down;
-            *data = server.inspect().ok();
+            if state.outside != Outside::No {
+                // The domain has to hear of the number that its timeline has.
+                *data = server.inspect().ok();
+            }
         }
         Step::Promote(rule) => promote(server, rule, state, run, data).await?,
         Step::Establish
@@ -304,7 +307,8 @@ async fn follow(
             *run = Run::Follows { generation, source: source.clone(), readers: Readers::No };
             Ok(Outcome::default())
         }
-        Follows::NeedsOverwrite { why } => Ok(Outcome { needs_overwrite: Some(why) }),
+        Follows::NeedsOverwrite { why } => Ok(Outcome { needs_overwrite: Some(why), outside: false }),
+        Follows::Outside { why } => Ok(Outcome { needs_overwrite: Some(why), outside: true }),
     }
 }
 

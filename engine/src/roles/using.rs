@@ -44,8 +44,8 @@ impl Using {
     /// Notes what a step has used.
     pub fn note(&mut self, done: &Done) {
         self.complaints.clone_from(&done.complaints);
-        if matches!(done.step, Step::StartFenced | Step::Overwrite { .. } | Step::Refresh) {
-            self.used = done.result.is_ok().then(|| done.mounted.clone());
+        if let Some(mounted) = &done.mounted {
+            self.used = done.result.is_ok().then(|| mounted.clone());
         }
         if let Step::Refresh = done.step {
             self.again = done.result.is_err().then(|| Instant::now() + PAUSE);

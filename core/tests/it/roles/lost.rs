@@ -307,6 +307,20 @@ fn grants_that_come_to_nothing_are_spaced() {
 }
 
 #[test]
+fn two_servers_that_give_up_their_grants_do_not_keep_them_from_a_third() {
+    let mut play = of_three();
+    for ordinal in 0..2 {
+        play.servers.get_mut(&ordinal).unwrap().memory.taken_up = Generation(99);
+    }
+    play.ends_here(0, 2);
+    play.settle();
+    let news = play.news();
+    let grants: Vec<&str> = news.lines().filter(|line| line.contains("granted to")).collect();
+    assert_eq!(grants.len(), 2, "{grants:?}");
+    assert!(news.contains("generation 4: the server of archive 3 is open"), "{news}");
+}
+
+#[test]
 fn what_holds_back_a_grant_after_an_end_is_said_although_the_wrapper_is_connected() {
     let mut play = with(FailoverMode::Paused);
     play.ends_here(0, 2);

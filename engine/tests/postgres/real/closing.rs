@@ -99,6 +99,15 @@ async fn a_commit_that_waits_is_given_up_after_all_who_could_read_it_have_gone()
     drop((reader, other));
 }
 
+/// Has a device take writes again, however the test ends: no process ends before.
+struct Thaws(std::path::PathBuf);
+
+impl Drop for Thaws {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("fsfreeze").arg("--unfreeze").arg(&self.0).output();
+    }
+}
+
 /// What a client sees may be old by then: it must not wait for the disk that its session ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_whose_disk_takes_no_writes_does_not_close_and_is_killed() {
@@ -108,6 +117,7 @@ async fn a_primary_whose_disk_takes_no_writes_does_not_close_and_is_killed() {
     }
     let Some(lab) = Lab::new() else { return };
     let device = Device::new(lab.file("device"), lab.volume(1));
+    let _thaws = Thaws(device.at().to_owned());
     let (mut a, _) = lab.primary(1).await;
     let (reader, writer) = (a.client().await.unwrap(), a.client().await.unwrap());
     reader.batch_execute("SELECT id FROM rows").await.unwrap();

@@ -155,6 +155,7 @@ impl Branches {
             Follows::NeedsOverwrite { why } => Some((why, chance.coin())),
             Follows::Streams if member.lacks_log(generation).await => Some(("it lacks log".to_owned(), false)),
             Follows::Streams => None,
+            Follows::Outside { why } => panic!("each was granted: {why}"),
         };
         if let Some((why, rewind)) = overwritten {
             eprintln!("archive {} is {}: {why}", member.archive, if rewind { "rewound" } else { "copied" });

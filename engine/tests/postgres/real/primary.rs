@@ -1,7 +1,7 @@
 //! How a server becomes the primary of a generation, and what is left of a generation after a crash.
 
 use super::lab::{Lab, Member, kill, signal};
-use kaa_engine::postgres::{Data, Error, Stop};
+use kaa_engine::postgres::{Data, Error, Follows, Stop};
 use std::time::Duration;
 use testkit::{Chance, tier};
 use tokio::task::JoinHandle;
@@ -269,4 +269,11 @@ async fn a_standby_that_is_promoted_from_outside_says_so_and_releases_no_commit(
     b.server.stop(Stop::Immediate).await.unwrap();
     let Data::Initialized { highest, .. } = b.server.inspect().unwrap() else { panic!("data") };
     assert_eq!(highest, 3, "the domain hears of the timeline");
+    // Another server gets this number by a grant.
+    a.client().await.unwrap().batch_execute("INSERT INTO rows VALUES (2, 0)").await.unwrap();
+    a.server.fence().await.unwrap();
+    let history = [begins, a.lead(3, &[]).await];
+    b.server.start_fenced().await.unwrap();
+    let follows = b.server.follow(b.archive, &a.source(), 3, &history).await.unwrap();
+    assert!(matches!(&follows, Follows::Outside { why } if why.contains("timeline 3 begins here at")), "{follows:?}");
 }

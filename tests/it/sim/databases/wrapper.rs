@@ -286,7 +286,7 @@ impl Wrapper {
         let Outcome { result, run } = outcome;
         self.state.data = postgres.volume(&self.claim).data();
         let was = self.state.run.clone();
-        let result = result.map(|needs_overwrite| decisions::Outcome { needs_overwrite });
+        let result = result.map(|needs_overwrite| decisions::Outcome { needs_overwrite, outside: false });
         let over = decisions::done(&mut self.state, &step, &result, run);
         match result {
             Ok(_) => (self.pause, self.trouble) = (None, String::new()),
