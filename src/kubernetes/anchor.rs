@@ -6,6 +6,7 @@
 use super::{Kubernetes, asked};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kaa_core::domain::bounds::{self, Bounds};
 use kaa_core::domain::ids::{DomainId, MembershipEpoch, Millis, RaftId, ServerId, Uid};
 use kaa_core::membership::Anchor;
 use kube::api::PostParams;
@@ -98,7 +99,10 @@ pub async fn read_loss(kubernetes: &Kubernetes, name: &str) -> Result<Option<(Me
     Ok(said.map(|said| {
         let plain =
             |_| Loss { by: "an operator".to_owned(), at: Millis(0), founder: holder.into(), lost: said.clone() };
-        (anchor.epoch, serde_json::from_str(&said).unwrap_or_else(plain))
+        let mut loss: Loss = serde_json::from_str(&said).unwrap_or_else(plain);
+        // The domain refuses longer names, and would not note the loss.
+        bounds::cut(&mut loss.by, Bounds::DEFAULT.name);
+        (anchor.epoch, loss)
     }))
 }
 
@@ -328,17 +332,21 @@ mod tests {
         // A later epoch without a loss does not inherit it.
         assert_eq!(swap(3, None).await, Swap::Swapped);
         assert_eq!(given_up().await, None);
+        let long = Loss { by: "x".repeat(1000), ..loss.clone() };
+        assert_eq!(swap(4, Some(&long)).await, Swap::Swapped);
+        assert!(given_up().await.unwrap().1.by.len() <= Bounds::DEFAULT.name, "else the domain refuses it");
+        assert_eq!(swap(5, None).await, Swap::Swapped);
         // Where several clusters share the domain nothing is given up. A quorum override is possible.
         let share =
             async |shared| share(&kubernetes, "kaa-default-anchor", &"d-1".into(), shared).await.expect("an answer");
         assert_eq!(share(true).await, Swap::Swapped);
         assert!(read_shared(&kubernetes, "kaa-default-anchor").await.expect("an answer"));
-        let next = Anchor { epoch: MembershipEpoch(4), lossy: true, ..anchor() };
+        let next = Anchor { epoch: MembershipEpoch(6), lossy: true, ..anchor() };
         let refused = super::swap(&kubernetes, "kaa-default-anchor", &next, &"admin-0".into(), Some(&loss))
             .await
             .expect_err("shared");
         assert!(refused.to_string().contains("several clusters share the domain"), "{refused}");
-        assert_eq!(swap(4, None).await, Swap::Swapped);
+        assert_eq!(swap(6, None).await, Swap::Swapped);
         assert!(read_shared(&kubernetes, "kaa-default-anchor").await.expect("an answer"), "kept");
         assert_eq!(share(false).await, Swap::Swapped);
         assert!(!read_shared(&kubernetes, "kaa-default-anchor").await.expect("an answer"));
