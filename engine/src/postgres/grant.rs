@@ -132,15 +132,15 @@ impl Server {
                 remind_at = Instant::now() + REMIND_PERIOD;
             }
             if session.is_none() {
-                session = match Session::connect(&self.settings).await {
-                    Ok(session) => Some(session),
-                    Err(error)
-                        if is_ill(&error) && ill_since.get_or_insert_with(Instant::now).elapsed() > ILL_LIMIT =>
-                    {
-                        return Err(Error::Stuck(format!("the server refuses its wrapper: {error}")));
+                match Session::connect(&self.settings).await {
+                    Ok(connected) => session = Some(connected),
+                    Err(error) if is_ill(&error) => {
+                        if ill_since.get_or_insert_with(Instant::now).elapsed() > ILL_LIMIT {
+                            return Err(Error::Stuck(format!("the server refuses its wrapper: {error}")));
+                        }
                     }
-                    Err(_) => None,
-                };
+                    Err(_) => ill_since = None,
+                }
             }
             if let Some(connected) = session.take() {
                 let row = connected.row("ask whether the server is promoted", "SELECT pg_is_in_recovery()").await;

@@ -88,7 +88,7 @@ impl Server {
         session.run("not wait for standbys", "SET synchronous_commit = local").await?;
         let Replication { name, password } = &roles.replication;
         make_role(&session, name, "NOSUPERUSER NOCREATEDB NOCREATEROLE REPLICATION LOGIN", password).await?;
-        end_earlier(&session, name).await?;
+        let is_alone = end_earlier(&session, name).await?;
         let granted: String =
             REWIND.iter().map(|it| format!("GRANT EXECUTE ON FUNCTION {it} TO {};", identifier(name))).collect();
         session.run("let the replication role rewind", &granted).await?;
@@ -96,7 +96,7 @@ impl Server {
             make_role(&session, name, "NOSUPERUSER NOREPLICATION NOCREATEROLE LOGIN", password).await?;
             make_database(&session, database, name).await?;
         }
-        self.prepared = wanted;
+        self.prepared = wanted.filter(|_| is_alone);
         Ok(())
     }
 }
@@ -115,23 +115,32 @@ async fn make_role(session: &Session, name: &str, rights: &str, password: &str) 
 /// What marks the replication role, so that it is known after the Secret has named another one.
 const MARK: &str = "the replication role of Kaa";
 
-/// Marks the replication role, and keeps out the one that it was before: its password may have been the reason for the change.
-async fn end_earlier(session: &Session, name: &str) -> Result<(), Error> {
+/// Marks the replication role, and keeps out the one that it was before: its password may have been the reason for the change. A server that
+/// still uses it knows no other one yet, and may be the next primary. False if so: it is tried again in the next generation, or when
+/// something mounted changes.
+async fn end_earlier(session: &Session, name: &str) -> Result<bool, Error> {
     let mark = format!("COMMENT ON ROLE {} IS {}", identifier(name), literal(MARK));
     session.run("mark the replication role", &mark).await?;
     let others = format!(
-        "SELECT rolname::text FROM pg_roles WHERE shobj_description(oid, 'pg_authid') = {} AND rolname <> {} AND rolcanlogin",
+        "SELECT rolname::text, EXISTS (SELECT FROM pg_stat_activity WHERE usesysid = pg_roles.oid) FROM pg_roles \
+        WHERE shobj_description(oid, 'pg_authid') = {} AND rolname <> {}",
         literal(MARK),
         literal(name)
     );
+    let mut all = true;
     for row in session.rows("look for an earlier replication role", &others).await? {
-        let other = identifier(row.get(0));
+        let (other, is_used) = (identifier(row.get(0)), row.get(1));
+        if is_used {
+            tracing::warn!(role = other, "the earlier replication role is still in use: it may log in");
+            all = false;
+            continue;
+        }
         session
             .run("keep out the earlier replication role", &format!("ALTER ROLE {other} NOLOGIN NOREPLICATION"))
             .await?;
         session.run("unmark the earlier replication role", &format!("COMMENT ON ROLE {other} IS NULL")).await?;
     }
-    Ok(())
+    Ok(all)
 }
 
 async fn make_database(session: &Session, database: &str, owner: &str) -> Result<(), Error> {

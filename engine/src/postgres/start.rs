@@ -174,7 +174,7 @@ impl Server {
                         "the server has not begun to recover within {limit} s of its start: {error}"
                     )));
                 }
-                Err(_) => {}
+                Err(_) => ill_since = None,
             }
             sleep(pause).await;
             pause = (pause + pause / 4).min(LOOK_LAST);
@@ -436,8 +436,11 @@ fn recovers(error: &Error) -> bool {
 }
 
 /// Whether the server refuses sessions for another reason than that it starts, recovers or stops: its data lacks the role, or is damaged.
+/// One whose clients connect all at once may have no session left.
 pub(super) fn is_ill(error: &Error) -> bool {
-    error.is_from_server() && !matches!(error, Error::NoSql { said, .. } if said.contains("the database system is "))
+    let passes = ["the database system is ", "too many ", "remaining connection slots"];
+    let will_pass = |said: &str| passes.iter().any(|it| said.contains(it));
+    error.is_from_server() && !matches!(error, Error::NoSql { said, .. } if will_pass(said))
 }
 
 /// The server's words if it serves no readers, and has consistent data.

@@ -8,35 +8,31 @@ use kaa_core::replication::{Assignment, Wanted};
 
 /// So many steps fail before a grant is given up: its server cannot be started, say, or its volume takes no more notes.
 pub(super) const FAILS: u32 = 3;
-/// So long a server may not run before that, in milliseconds: its disk may hang. One that recovers runs, however long it takes.
-const DOWN_MS: u64 = 60_000;
-
 /// What came so far of a grant that its server has not taken up.
 #[derive(Debug, Default)]
 pub struct Tries {
     generation: Generation,
     fails: u32,
-    since_ms: u64,
 }
 
 impl Tries {
     /// Notes that a step has failed.
-    pub fn failed(&mut self, state: &mut State, wanted: &Assignment, now_ms: u64) {
-        self.look(state, wanted, now_ms);
+    pub fn failed(&mut self, state: &mut State, wanted: &Assignment) {
+        self.look(state, wanted);
         self.fails += 1;
-        self.look(state, wanted, now_ms);
+        self.look(state, wanted);
     }
 
     /// Gives up the grant if nothing comes of it, and another server can be granted the next generation. This process never takes it up
     /// afterwards.
-    pub fn look(&mut self, state: &mut State, wanted: &Assignment, now_ms: u64) {
+    pub fn look(&mut self, state: &mut State, wanted: &Assignment) {
         let Some(generation) = awaits_promotion(state, wanted) else { return };
         if self.generation != generation {
-            *self = Self { generation, fails: 0, since_ms: now_ms };
+            *self = Self { generation, fails: 0 };
         }
-        let is_late = state.run == Run::Down && now_ms.saturating_sub(self.since_ms) >= DOWN_MS;
-        let is_strange = state.outside != Outside::No;
-        if (self.fails >= FAILS || is_late || is_strange) && wanted.replaceable {
+        // Once: the others may be no better, or an operator wants this one.
+        let is_strange = state.outside != Outside::No && state.gave_up == Generation(0);
+        if (self.fails >= FAILS || is_strange) && wanted.replaceable {
             tracing::error!(%generation, "this server cannot be promoted: it gives up its grant, so that another one gets the next");
             state.gave_up = generation;
         }

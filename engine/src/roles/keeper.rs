@@ -24,7 +24,6 @@ use super::perform::{self, Done};
 use super::standbys::Standbys;
 use super::using::Using;
 use super::words;
-use crate::clock::monotonic_ms;
 use crate::config::Config;
 use crate::marker::Locked;
 use crate::postgres::{self, Reading, Server};
@@ -222,7 +221,7 @@ impl Keeper {
             return;
         }
         let Some(wanted) = &self.wanted else { return };
-        self.tries.look(&mut self.state, wanted, monotonic_ms());
+        self.tries.look(&mut self.state, wanted);
         let (under, pauses) = (self.under.as_ref().map(|(step, _)| step), self.pauses());
         let Choice::Instead(step) = decide::choose(&self.state, wanted, under, pauses) else { return };
         if decide::hangs(&self.state, wanted) {
@@ -271,20 +270,17 @@ impl Keeper {
     }
 
     /// Has the volume remember this start, once the domain has judged what it remembered before; and whether its server was promoted by
-    /// other means than a grant. False if it does not.
+    /// other means than a grant. False if a server has to wait for that: only one that does not run does.
     fn note(&mut self) -> bool {
         let start = self.member.as_ref().map_or(self.start, |member| StartId(member.start_id));
-        if start == self.start && self.outside == (self.state.outside != Outside::No) {
-            return true;
+        let is_noted = start == self.start && self.outside == (self.state.outside != Outside::No);
+        if !is_noted
+            && !self.pauses()
+            && let Err(error) = self.remember(self.state.memory, start)
+        {
+            self.failed(error.to_string());
         }
-        if !self.pauses() {
-            match self.remember(self.state.memory, start) {
-                Ok(()) => return true,
-                Err(error) => self.failed(error.to_string()),
-            }
-        }
-        // A server that has to stop does so although its volume takes no notes.
-        start == self.start && self.state.outside == Outside::Runs
+        start == self.start || self.state.run != Run::Down
     }
 
     /// Takes note of what the domain wants.
@@ -467,7 +463,7 @@ impl Keeper {
         let pause = self.pause.map_or(BACKOFF_FIRST, |(_, last)| (last * 2).min(BACKOFF_MAX));
         self.pause = Some((Instant::now() + pause, pause));
         if let Some(wanted) = &self.wanted {
-            self.tries.failed(&mut self.state, wanted, monotonic_ms());
+            self.tries.failed(&mut self.state, wanted);
         }
         self.trouble = why;
     }

@@ -150,6 +150,9 @@ async fn carry_out(
         Step::StartFenced => {
             // What a server that has ended left behind may still write.
             server.stop(Stop::Immediate).await?;
+            if state.outside != Outside::No {
+                *data = Some(server.inspect()?);
+            }
             server.start_fenced().await?;
             *run = Run::Fenced;
         }

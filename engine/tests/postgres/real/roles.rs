@@ -41,8 +41,6 @@ async fn roles_are_made_once_and_follow_their_secrets() {
     lab.mount("replication/username", "another role");
     a.server.refresh().await.unwrap();
     b.server.refresh().await.unwrap();
-    let keeps_out = "SELECT 1 FROM pg_roles WHERE rolname = 'replicator' AND NOT rolcanlogin AND NOT rolreplication";
-    assert_eq!(a.superuser().await.query(keeps_out, &[]).await.unwrap().len(), 1);
     a.superuser().await.batch_execute("SELECT pg_terminate_backend(pid) FROM pg_stat_replication").await.unwrap();
     testkit::eventually_async("the standby streams as the other role", async || {
         let role = "SELECT usename::text FROM pg_stat_replication WHERE state = 'streaming'";
@@ -51,6 +49,10 @@ async fn roles_are_made_once_and_follow_their_secrets() {
         if roles == ["another role"] { Ok(()) } else { Err(format!("{roles:?}")) }
     })
     .await;
+    // The earlier one is kept out once no server uses it.
+    a.server.prepare_roles().await.unwrap();
+    let keeps_out = "SELECT 1 FROM pg_roles WHERE rolname = 'replicator' AND NOT rolcanlogin AND NOT rolreplication";
+    assert_eq!(a.superuser().await.query(keeps_out, &[]).await.unwrap().len(), 1);
     lab.set_password("application", "two\nlines");
     lab.set_password("replication", "changed once more");
     a.server.prepare_roles().await.unwrap();
