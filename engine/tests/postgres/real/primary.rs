@@ -5,7 +5,7 @@ use kaa_engine::postgres::{Data, Error, Follows, Stop};
 use std::time::Duration;
 use testkit::{Chance, tier};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_promotion_takes_the_number_of_its_generation_and_admits_no_client_by_itself() {
@@ -225,12 +225,13 @@ async fn warnings_and_rows_of_other_systems_say_nothing_of_a_primary() {
     // Each login warns from now on.
     let other = "UPDATE pg_database SET datcollversion = '0' WHERE datname = 'postgres'";
     superuser.batch_execute(other).await.unwrap();
-    a.server.require(&[b.archive], 2).await.unwrap();
+    let limit = Duration::from_secs(30);
+    timeout(limit, a.server.require(&[b.archive], 2)).await.expect("the rule is in force").unwrap();
     assert!(a.server.committer().unwrap().commit(Duration::from_secs(1)).await.unwrap());
     b.server.admit_readers().await.expect("it holds the first record of generation 2");
     a.server.stop(Stop::Immediate).await.unwrap();
     b.server.fence().await.unwrap();
-    let done = tokio::time::timeout(Duration::from_secs(30), b.lead(3, &[])).await;
+    let done = timeout(limit, b.lead(3, &[])).await;
     assert_eq!(done.expect("the first record is confirmed").generation.0, 3);
     assert_eq!(b.server.read().await.unwrap().timeline, 3);
 }
@@ -265,7 +266,7 @@ async fn a_standby_that_is_promoted_from_outside_says_so_and_releases_no_commit(
     assert!(!reading.in_recovery, "{reading:?}");
     let client = b.client().await.unwrap();
     let write = client.batch_execute("INSERT INTO rows VALUES (1, 0)");
-    assert!(tokio::time::timeout(Duration::from_millis(500), write).await.is_err(), "nothing is acknowledged");
+    assert!(timeout(Duration::from_millis(500), write).await.is_err(), "nothing is acknowledged");
     b.server.stop(Stop::Immediate).await.unwrap();
     let Data::Initialized { highest, .. } = b.server.inspect().unwrap() else { panic!("data") };
     assert_eq!(highest, 3, "the domain hears of the timeline");
