@@ -57,6 +57,12 @@ fn secret(directory: &Path, values: &[(&str, &str)]) {
     }
 }
 
+/// Shared memory is below the directory: what a killed server leaves of it goes with that.
+fn set_parameters(root: &Path, text: &str) {
+    let text = format!("dynamic_shared_memory_type = mmap\n{text}");
+    std::fs::write(root.join("parameters.conf"), text).unwrap();
+}
+
 /// A directory that the servers' user can enter.
 fn directory_in(place: &str) -> TempDir {
     let directory = tempfile::Builder::new().prefix("kaa-pg.").tempdir_in(place).unwrap();
@@ -101,10 +107,7 @@ impl Lab {
         secret(&root.path().join("replication"), &[("username", "replicator"), ("password", REPLICATION_PASSWORD)]);
         let application = [("username", "app"), ("password", APPLICATION_PASSWORD), ("dbname", "shop")];
         secret(&root.path().join("application"), &application);
-        // Shared memory below the directory: what a killed server leaves of it goes with that.
-        let parameters =
-            "shared_buffers = 16MB\nmax_connections = 60\nautovacuum_naptime = 5s\ndynamic_shared_memory_type = mmap\n";
-        std::fs::write(root.path().join("parameters.conf"), parameters).unwrap();
+        set_parameters(root.path(), "shared_buffers = 16MB\nmax_connections = 60\nautovacuum_naptime = 5s\n");
         // The user of the servers need not be able to enter the directory of the build.
         let shim = programs.path().join("kaa-engine");
         let built = Path::new(env!("CARGO_BIN_EXE_kaa-engine"));
@@ -119,7 +122,7 @@ impl Lab {
     }
 
     pub fn set_parameters(&self, text: &str) {
-        std::fs::write(self.root.path().join("parameters.conf"), text).unwrap();
+        set_parameters(self.root.path(), text);
     }
 
     /// The authority and a certificate for `*.shop.test`, mounted. Servers that are made from now on use them.
