@@ -211,7 +211,8 @@ impl fmt::Display for NoFailover {
             ),
             Self::MayLack { database, named } => write!(
                 f,
-                "the domain lost entries, so that acknowledged commits may be missing there: {named}. A primary that is open lacks none. If \
+                "the domain lost entries, so that acknowledged commits may be missing there: {named}. A primary that is open lacks none, which is \
+                 known while all other pods of the database are up: start them. If \
                  this server is to continue all the same: --accept-data-loss {database}"
             ),
             Self::NoneUp { database, members } => write!(
