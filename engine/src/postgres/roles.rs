@@ -101,6 +101,13 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Whether this is a primary whose roles are prepared but for the earlier replication role, which may still log in.
+    pub fn keeps_earlier_role(&self) -> bool {
+        self.primary().is_ok() && self.prepared.is_none()
+    }
+}
+
 async fn is_there(session: &Session, table: &str, column: &str, name: &str) -> Result<bool, Error> {
     let statement = format!("SELECT count(*) FROM {table} WHERE {column} = {}", literal(name));
     Ok(session.row("look for a role or a database", &statement).await?.get::<_, i64>(0) > 0)
@@ -116,8 +123,7 @@ async fn make_role(session: &Session, name: &str, rights: &str, password: &str) 
 const MARK: &str = "the replication role of Kaa";
 
 /// Marks the replication role, and keeps out the one that it was before: its password may have been the reason for the change. A server that
-/// still uses it knows no other one yet, and may be the next primary. False if so: it is tried again in the next generation, or when
-/// something mounted changes.
+/// still uses it knows no other one yet, and may be the next primary. False if so: [`Server::keeps_earlier_role`].
 async fn end_earlier(session: &Session, name: &str) -> Result<bool, Error> {
     let mark = format!("COMMENT ON ROLE {} IS {}", identifier(name), literal(MARK));
     session.run("mark the replication role", &mark).await?;

@@ -31,6 +31,8 @@ pub(super) struct Done {
     pub mounted: Option<Mounted>,
     /// Which of that is not used, and why.
     pub complaints: Vec<String>,
+    /// Whether the earlier replication role may still log in.
+    pub keeps_earlier_role: bool,
 }
 
 /// What came of a step that succeeded.
@@ -129,7 +131,9 @@ pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: Archive
         run = Run::Down;
     }
     let complaints = server.complaints();
-    Done { step, result: result.map_err(|error| error.to_string()), run, data, mounted, complaints }
+    let prepares = matches!(step, Step::Prepare | Step::Refresh) && result.is_ok();
+    let keeps_earlier_role = prepares && server.keeps_earlier_role();
+    Done { step, result: result.map_err(|error| error.to_string()), run, data, mounted, complaints, keeps_earlier_role }
 }
 
 /// Whether a failure leaves a server of which it is not known any more what it does.

@@ -9,6 +9,9 @@ use tokio::time::Instant;
 /// The pause after something mounted could not be used. Other steps do not wait for it.
 const PAUSE: Duration = Duration::from_secs(5);
 
+/// The pause before another try to keep out the earlier replication role.
+const EARLIER: Duration = Duration::from_secs(10);
+
 /// Which of what is mounted the server uses.
 pub(super) struct Using {
     settings: Settings,
@@ -50,6 +53,9 @@ impl Using {
         if let Step::Refresh = done.step {
             self.again = done.result.is_err().then(|| Instant::now() + PAUSE);
             self.complaints.extend(done.result.as_ref().err().cloned());
+        }
+        if done.keeps_earlier_role {
+            (self.used, self.again) = (None, Some(Instant::now() + EARLIER));
         }
     }
 

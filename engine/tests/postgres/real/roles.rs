@@ -50,7 +50,9 @@ async fn roles_are_made_once_and_follow_their_secrets() {
     })
     .await;
     // The earlier one is kept out once no server uses it.
+    assert!(a.server.keeps_earlier_role());
     a.server.prepare_roles().await.unwrap();
+    assert!(!a.server.keeps_earlier_role());
     let keeps_out = "SELECT 1 FROM pg_roles WHERE rolname = 'replicator' AND NOT rolcanlogin AND NOT rolreplication";
     assert_eq!(a.superuser().await.query(keeps_out, &[]).await.unwrap().len(), 1);
     lab.set_password("application", "two\nlines");
