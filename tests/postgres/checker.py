@@ -2,7 +2,9 @@
 
 import contextlib
 import glob
+import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -24,6 +26,9 @@ SELECT count(*) FROM (SELECT timeline, max(timeline) OVER (ORDER BY at) AS newes
 HASH = "SELECT count(*), sum(hashtextextended(rows::text, 0)::numeric), sum(hashtextextended(rows::text, 1)::numeric) FROM rows"
 PREPARED = 2000  # transactions at once: each fault leaves some
 WAIT = 60  # seconds, for anything but a row
+REVIVED_EVERY = 5  # seconds
+# What a kubelet says of a container that it does not start for 10 s or longer.
+LONG_WAIT = re.compile(r"back-off (\d+m|\d\ds)")
 
 
 def ask(url, sql):
@@ -61,14 +66,27 @@ def of_all(url):
 
 
 class Checker:
-    """A database and its writer. `servers()` is the URL of each pod's server now, `primary_url()` one that leads to the primary, and
-    `volumes()` the directories of all volumes."""
+    """A database and its writer. `servers()` is the URL of each pod's server now, `primary_url()` one that leads to the primary,
+    `volumes()` the directories of all volumes, and `kubectl()` runs that program."""
 
     wait = WAIT
     writer = None
 
     def __init__(self, work):
-        self.work, self.histories = work, {}
+        self.work, self.histories, self.revived = work, {}, 0
+
+    def pods(self, *words):
+        return json.loads(self.kubectl("get", "pods", *words, "-o", "json"))["items"]
+
+    def revive(self):
+        """A kubelet waits up to five minutes before it starts a container that has ended often. That of a new pod it starts at once."""
+        if time.monotonic() < self.revived + REVIVED_EVERY:
+            return
+        self.revived = time.monotonic()
+        for pod in self.pods("--selector=database=shop"):
+            waiting = [it["state"].get("waiting", {}) for it in pod["status"].get("containerStatuses", [])]
+            if any(it.get("reason") == "CrashLoopBackOff" and LONG_WAIT.search(it.get("message", "")) for it in waiting):
+                self.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
 
     def read(self, name):
         with open(os.path.join(self.work, name)) as file:

@@ -35,9 +35,6 @@ class Deployed(Checker):
         except subprocess.TimeoutExpired as error:
             raise OSError(f"no answer: {command}") from error
 
-    def pods(self, *words):
-        return json.loads(self.kubectl("get", "pods", *words, "-o", "json"))["items"]
-
     def kaa(self, *words):
         """By an agent that answers."""
         why = None
@@ -113,13 +110,6 @@ class Deployed(Checker):
 
     def volumes(self):
         return list(self.claims().values())
-
-    def revive(self):
-        """The kubelet waits up to five minutes before it starts a container that has ended often. That of a new pod it starts at once."""
-        for pod in self.pods("--selector=database=shop"):
-            waiting = [it["state"].get("waiting", {}).get("reason") for it in pod["status"].get("containerStatuses", [])]
-            if "CrashLoopBackOff" in waiting:
-                self.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ class Cluster:
         self.it = it
 
     def show(self):
+        self.it.revive()
         return json.loads(self.it.kaa("show", "database", "shop", "-o", "json"))
 
     def primary(self):
@@ -223,7 +224,8 @@ def setback(cluster, pod, chance):
 
     replaced(cluster, pod, put_back)
     shutil.rmtree(f"{volume}.earlier")
-    eventually("its data is not used", lambda: f"archive {archive} holds data that the domain knows nothing of" in cluster.it.kaa("plan"))
+    unused = f"archive {archive} holds data that the domain knows nothing of"
+    eventually("its data is not used", lambda: cluster.show() and unused in cluster.it.kaa("plan"))
     discard = ["database", "discard", "shop", "--archive", str(archive), "--reason", "set back"]
     eventually("its data is given up", lambda: cluster.it.kaa(*discard) or True)
     eventually("it streams again", lambda: cluster.streams(pod))

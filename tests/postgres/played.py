@@ -42,9 +42,6 @@ class Played(Checker):
         kubeconfig = dict(os.environ, KUBECONFIG=os.path.join(self.work, "demo/kubeconfig"))
         return subprocess.run(["kubectl", *words], env=kubeconfig, check=True, capture_output=True, text=True).stdout
 
-    def revive(self):
-        """Containers of the demo start again at once."""
-
     def process(self, what, variable):
         """The one that runs `kaa WHAT` with this environment variable."""
         for pid in with_variable(children(self.demo), what, variable):
