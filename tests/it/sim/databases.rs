@@ -10,6 +10,7 @@ mod performs;
 mod postgres;
 mod reading;
 mod runs;
+mod stories;
 mod stream;
 mod wrapper;
 

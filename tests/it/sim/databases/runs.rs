@@ -1,6 +1,6 @@
 //! One run, from a seed to its result, and the tests.
 
-use super::faults::{FROM_MS, Fault, UNTIL_MS, Which, schedule};
+use super::faults::{Fault, UNTIL_MS, Which, schedule};
 use super::postgres::Role;
 use super::wrapper::Wrapper;
 use super::{Databases, Inner, NAME};
@@ -22,9 +22,9 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use testkit::tier;
 
-const ADMINS: usize = 3;
+pub const ADMINS: usize = 3;
 /// How many servers there are at the beginning and at the end.
-const SERVERS: u32 = 3;
+pub const SERVERS: u32 = 3;
 /// How long the database may take until all is well after the faults have ended: a failover is held back for up to a
 /// minute after one that was for nothing.
 const WELL_WITHIN_MS: u64 = 120_000;
@@ -44,16 +44,17 @@ struct Run {
 }
 
 /// A run that is under way.
-struct Play {
+pub struct Play {
     seed: u64,
-    world: World,
-    databases: Databases,
+    pub world: World,
+    pub databases: Databases,
     /// What ends later, and when.
     ends: Vec<(u64, Fault)>,
     opened: Option<u64>,
-    moves: usize,
+    /// How often another archive than before became an open primary.
+    pub moves: usize,
     /// The pods whose volumes were set back.
-    set_back: BTreeSet<String>,
+    pub set_back: BTreeSet<String>,
 }
 
 fn play(seed: u64) -> (Told, Run) {
@@ -77,7 +78,7 @@ fn play(seed: u64) -> (Told, Run) {
 }
 
 impl Play {
-    fn begin(seed: u64) -> Self {
+    pub fn begin(seed: u64) -> Self {
         clock::simulate(Some(simulated(seed)));
         let world = World::with_databases(seed);
         let databases = world.kubelet.ground.databases.clone().expect("it has them");
@@ -85,13 +86,13 @@ impl Play {
     }
 
     /// Lets time pass until then.
-    fn until(&mut self, at_ms: u64) {
+    pub fn until(&mut self, at_ms: u64) {
         while self.world.now_ms() < at_ms {
             self.step();
         }
     }
 
-    fn step(&mut self) {
+    pub fn step(&mut self) {
         self.world.step();
         let now_ms = self.world.now_ms();
         let due: Vec<Fault> = self.ends.extract_if(.., |(at, _)| *at <= now_ms).map(|(_, fault)| fault).collect();
@@ -111,7 +112,7 @@ impl Play {
     }
 
     /// The pod that is meant.
-    fn pod(&self, which: Which) -> String {
+    pub fn pod(&self, which: Which) -> String {
         let inner = self.databases.inner();
         let mut open = inner.wrappers.values().filter(|(wrapper, _)| wrapper.opened().is_some());
         match which {
@@ -125,7 +126,7 @@ impl Play {
         self.world.ground.kubernetes.instance.look(|store| store.find(&key).map(|pod| uid(pod).to_owned()))
     }
 
-    fn delete(&self, kind: Kind, name: &str, grace_seconds: Option<i64>) {
+    pub fn delete(&self, kind: Kind, name: &str, grace_seconds: Option<i64>) {
         let key = Key::new(kind, "default", name);
         let options = DeleteOptions { grace_seconds, ..DeleteOptions::default() };
         // If the object does not exist, there is nothing to delete.
@@ -139,7 +140,7 @@ impl Play {
     }
 
     /// The agent that leads Raft.
-    fn leader(&self) -> usize {
+    pub fn leader(&self) -> usize {
         let leads = |status: kaa::raft::Status| status.role == RaftRole::Leader;
         let found = self
             .world
@@ -149,7 +150,7 @@ impl Play {
         found.unwrap_or_default()
     }
 
-    fn act(&mut self, fault: &Fault) {
+    pub fn act(&mut self, fault: &Fault) {
         self.world.trace.line(&format!("{fault:?}"));
         let now_ms = self.world.now_ms();
         match fault {
@@ -240,11 +241,18 @@ impl Play {
     }
 
     /// An operator proposes what the domain gives reason for. It may be refused.
-    fn operate(&self, asks: impl FnOnce(&Domain, DatabaseName) -> Option<Command> + Send + 'static) {
-        self.world.hosts[self.leader()].spawn(|shared| async move {
+    pub fn operate(&self, asks: impl FnOnce(&Domain, DatabaseName) -> Option<Command> + Send + 'static) {
+        self.propose_as(ActorRole::Operator, asks);
+    }
+
+    pub fn propose_as(
+        &self,
+        role: ActorRole,
+        asks: impl FnOnce(&Domain, DatabaseName) -> Option<Command> + Send + 'static,
+    ) {
+        self.world.hosts[self.leader()].spawn(move |shared| async move {
             let Some(command) = shared.raft.read(|domain| asks(domain, NAME.into())) else { return };
-            let actor = Actor { role: ActorRole::Operator, name: "loopback".to_owned() };
-            let _ = shared.propose_as(actor, command).await;
+            let _ = shared.propose_as(Actor { role, name: "loopback".to_owned() }, command).await;
         });
     }
 
@@ -259,7 +267,7 @@ impl Play {
     }
 
     /// Begins or ends a fault that lasts.
-    fn toggle(&self, fault: &Fault, begins: bool) {
+    pub fn toggle(&self, fault: &Fault, begins: bool) {
         let network = &self.world.ground.network;
         let others =
             |pod: &str| (0..SERVERS).map(|it| format!("{NAME}-{it}")).filter(|it| it != pod).collect::<Vec<_>>();
@@ -317,7 +325,7 @@ impl Play {
     }
 
     /// Ends all faults, and waits until all is well. Returns how long that took.
-    fn recover(&mut self) -> u64 {
+    pub fn recover(&mut self) -> u64 {
         self.world.trace.line("nothing goes wrong any more");
         let ends = std::mem::take(&mut self.ends);
         ends.iter().for_each(|(_, fault)| self.undo(fault));
@@ -362,7 +370,7 @@ impl Play {
     }
 
     /// What is not as it should be: one open primary, which all others follow, and what was acknowledged at each server.
-    fn is_well(&self) -> Vec<String> {
+    pub fn is_well(&self) -> Vec<String> {
         let mut inner = self.databases.inner();
         let Inner { postgres, clients, wrappers, .. } = &mut *inner;
         let mut differences = Vec::new();
@@ -445,109 +453,4 @@ fn a_seed_replays_bit_for_bit() {
     let ((one, _), (other, _)) = (play(1), other.join().unwrap());
     assert_eq!(one.text, other.text);
     assert_eq!(one.hash, other.hash, "the words agree and what is behind them does not");
-}
-
-/// Its machine stands still until another one is the primary, and meanwhile its pod is deleted: when it runs again, its wrapper is
-/// told to end, and that another one was granted.
-#[test]
-fn an_old_primary_whose_pod_is_to_end_shows_nothing_old() {
-    for seed in 0..2 {
-        let mut play = Play::begin(seed);
-        play.until(FROM_MS);
-        assert_eq!(play.is_well(), Vec::<String>::new());
-        let old = play.pod(Which::Primary);
-        play.act(&Fault::Pause(Which::Primary, 3_600));
-        play.until(FROM_MS + 3_100);
-        play.delete(Kind::Pod, &old, Some(0));
-        play.until(FROM_MS + 8_000);
-        let trace = play.world.trace.clone();
-        assert!(trace.all_wrong().is_empty(), "{}", trace.text());
-        clock::simulate(None);
-    }
-}
-
-/// Its two standbys confirm each commit. The volume of one is put back to an earlier state, and the two other servers stand still: the one
-/// that was set back lacks what was acknowledged since, and is not granted.
-#[test]
-fn a_volume_that_was_set_back_is_not_granted() {
-    let mut play = Play::begin(2);
-    play.until(FROM_MS);
-    let primary = play.pod(Which::Primary);
-    let ordinals: Vec<u32> = (0..SERVERS).filter(|ordinal| format!("{NAME}-{ordinal}") != primary).collect();
-    // Its second start.
-    play.act(&Fault::Kill(Which::Ordinal(ordinals[0])));
-    play.until(FROM_MS + 15_000);
-    assert_eq!(play.is_well(), Vec::<String>::new());
-    play.act(&Fault::Pause(Which::Primary, 8_000));
-    play.act(&Fault::Pause(Which::Ordinal(ordinals[1]), 8_000));
-    play.act(&Fault::SetBack(Which::Ordinal(ordinals[0])));
-    assert_eq!(play.set_back.len(), 1);
-    play.until(FROM_MS + 24_000);
-    play.recover();
-    let trace = play.world.trace.clone();
-    assert!(trace.all_wrong().is_empty(), "{}", trace.text());
-    clock::simulate(None);
-}
-
-/// A standby starts again while no agent leads: what it says of that is proposed once one does, and its session is the same.
-#[test]
-fn a_session_survives_an_election() {
-    let mut play = Play::begin(0);
-    play.until(FROM_MS);
-    let leader = play.world.hosts[play.leader()].name.clone();
-    let sessions = |play: &Play| -> BTreeMap<String, (String, u64)> {
-        let of = |domain: &Domain| {
-            let told = domain
-                .processes
-                .values()
-                .map(|it| (it.identity.pod.clone(), (it.session.server.to_string(), it.session.number.0)));
-            (domain.index, told.collect())
-        };
-        let domains = play.world.hosts.iter().filter_map(|host| host.look(|shared| shared.raft.read(of)));
-        domains.max().unwrap().1
-    };
-    let (primary, before) = (play.pod(Which::Primary), sessions(&play));
-    let standby = before.iter().find(|(pod, (server, _))| **pod != primary && *server != leader);
-    let pod = standby.expect("a standby whose agent does not lead").0.clone();
-    let ordinal = pod.rsplit('-').next().unwrap().parse().unwrap();
-    // Of three agents one is left, the one that has its stream.
-    let paused: Vec<usize> = (0..ADMINS).filter(|host| play.world.hosts[*host].name != before[&pod].0).collect();
-    for host in &paused {
-        play.act(&Fault::Other(Action::Pause(*host)));
-    }
-    play.until(FROM_MS + 3_000);
-    play.act(&Fault::Crash(Which::Ordinal(ordinal)));
-    play.until(FROM_MS + 12_000);
-    for host in &paused {
-        play.act(&Fault::Other(Action::Resume(*host)));
-    }
-    play.until(FROM_MS + 25_000);
-    assert_eq!(sessions(&play)[&pod], before[&pod]);
-    assert_eq!(play.is_well(), Vec::<String>::new());
-    clock::simulate(None);
-}
-
-/// The clock of an agent is an hour ahead for two seconds. The pause after a failover for nothing lasts a minute all the same.
-#[test]
-fn a_clock_that_was_ahead_does_not_hold_up_a_failover() {
-    let mut play = Play::begin(0);
-    play.until(FROM_MS);
-    let time =
-        |play: &Play| play.world.hosts.iter().filter_map(|it| it.look(|shared| shared.raft.read(|it| it.time))).max();
-    let before = time(&play).unwrap();
-    play.world.ahead_ms.insert(0, 3_600_000);
-    play.until(FROM_MS + 2_000);
-    play.world.ahead_ms.clear();
-    assert!(time(&play).unwrap().since(before) > 3_600_000, "it has proposed nothing");
-    play.act(&Fault::Pause(Which::Primary, 8_000));
-    play.until(FROM_MS + 20_000);
-    assert_eq!(play.moves, 1);
-    assert_eq!(play.is_well(), Vec::<String>::new());
-    play.act(&Fault::Isolate(Which::Primary, 100_000));
-    play.until(FROM_MS + 40_000);
-    assert_eq!(play.moves, 1, "it is held back");
-    play.until(FROM_MS + 95_000);
-    assert_eq!(play.moves, 2);
-    assert!(play.world.trace.all_wrong().is_empty(), "{}", play.world.trace.text());
-    clock::simulate(None);
 }

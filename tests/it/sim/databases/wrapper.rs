@@ -212,7 +212,8 @@ impl Wrapper {
         }
     }
 
-    fn assigned(&mut self, wanted: Assignment, postgres: &mut Postgres) {
+    /// An agent says what is wanted.
+    pub fn assigned(&mut self, wanted: Assignment, postgres: &mut Postgres) {
         if let Some((_, start, _)) = self.member.as_ref().filter(|(_, start, _)| *start != self.start) {
             self.start = *start;
             postgres.volume(&self.claim).start = self.start;

@@ -1,0 +1,445 @@
+//! Single scenarios that a seed seldom produces. Each begins when all is well, and in the end all is well again: no commit is lost, and no
+//! reader has seen an old state.
+
+use super::faults::{FROM_MS, Fault, Which};
+use super::postgres::Postgres;
+use super::runs::{ADMINS, Play, SERVERS};
+use super::stream::Told;
+use super::wrapper::Wrapper;
+use super::{Databases, NAME};
+use crate::sim::schedule::Action;
+use embedded_kubernetes::resource::Kind;
+use kaa::clock;
+use kaa_core::domain::Domain;
+use kaa_core::domain::change::{Asked, Command, Overwrite, OverwriteArchive, RequestSwitchover};
+use kaa_core::domain::command::Role;
+use kaa_core::domain::ids::{ArchiveId, DatabaseName, Permission};
+use kaa_core::domain::process::SessionState;
+use kaa_core::replication::{Accepted, Assignment, Replication, Timing, Wanted, failover};
+use kaa_engine::roles::decisions::Run;
+use std::collections::BTreeMap;
+
+/// How long the database may take until all is well, between two faults of a scenario.
+const WELL_WITHIN_MS: u64 = 30_000;
+
+impl Play {
+    /// A run in which all is well, and no seed's faults follow.
+    fn well(seed: u64) -> Self {
+        let mut play = Self::begin(seed);
+        play.until(FROM_MS);
+        assert_eq!(play.is_well(), Vec::<String>::new());
+        play
+    }
+
+    /// Lets time pass.
+    fn run(&mut self, ms: u64) {
+        self.until(self.world.now_ms() + ms);
+    }
+
+    /// Lets time pass until a condition holds.
+    fn wait(&mut self, within_ms: u64, what: &str, holds: impl Fn(&Self) -> bool) {
+        let until_ms = self.world.now_ms() + within_ms;
+        while !holds(self) {
+            assert!(self.world.now_ms() < until_ms, "not within {within_ms} ms: {what}\n{}", self.world.trace.text());
+            self.step();
+        }
+        self.world.trace.line(what);
+    }
+
+    fn wait_until_well(&mut self) {
+        let until_ms = self.world.now_ms() + WELL_WITHIN_MS;
+        while self.world.now_ms() < until_ms && !self.is_well().is_empty() {
+            self.run(100);
+        }
+        assert_eq!(self.is_well(), Vec::<String>::new(), "{}", self.world.trace.text());
+    }
+
+    /// Ends the scenario, and checks that nothing went wrong.
+    fn end(mut self) {
+        self.recover();
+        let wrong = self.world.trace.all_wrong();
+        assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), self.world.trace.text());
+        drop(self);
+        clock::simulate(None);
+    }
+
+    /// What the newest domain shows that an agent has.
+    fn domain<T>(&self, look: impl Fn(&Domain) -> T + Copy) -> T {
+        let all = self
+            .world
+            .hosts
+            .iter()
+            .filter_map(|host| host.look(|shared| shared.raft.read(|domain| (domain.index, look(domain)))));
+        all.max_by_key(|(index, _)| *index).expect("an agent runs").1
+    }
+
+    fn record(&self) -> Replication {
+        self.domain(|domain| domain.replicated(&DatabaseName::from(NAME))?.record.clone()).expect("it has roles")
+    }
+
+    /// Looks at the wrapper of a pod, if it runs.
+    fn wrapper<T>(&self, pod: &str, look: impl FnOnce(&mut Wrapper, &mut Postgres) -> T) -> Option<T> {
+        let Databases(inner) = &self.databases;
+        let inner = &mut *inner.lock().unwrap();
+        let found = inner.wrappers.values_mut().find(|(wrapper, _)| wrapper.pod == pod);
+        found.map(|(wrapper, _)| look(wrapper, &mut inner.postgres))
+    }
+
+    fn archive(&self, pod: &str) -> ArchiveId {
+        let found = self.wrapper(pod, |wrapper, _| wrapper.member.as_ref().map(|(_, _, archive)| *archive));
+        found.flatten().expect("it is registered")
+    }
+
+    /// The pod of the archive that has the current generation.
+    fn granted(&self) -> String {
+        let primary = self.record().primary;
+        (0..SERVERS).map(|it| format!("{NAME}-{it}")).find(|pod| self.archive(pod) == primary).expect("it has a pod")
+    }
+
+    /// What a server was told last.
+    fn wanted(&self, pod: &str) -> Option<Assignment> {
+        self.wrapper(pod, |wrapper, _| wrapper.wanted.clone()).flatten()
+    }
+
+    /// A message of an agent arrives, whenever it was sent.
+    fn tell(&self, pod: &str, wanted: Assignment) {
+        self.world.trace.line(&format!("{pod} is told {:?}", wanted.what));
+        self.wrapper(pod, |wrapper, postgres| wrapper.assigned(wanted, postgres)).expect("its wrapper runs");
+    }
+
+    fn set_cut(&self, one: &str, other: &str, cut: bool) {
+        self.world.ground.network.set_cut(one, other, cut);
+    }
+
+    /// The wrapper of a server stands still, and its server runs.
+    fn set_paused(&self, pod: &str, paused: bool) {
+        let set = |wrapper: &mut Wrapper, _: &mut Postgres| {
+            (wrapper.paused, wrapper.line.lock().unwrap().paused) = (paused, paused);
+        };
+        self.wrapper(pod, set).expect("its wrapper runs");
+    }
+
+    /// An operator has the primary fail over although it may still run. Returns once that was granted.
+    fn fail_over(&mut self, to: Option<ArchiveId>) {
+        let before = self.record().generation;
+        self.operate(move |domain, database| {
+            let accepted = Accepted { may_run: true, ..Accepted::default() };
+            let why = "an operator's wish";
+            failover(domain, &database, to, accepted, why, &Timing::default()).ok().map(Command::GrantPrimary)
+        });
+        self.wait(5_000, "a generation was granted", |play| play.record().generation > before);
+    }
+
+    /// The primary is moved to the last server. Returns the two others.
+    fn move_to_the_last(&mut self) -> (String, [String; 2]) {
+        let last = format!("{NAME}-{}", SERVERS - 1);
+        let to = self.archive(&last);
+        if self.record().primary != to {
+            self.operate(move |domain, database| {
+                let generation = domain.replicated(&database)?.record.as_ref()?.generation;
+                let (what, why) = (Asked::Move(Some(to)), "an operator's wish".to_owned());
+                Some(Command::RequestSwitchover(RequestSwitchover { database, generation, what, why }))
+            });
+            self.wait(WELL_WITHIN_MS, "the primary has moved", |play| play.record().primary == to);
+            self.wait_until_well();
+        }
+        let others = others(&last);
+        (last, others)
+    }
+
+    /// No agent hears the primary any more, and the domain knows that. Its standbys follow it: its lease is renewed.
+    fn lose_to_agents(&mut self, pod: &str) {
+        self.toggle(&Fault::CutAgents(which(pod), 0), true);
+        let name = pod.to_owned();
+        self.wait(10_000, "no agent hears the primary", |play| {
+            play.domain(|domain| {
+                let lost = |state| state != SessionState::Live;
+                domain.processes.values().any(|it| it.identity.pod == name && lost(it.session.state))
+            })
+        });
+    }
+
+    fn is_promoted(&self, pod: &str) -> bool {
+        self.wrapper(pod, |wrapper, _| matches!(wrapper.state.run, Run::Primary(_))).unwrap_or_default()
+    }
+}
+
+fn which(pod: &str) -> Which {
+    Which::Ordinal(pod.rsplit('-').next().and_then(|ordinal| ordinal.parse().ok()).expect("a pod of the database"))
+}
+
+fn others(pod: &str) -> [String; 2] {
+    let others: Vec<String> = (0..SERVERS).map(|it| format!("{NAME}-{it}")).filter(|it| it != pod).collect();
+    others.try_into().expect("there are three")
+}
+
+/// The primary is alone, and another archive begins to join. Before it has all that was acknowledged, it is cut off, and then the primary
+/// stands still.
+#[test]
+fn an_archive_that_joins_counts_once_it_has_all_that_was_acknowledged() {
+    let mut play = Play::well(0);
+    let primary = play.pod(Which::Primary);
+    let [one, _] = others(&primary);
+    play.toggle(&Fault::CutServers(which(&primary), 0), true);
+    play.wait(10_000, "the primary is alone", |play| play.record().sync_set.len() == 1);
+    play.run(500);
+    play.set_cut(&primary, &one, false);
+    play.wait(10_000, "an archive joins", |play| play.record().joining.is_some());
+    play.set_cut(&primary, &one, true);
+    play.run(800);
+    play.toggle(&Fault::Pause(which(&primary), 0), true);
+    play.run(12_000);
+    play.toggle(&Fault::Pause(which(&primary), 0), false);
+    play.end();
+}
+
+/// What the primary was told while it was alone arrives again when it has to wait for another archive. No message gets through to that one,
+/// and then the primary stands still.
+#[test]
+fn an_older_rule_that_arrives_late_is_not_obeyed() {
+    let mut play = Play::well(0);
+    let primary = play.pod(Which::Primary);
+    let is_alone =
+        |wanted: &Assignment| matches!(&wanted.what, Wanted::Primary { rule, .. } if rule.members.is_empty());
+    play.toggle(&Fault::CutServers(which(&primary), 0), true);
+    play.wait(10_000, "it is told to be alone", |play| play.wanted(&primary).as_ref().is_some_and(is_alone));
+    let late = play.wanted(&primary).expect("it was told something");
+    play.toggle(&Fault::CutServers(which(&primary), 0), false);
+    play.wait_until_well();
+    play.toggle(&Fault::CutServers(which(&primary), 0), true);
+    play.tell(&primary, late);
+    play.run(1_200);
+    play.toggle(&Fault::Pause(which(&primary), 0), true);
+    play.wait(20_000, "another one is open", |play| play.moves == 1);
+    play.run(500);
+    play.toggle(&Fault::Pause(which(&primary), 0), false);
+    play.end();
+}
+
+/// The server of a primary ends that no agent hears, so that it is not told that its generation is over.
+#[test]
+fn a_generation_is_taken_up_once() {
+    for seed in 0..4 {
+        let mut play = Play::well(seed);
+        let primary = play.pod(Which::Primary);
+        play.toggle(&Fault::CutAgents(which(&primary), 0), true);
+        play.act(&Fault::Crash(which(&primary)));
+        play.run(8_000);
+        play.end();
+    }
+}
+
+/// A server that was overwritten is in the sync set again when it ends, and when the permission arrives once more. An earlier word of its own
+/// has come late as well, that it needs no permission.
+#[test]
+fn a_permission_that_was_returned_is_used_no_more() {
+    let mut play = Play::well(2);
+    let [one, _] = others(&play.pod(Which::Primary));
+    // Its second start: a snapshot of its volume is from before that.
+    play.act(&Fault::Kill(which(&one)));
+    play.run(1_000);
+    play.wait_until_well();
+    play.act(&Fault::SetBack(which(&one)));
+    assert_eq!(play.set_back.len(), 1);
+    let permitted = |wanted: Assignment| match wanted.what {
+        Wanted::Follow { permission, discard: true, .. } => permission,
+        _ => None,
+    };
+    play.wait(20_000, "it may be overwritten", |play| play.wanted(&one).and_then(permitted).is_some());
+    let late = play.wanted(&one).expect("it was told something");
+    let given = permitted(late.clone()).expect("it has a permission");
+    let pod = one.clone();
+    play.propose_as(Role::Agent, move |domain, _| {
+        let process = domain.processes.values().find(|process| process.identity.pod == pod)?;
+        let (process, session) = (process.id, process.session.number);
+        let what = Overwrite::Return(Permission(given.0 - 1));
+        Some(Command::OverwriteArchive(OverwriteArchive { process, session, what }))
+    });
+    play.set_back.clear();
+    play.wait_until_well();
+    assert!(play.record().sync_set.contains(&play.archive(&one)));
+    play.act(&Fault::Crash(which(&one)));
+    play.run(40);
+    play.tell(&one, late);
+    play.run(400);
+    let Databases(inner) = &play.databases;
+    let mut inner = inner.lock().unwrap();
+    let claim = inner.wrappers.values().find(|(it, _)| it.pod == one).map(|(it, _)| it.claim.clone());
+    let log = inner.postgres.volume(&claim.expect("its wrapper runs")).log.clone();
+    assert_eq!(inner.clients.differences(&log), Vec::<String>::new(), "it is in the sync set");
+    drop(inner);
+    play.end();
+}
+
+/// The wrapper of the winner stands still when it is granted, while its server follows the old primary. That one does not hear of the grant.
+#[test]
+fn a_winner_waits_from_its_stop_and_not_from_its_grant() {
+    let mut play = Play::well(0);
+    let primary = play.pod(Which::Primary);
+    play.lose_to_agents(&primary);
+    play.fail_over(None);
+    let winner = play.granted();
+    play.set_paused(&winner, true);
+    play.run(2_000);
+    play.set_paused(&winner, false);
+    play.run(6_000);
+    play.end();
+}
+
+/// The word that the domain sent before another primary was granted is heard when that one is open.
+#[test]
+fn the_word_of_the_domain_renews_a_lease_from_the_question_on() {
+    // Its commits wait while it is alone, so that it stays in need of that word.
+    let mut play = Play::well(3);
+    let primary = play.pod(Which::Primary);
+    play.toggle(&Fault::CutServers(which(&primary), 0), true);
+    let asks = |wrapper: &mut Wrapper, _: &mut Postgres| wrapper.line.lock().unwrap().said.asks != 0;
+    play.wait(2_000, "the domain is asked", |play| play.wrapper(&primary, asks) == Some(true));
+    // What agents say is received, and not read.
+    play.toggle(&Fault::Pause(which(&primary), 0), true);
+    play.wrapper(&primary, |wrapper, _| wrapper.line.lock().unwrap().paused = false);
+    play.run(700);
+    play.toggle(&Fault::Isolate(which(&primary), 0), true);
+    play.wait(20_000, "another one is open", |play| play.moves == 1);
+    play.run(500);
+    let vouched = |wrapper: &mut Wrapper, _: &mut Postgres| {
+        wrapper.line.lock().unwrap().told.iter().any(|told| matches!(told, Told::Vouched { .. }))
+    };
+    assert_eq!(play.wrapper(&primary, vouched), Some(true));
+    play.toggle(&Fault::Pause(which(&primary), 0), false);
+    play.run(2_500);
+    play.end();
+}
+
+/// A primary that no agent hears keeps its lease. The next one ends at once; the one after that waits for the lease of the first.
+#[test]
+fn an_earlier_lease_is_waited_for_although_the_last_primary_has_ended() {
+    let mut play = Play::well(2);
+    let (primary, _) = play.move_to_the_last();
+    play.lose_to_agents(&primary);
+    play.fail_over(None);
+    let second = play.granted();
+    play.wait(5_000, "it is promoted", |play| play.is_promoted(&second));
+    play.act(&Fault::Crash(which(&second)));
+    play.run(8_000);
+    play.end();
+}
+
+/// The same when the second one ends only after the third was granted.
+#[test]
+fn the_end_of_one_of_two_earlier_primaries_is_not_that_of_both() {
+    let mut play = Play::well(2);
+    let (primary, [one, other]) = play.move_to_the_last();
+    play.lose_to_agents(&primary);
+    play.fail_over(Some(play.archive(&one)));
+    play.wait(5_000, "it is promoted", |play| play.is_promoted(&one));
+    play.fail_over(Some(play.archive(&other)));
+    play.act(&Fault::Kill(which(&one)));
+    play.run(8_000);
+    play.end();
+}
+
+/// Its machine stands still until another one is the primary, and meanwhile its pod is deleted: when it runs again, its wrapper is
+/// told to end, and that another one was granted.
+#[test]
+fn an_old_primary_whose_pod_is_to_end_shows_nothing_old() {
+    for seed in 0..2 {
+        let mut play = Play::begin(seed);
+        play.until(FROM_MS);
+        assert_eq!(play.is_well(), Vec::<String>::new());
+        let old = play.pod(Which::Primary);
+        play.act(&Fault::Pause(Which::Primary, 3_600));
+        play.until(FROM_MS + 3_100);
+        play.delete(Kind::Pod, &old, Some(0));
+        play.until(FROM_MS + 8_000);
+        let trace = play.world.trace.clone();
+        assert!(trace.all_wrong().is_empty(), "{}", trace.text());
+        clock::simulate(None);
+    }
+}
+
+/// Its two standbys confirm each commit. The volume of one is put back to an earlier state, and the two other servers stand still: the one
+/// that was set back lacks what was acknowledged since, and is not granted.
+#[test]
+fn a_volume_that_was_set_back_is_not_granted() {
+    let mut play = Play::begin(2);
+    play.until(FROM_MS);
+    let primary = play.pod(Which::Primary);
+    let ordinals: Vec<u32> = (0..SERVERS).filter(|ordinal| format!("{NAME}-{ordinal}") != primary).collect();
+    // Its second start.
+    play.act(&Fault::Kill(Which::Ordinal(ordinals[0])));
+    play.until(FROM_MS + 15_000);
+    assert_eq!(play.is_well(), Vec::<String>::new());
+    play.act(&Fault::Pause(Which::Primary, 8_000));
+    play.act(&Fault::Pause(Which::Ordinal(ordinals[1]), 8_000));
+    play.act(&Fault::SetBack(Which::Ordinal(ordinals[0])));
+    assert_eq!(play.set_back.len(), 1);
+    play.until(FROM_MS + 24_000);
+    play.recover();
+    let trace = play.world.trace.clone();
+    assert!(trace.all_wrong().is_empty(), "{}", trace.text());
+    clock::simulate(None);
+}
+
+/// A standby starts again while no agent leads: what it says of that is proposed once one does, and its session is the same.
+#[test]
+fn a_session_survives_an_election() {
+    let mut play = Play::begin(0);
+    play.until(FROM_MS);
+    let leader = play.world.hosts[play.leader()].name.clone();
+    let sessions = |play: &Play| -> BTreeMap<String, (String, u64)> {
+        let of = |domain: &Domain| {
+            let told = domain
+                .processes
+                .values()
+                .map(|it| (it.identity.pod.clone(), (it.session.server.to_string(), it.session.number.0)));
+            (domain.index, told.collect())
+        };
+        let domains = play.world.hosts.iter().filter_map(|host| host.look(|shared| shared.raft.read(of)));
+        domains.max().unwrap().1
+    };
+    let (primary, before) = (play.pod(Which::Primary), sessions(&play));
+    let standby = before.iter().find(|(pod, (server, _))| **pod != primary && *server != leader);
+    let pod = standby.expect("a standby whose agent does not lead").0.clone();
+    let ordinal = pod.rsplit('-').next().unwrap().parse().unwrap();
+    // Of three agents one is left, the one that has its stream.
+    let paused: Vec<usize> = (0..ADMINS).filter(|host| play.world.hosts[*host].name != before[&pod].0).collect();
+    for host in &paused {
+        play.act(&Fault::Other(Action::Pause(*host)));
+    }
+    play.until(FROM_MS + 3_000);
+    play.act(&Fault::Crash(Which::Ordinal(ordinal)));
+    play.until(FROM_MS + 12_000);
+    for host in &paused {
+        play.act(&Fault::Other(Action::Resume(*host)));
+    }
+    play.until(FROM_MS + 25_000);
+    assert_eq!(sessions(&play)[&pod], before[&pod]);
+    assert_eq!(play.is_well(), Vec::<String>::new());
+    clock::simulate(None);
+}
+
+/// The clock of an agent is an hour ahead for two seconds. The pause after a failover for nothing lasts a minute all the same.
+#[test]
+fn a_clock_that_was_ahead_does_not_hold_up_a_failover() {
+    let mut play = Play::begin(0);
+    play.until(FROM_MS);
+    let time =
+        |play: &Play| play.world.hosts.iter().filter_map(|it| it.look(|shared| shared.raft.read(|it| it.time))).max();
+    let before = time(&play).unwrap();
+    play.world.ahead_ms.insert(0, 3_600_000);
+    play.until(FROM_MS + 2_000);
+    play.world.ahead_ms.clear();
+    assert!(time(&play).unwrap().since(before) > 3_600_000, "it has proposed nothing");
+    play.act(&Fault::Pause(Which::Primary, 8_000));
+    play.until(FROM_MS + 20_000);
+    assert_eq!(play.moves, 1);
+    assert_eq!(play.is_well(), Vec::<String>::new());
+    play.act(&Fault::Isolate(Which::Primary, 100_000));
+    play.until(FROM_MS + 40_000);
+    assert_eq!(play.moves, 1, "it is held back");
+    play.until(FROM_MS + 95_000);
+    assert_eq!(play.moves, 2);
+    assert!(play.world.trace.all_wrong().is_empty(), "{}", play.world.trace.text());
+    clock::simulate(None);
+}
