@@ -168,6 +168,10 @@ pub struct Reading {
     pub receiver_failure: Option<String>,
     /// Whether the primary that a standby follows has said more than once in a row that it has removed log which the standby lacks.
     pub lacks_log: bool,
+    /// For how many minutes the oldest prepared transaction has been prepared; 0 if there is none.
+    pub prepared_for_minutes: u64,
+    /// How often a client has cancelled the wait of its commit for the rule, since the server started.
+    pub cancelled_waits: u64,
     /// The parameters of the rule and of the source that have other values than this wrapper has written: a superuser
     /// has changed them. The rule has to be proven again, by [`Server::require`].
     pub overridden: Vec<String>,
@@ -278,6 +282,8 @@ impl Reading {
             retained_wal_bytes: 0,
             receiver_failure: None,
             lacks_log: false,
+            prepared_for_minutes: 0,
+            cancelled_waits: 0,
             overridden: Vec::new(),
         }
     }

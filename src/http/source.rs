@@ -325,6 +325,8 @@ fn vitals_of(said: wire::Vitals) -> Vitals {
         oldest_xid_age: said.oldest_xid_age,
         retained_log_bytes: said.retained_log_bytes,
         overridden: said.overridden,
+        prepared_for_minutes: said.prepared_for_minutes,
+        cancelled_waits: said.cancelled_waits,
         closed: said.closed,
     }
 }

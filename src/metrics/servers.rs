@@ -55,6 +55,8 @@ pub(super) struct Servers {
     clients: Number,
     xid_age: Number,
     retained: Number,
+    prepared: Number,
+    cancelled: Number,
     restart_pending: Number,
     closed: Number,
     warnings: Family<Warned, Gauge>,
@@ -72,6 +74,14 @@ impl Servers {
             clients: number("database_clients", "Clients that are connected to the server"),
             xid_age: number("database_transaction_id_age", "The greatest age of an oldest transaction id"),
             retained: number("database_retained_log_bytes", "How much of the log slots retain"),
+            prepared: number(
+                "database_prepared_transaction_age_seconds",
+                "For how long the oldest prepared transaction has been prepared, in whole minutes; 0 if there is none",
+            ),
+            cancelled: number(
+                "database_cancelled_waits",
+                "How often a client has cancelled the wait of its commit for the standbys, since the server started",
+            ),
             restart_pending: number("database_restart_pending", "1 if parameters wait for a restart of the server"),
             closed: number("database_primary_closed", "1 if the primary lets no client in, since its lease is over"),
             warnings: register(r, "database_server_warning", "1 for each warning of the server", Family::default()),
@@ -86,10 +96,10 @@ impl Servers {
 
     /// Sets what mirrors the servers.
     pub(super) fn mirror<'a>(&self, domain: &Domain, said: impl Iterator<Item = Said<'a>>) {
-        let Self {
-            answers, streams, lag_bytes, free, size, clients, xid_age, retained, restart_pending, closed, ..
-        } = self;
-        for family in [answers, streams, lag_bytes, free, size, clients, xid_age, retained, restart_pending, closed] {
+        let Self { answers, streams, lag_bytes, free, size, clients, xid_age, retained, prepared, .. } = self;
+        let Self { cancelled, restart_pending, closed, .. } = self;
+        let all = [answers, streams, lag_bytes, free, size, clients, xid_age, retained, prepared];
+        for family in all.into_iter().chain([cancelled, restart_pending, closed]) {
             family.clear();
         }
         self.lag_seconds.clear();
@@ -135,6 +145,8 @@ impl Servers {
         set(&self.clients, vitals.clients.into());
         set(&self.xid_age, vitals.oldest_xid_age);
         set(&self.retained, vitals.retained_log_bytes);
+        set(&self.prepared, vitals.prepared_for_minutes * 60);
+        set(&self.cancelled, vitals.cancelled_waits);
         set(&self.restart_pending, (!vitals.restart_pending.is_empty()).into());
         if let Some(ms) = vitals.replay_lag_ms {
             self.lag_seconds.get_or_create(&of).set(ms as f64 / 1000.0);

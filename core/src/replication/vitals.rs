@@ -11,6 +11,8 @@ use strum::{IntoStaticStr, VariantNames};
 const LEAST_FREE: u64 = 10;
 /// A transaction id that is older is warned of. PostgreSQL freezes by itself from 200 million on, and stops to write near 2.1 billion.
 const OLDEST_XID: u64 = 1_500_000_000;
+/// A transaction that has been prepared for so many minutes is warned of: the two steps of a commit follow each other within seconds.
+const PREPARED_LONG: u64 = 60;
 /// Slots that retain more than this part of the volume, in percent, are warned of. PostgreSQL gives up what is more than a quarter.
 const MOST_RETAINED: u64 = 12;
 
@@ -38,6 +40,11 @@ pub struct Vitals {
     pub retained_log_bytes: u64,
     /// The parameters of the rule and of the source that a superuser has changed.
     pub overridden: Vec<String>,
+    /// For how many minutes the oldest prepared transaction has been prepared; 0 if there is none.
+    pub prepared_for_minutes: u64,
+    /// How often a client has cancelled the wait of its commit for the standbys, since the server started. That commit was acknowledged
+    /// with a warning, and a failover may lose it.
+    pub cancelled_waits: u64,
     /// Whether a primary lets no client in, since nothing has renewed its lease.
     pub closed: bool,
 }
@@ -107,6 +114,9 @@ impl Vitals {
         if self.oldest_xid_age > OLDEST_XID {
             found.push(Warning::TransactionIdsOld(self.oldest_xid_age));
         }
+        if self.prepared_for_minutes >= PREPARED_LONG {
+            found.push(Warning::PreparedLong(self.prepared_for_minutes));
+        }
         if !self.restart_pending.is_empty() {
             found.push(Warning::RestartPending(self.restart_pending.clone()));
         }
@@ -131,6 +141,8 @@ pub enum Warning {
     LogRetained(u64, u64),
     /// Transaction ids are not frozen: the age of the oldest one, in transactions.
     TransactionIdsOld(u64),
+    /// A transaction was prepared long ago, and neither committed nor rolled back: for how many minutes.
+    PreparedLong(u64),
     /// Parameters wait for a restart.
     RestartPending(Vec<String>),
     /// A superuser has changed parameters that replication depends on.
@@ -156,6 +168,12 @@ impl fmt::Display for Warning {
             Self::TransactionIdsOld(age) => write!(
                 f,
                 "the oldest transaction id is {age} transactions old; the server stops to accept writes near 2100000000"
+            ),
+            Self::PreparedLong(minutes) => write!(
+                f,
+                "a transaction has been prepared for {} h {} min: it keeps its locks, and rows that VACUUM would remove",
+                minutes / 60,
+                minutes % 60
             ),
             Self::RestartPending(names) => write!(f, "new values wait for a restart: {}", names.join(", ")),
             Self::ParametersOverridden(names) => {
@@ -186,7 +204,7 @@ impl Warning {
 }
 
 /// Every warning, in the order of the variants. In what ends them `{pod}` is the server's pod, `{set}` its StatefulSet.
-pub const WARNINGS: [Wait; 8] = [
+pub const WARNINGS: [Wait; 9] = [
     Wait {
         code: "server_silent",
         means: "the wrapper of a server is connected, and its server has not answered it for 5 s or does not run",
@@ -211,6 +229,11 @@ pub const WARNINGS: [Wait; 8] = [
         code: "transaction_ids_old",
         means: "the oldest transaction id of a database is more than 1.5 billion transactions old: its rows were not frozen, since a transaction is open for long or autovacuum does not get through. At about 2.1 billion the server accepts no more writes",
         ends: "end what is open for long, `SELECT pid, age(backend_xmin), query FROM pg_stat_activity ORDER BY 2 DESC`, then `VACUUM (FREEZE)` in each database",
+    },
+    Wait {
+        code: "prepared_long",
+        means: "a transaction has been prepared for more than an hour, `PREPARE TRANSACTION`, and neither committed nor rolled back: it keeps its locks, also over a failover, and rows that VACUUM would remove",
+        ends: "`SELECT gid, prepared, owner, database FROM pg_prepared_xacts ORDER BY 2`, then `COMMIT PREPARED 'GID'` or `ROLLBACK PREPARED 'GID'` in its database, as its transaction manager knows",
     },
     Wait {
         code: "restart_pending",
@@ -270,6 +293,10 @@ mod tests {
         assert_eq!(warned(|it| it.retained_log_bytes = 12 * GIB), retained);
         assert_eq!(warned(|it| it.oldest_xid_age = 1_500_000_000), none);
         assert_eq!(warned(|it| it.oldest_xid_age += 1_500_000_001).len(), 1);
+        assert_eq!(warned(|it| it.prepared_for_minutes = 59), none);
+        let prepared =
+            ["a transaction has been prepared for 2 h 5 min: it keeps its locks, and rows that VACUUM would remove"];
+        assert_eq!(warned(|it| it.prepared_for_minutes = 125), prepared);
         assert_eq!(warned(|it| it.volume = None), none, "not known");
         let (silent, pending) = (|it: &mut Vitals| it.answers = false, "max_connections".to_owned());
         assert_eq!(warned(silent), ["the server does not run, or does not answer its wrapper"]);

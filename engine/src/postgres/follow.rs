@@ -90,7 +90,7 @@ impl Server {
         // From here on it takes log, whether or not this future is completed.
         if let Some(running) = &mut self.running {
             running.role = Role::Follows { generation };
-            running.process.receiving().begin();
+            running.process.messages().begin();
             running.follows = Some((own, source.clone()));
         }
         let connect = |changeable: &mut Changeable| {

@@ -15,7 +15,7 @@ use std::io::{BufRead, BufReader, PipeReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -68,12 +68,15 @@ struct Shared {
     receivers: Mutex<Receivers>,
     /// Whether a server has replayed so much that its data is consistent.
     is_consistent: AtomicBool,
+    /// How often a client has cancelled the wait of its commit.
+    cancelled_waits: AtomicU64,
 }
 
 impl Shared {
     fn new() -> Self {
-        let is_own = Mutex::new(true);
-        Self { is_own, said: Mutex::default(), receivers: Mutex::default(), is_consistent: AtomicBool::new(false) }
+        let (is_own, is_consistent) = (Mutex::new(true), AtomicBool::new(false));
+        let cancelled_waits = AtomicU64::new(0);
+        Self { is_own, said: Mutex::default(), receivers: Mutex::default(), is_consistent, cancelled_waits }
     }
 }
 
@@ -227,28 +230,35 @@ impl Process {
         locked(&self.shared.said).iter().map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 
-    /// What is known of the receivers of the log of a standby.
-    pub fn receiving(&self) -> Receiving {
-        Receiving(self.shared.clone())
+    /// What the messages of a server tell.
+    pub fn messages(&self) -> Messages {
+        Messages(self.shared.clone())
     }
 }
 
-/// What is known of the receivers of the log of a standby, since it was told which server to follow.
+/// What the messages of a server tell: of the receivers of a standby's log, since it was told which server to follow, and of commits that
+/// do not wait.
 #[derive(Clone, Debug)]
-pub(super) struct Receiving(Arc<Shared>);
+pub(super) struct Messages(Arc<Shared>);
 
-impl Receiving {
-    /// What the last ones said counts no more: they follow another server now.
+impl Messages {
+    /// What the last receivers said counts no more: they follow another server now.
     pub fn begin(&self) {
         *locked(&self.0.receivers) = Receivers::default();
     }
 
-    /// Why the last one ended.
+    /// Why the last receiver ended.
     pub fn failure(&self) -> Option<String> {
         locked(&self.0.receivers).failures.back().cloned()
     }
 
-    /// Whether they end, at present, because the primary has removed log that this server lacks. One that streams leaves what the last
+    /// How often a client has cancelled the wait of its commit for the rule, since the server started: that commit was acknowledged with a
+    /// warning.
+    pub fn cancelled_waits(&self) -> u64 {
+        self.0.cancelled_waits.load(Ordering::Relaxed)
+    }
+
+    /// Whether the receivers end, at present, because the primary has removed log that this server lacks. One that streams leaves what the last
     /// ones said.
     pub fn lacks_log(&self) -> bool {
         let Receivers { failures, last } = &*locked(&self.0.receivers);
@@ -304,10 +314,17 @@ fn failure_of_receiver(line: &str) -> Option<&str> {
     failures.iter().find_map(|failure| message.split_once(failure)).map(|(_, why)| why.trim())
 }
 
+/// What a server prints when a client cancels the wait of its commit for the rule. Where the session ends instead, the client has no
+/// answer.
+const CANCELLED_WAIT: &str = "canceling wait for synchronous replication due to user request";
+
 /// Takes note of what a line of a server says.
 fn note(line: &str, shared: &Shared) {
     if said_by("startup", line).is_some_and(|message| message.starts_with(CONSISTENT)) {
         shared.is_consistent.store(true, Ordering::Relaxed);
+    }
+    if said_by("client backend", line) == Some(CANCELLED_WAIT) {
+        shared.cancelled_waits.fetch_add(1, Ordering::Relaxed);
     }
     let Some(why) = failure_of_receiver(line) else { return };
     let mut receivers = locked(&shared.receivers);
@@ -463,7 +480,7 @@ mod tests {
     #[test]
     fn a_server_that_is_not_read_says_in_its_log_what_it_lacks() {
         let shared = Arc::new(Shared::new());
-        let receiving = Receiving(shared.clone());
+        let receiving = Messages(shared.clone());
         let removed = "9 walreceiver FATAL:  could not receive data from WAL stream: ERROR:  requested WAL segment \
             000000020000000000000003 has already been removed";
         note(removed, &shared);
@@ -475,6 +492,18 @@ mod tests {
         assert!(!receiving.lacks_log() && receiving.failure().is_none());
         note("8 startup LOG:  consistent recovery state reached at 0/3000018", &shared);
         assert!(shared.is_consistent.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn the_waits_that_clients_cancelled_are_counted() {
+        let shared = Arc::new(Shared::new());
+        let cancelled = "9 client backend WARNING:  canceling wait for synchronous replication due to user request";
+        note(cancelled, &shared);
+        note("9 client backend DETAIL:  The transaction has already committed locally.", &shared);
+        note(&format!("9 client backend STATEMENT:  {cancelled}"), &shared);
+        note("9 client backend ERROR:  canceling statement due to user request", &shared);
+        note(cancelled, &shared);
+        assert_eq!(Messages(shared).cancelled_waits(), 2);
     }
 
     #[test]

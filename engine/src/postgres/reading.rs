@@ -3,7 +3,7 @@
 use super::configuration::{self, Changeable, PREFIX};
 use super::error::Error;
 use super::follow::timeline;
-use super::processes::Receiving;
+use super::processes::Messages;
 use super::session::{OWN, Session};
 use super::{Position, Reading, Role, Server, Settings, Standby, credentials, limits};
 use nix::sys::statvfs::statvfs;
@@ -32,7 +32,8 @@ const STATE: &str = "SELECT pg_is_in_recovery(), \
     (SELECT (extract(epoch FROM last_msg_receipt_time) * 1000000)::bigint FROM pg_stat_wal_receiver), \
     pg_last_wal_receive_lsn()::text, \
     (SELECT greatest(pg_wal_lsn_diff(latest_end_lsn, pg_last_wal_receive_lsn()), 0)::bigint \
-        FROM pg_stat_wal_receiver WHERE status = 'streaming')";
+        FROM pg_stat_wal_receiver WHERE status = 'streaming'), \
+    (SELECT (extract(epoch FROM clock_timestamp() - min(prepared)) / 60)::bigint FROM pg_prepared_xacts)";
 /// The standbys of a primary. The last is the primary's own end, read after theirs.
 const STANDBYS: &str = "SELECT pid, application_name, flush_lsn::text, replay_lsn::text, state = 'streaming', \
     coalesce(extract(epoch FROM reply_time) * 1000000, 0)::bigint, sent_lsn::text, pg_current_wal_flush_lsn()::text \
@@ -84,7 +85,7 @@ pub struct Reader {
     /// The limits that the server was started with.
     limits: limits::Limits,
     monitor: Monitor,
-    receiving: Receiving,
+    messages: Messages,
 }
 
 /// The session of the readings. It stays open.
@@ -105,7 +106,7 @@ impl Server {
             written,
             limits: running.limits,
             monitor: self.monitor.clone(),
-            receiving: running.process.receiving(),
+            messages: running.process.messages(),
         })
     }
 
@@ -145,7 +146,7 @@ impl Reader {
     /// Whether a standby that was not read lacks log that its primary has removed: one whose data was rewound accepts no session before it
     /// has received more.
     pub fn lacks_log(&self) -> bool {
-        matches!(self.role, Role::Follows { .. }) && self.receiving.lacks_log()
+        matches!(self.role, Role::Follows { .. }) && self.messages.lacks_log()
     }
 
     /// Whether the server lets a new session in, or says why not, in time.
@@ -179,8 +180,10 @@ impl Reader {
             connections: u32::try_from(row.get::<_, i64>(5)).unwrap_or(u32::MAX),
             oldest_xid_age: unsigned(row.get(6)),
             retained_wal_bytes: unsigned(row.get(7)),
-            receiver_failure: self.receiving.failure().filter(|_| silent),
-            lacks_log: silent && self.receiving.lacks_log(),
+            receiver_failure: self.messages.failure().filter(|_| silent),
+            lacks_log: silent && self.messages.lacks_log(),
+            prepared_for_minutes: row.get::<_, Option<i64>>(11).map_or(0, unsigned),
+            cancelled_waits: self.messages.cancelled_waits(),
             overridden: self.overridden(monitor).await?,
         })
     }

@@ -39,6 +39,10 @@ pub struct ServerRow {
     pub transaction_id_age: Option<u64>,
     /// How much of the log slots retain, in bytes.
     pub retained_log_bytes: Option<u64>,
+    /// For how many minutes the oldest prepared transaction has been prepared; 0 if there is none.
+    pub prepared_for_minutes: Option<u64>,
+    /// How often a client has cancelled the wait of its commit for the standbys, since the server started.
+    pub cancelled_waits: Option<u64>,
     /// The parameters whose new values wait for a restart.
     pub restart_pending: Vec<String>,
     /// The parameters of replication that a superuser has changed.
@@ -166,6 +170,8 @@ impl ServerRow {
             clients: vitals.answers.then_some(vitals.clients),
             transaction_id_age: vitals.answers.then_some(vitals.oldest_xid_age),
             retained_log_bytes: vitals.answers.then_some(vitals.retained_log_bytes),
+            prepared_for_minutes: vitals.answers.then_some(vitals.prepared_for_minutes),
+            cancelled_waits: vitals.answers.then_some(vitals.cancelled_waits),
             restart_pending: vitals.restart_pending.clone(),
             overridden: vitals.overridden.clone(),
             ..self

@@ -79,6 +79,8 @@ impl Watch {
             oldest_xid_age: reading.oldest_xid_age,
             retained_log_bytes: reading.retained_wal_bytes,
             overridden: reading.overridden.clone(),
+            prepared_for_minutes: reading.prepared_for_minutes,
+            cancelled_waits: reading.cancelled_waits,
             ..wire::Vitals::default()
         };
         self.read = Some((vitals, now));

@@ -251,6 +251,11 @@ async fn a_cancelled_wait_is_no_confirmation() {
     })
     .await;
     assert!(!commit.await.unwrap());
+    let counted = async || match a.server.read().await.unwrap().cancelled_waits {
+        1 => Ok(()),
+        other => Err(format!("{other} are counted")),
+    };
+    testkit::eventually_async("the cancelled wait in a reading", counted).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

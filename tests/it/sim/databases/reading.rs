@@ -47,6 +47,8 @@ impl Postgres {
             retained_wal_bytes: 0,
             receiver_failure: None,
             lacks_log: false,
+            prepared_for_minutes: 0,
+            cancelled_waits: 0,
             overridden: Vec::new(),
         })
     }
