@@ -168,7 +168,7 @@ pub struct Reading {
     pub receiver_failure: Option<String>,
     /// Whether the primary that a standby follows has said more than once in a row that it has removed log which the standby lacks.
     pub lacks_log: bool,
-    /// For how many minutes the oldest prepared transaction has been prepared; 0 if there is none.
+    /// For how many whole minutes the oldest prepared transaction has been prepared; 0 if there is none, and at a standby.
     pub prepared_for_minutes: u64,
     /// How often a client has cancelled the wait of its commit for the rule, since the server started.
     pub cancelled_waits: u64,

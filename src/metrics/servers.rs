@@ -76,7 +76,7 @@ impl Servers {
             retained: number("database_retained_log_bytes", "How much of the log slots retain"),
             prepared: number(
                 "database_prepared_transaction_age_seconds",
-                "For how long the oldest prepared transaction has been prepared, in whole minutes; 0 if there is none",
+                "For how long the oldest prepared transaction has been prepared, in whole minutes; 0 at a standby",
             ),
             cancelled: number(
                 "database_cancelled_waits",
@@ -145,7 +145,7 @@ impl Servers {
         set(&self.clients, vitals.clients.into());
         set(&self.xid_age, vitals.oldest_xid_age);
         set(&self.retained, vitals.retained_log_bytes);
-        set(&self.prepared, vitals.prepared_for_minutes * 60);
+        set(&self.prepared, vitals.prepared_for_minutes.saturating_mul(60));
         set(&self.cancelled, vitals.cancelled_waits);
         set(&self.restart_pending, (!vitals.restart_pending.is_empty()).into());
         if let Some(ms) = vitals.replay_lag_ms {

@@ -84,9 +84,13 @@ class Checker:
             return
         self.revived = time.monotonic()
         for pod in self.pods("--selector=database=shop"):
-            waiting = [it["state"].get("waiting", {}) for it in pod["status"].get("containerStatuses", [])]
-            if any(it.get("reason") == "CrashLoopBackOff" and LONG_WAIT.search(it.get("message", "")) for it in waiting):
-                self.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
+            name, ending = pod["metadata"]["name"], "deletionTimestamp" in pod["metadata"]
+            for it in [] if ending else pod["status"].get("containerStatuses", []):
+                waiting = it["state"].get("waiting", {})
+                if waiting.get("reason") == "CrashLoopBackOff" and LONG_WAIT.search(waiting.get("message", "")):
+                    code = it.get("lastState", {}).get("terminated", {}).get("exitCode")
+                    print(f"({name} ended with {code}, waits to start, is replaced)", end=" ", flush=True)
+                    self.kubectl("delete", "pod", name, "--wait=false", "--ignore-not-found")
 
     def read(self, name):
         with open(os.path.join(self.work, name)) as file:
@@ -148,7 +152,9 @@ class Checker:
         for row in ready:
             ask(primary, f"ROLLBACK PREPARED '{row}'")
 
-        def is_whole(url):
+        def is_whole(pod):
+            self.revive()
+            url = self.servers()[pod]
             rows = ask(url, "SELECT id FROM rows").split("\n")
             there = set(rows)
             if len(rows) != len(there):
@@ -164,7 +170,7 @@ class Checker:
             return True
 
         for pod in eventually("all servers", self.servers, self.wait):
-            eventually(f"all rows at {pod} that were acknowledged or read", lambda: is_whole(self.servers()[pod]), self.wait)
+            eventually(f"all rows at {pod} that were acknowledged or read", lambda: is_whole(pod), self.wait)
         eventually("the same rows at all servers", self.same, self.wait)
         if stale:
             sys.exit(f"acknowledged, and not there for a reader at a primary: {stale}")

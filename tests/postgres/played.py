@@ -14,6 +14,7 @@ from pool import pooled
 from processes import children, with_variable
 
 kaa = os.environ.get("KAA_BINARY") or os.path.join(here, "../../target/release/kaa")
+LOG = 200  # lines of each container that are shown after a failure
 CONTAINER = "/spec/template/spec/containers/0"
 # Of the first agent of the demo.
 environment = dict(os.environ, KAA_API_SERVER="http://127.77.0.1:8888")
@@ -93,6 +94,8 @@ def played(url_file="postgres-url", first=None, pool=False, **variables):
         except BaseException:
             for words in (["show", "database", "shop"], ["plan"], ["explain", "database/shop"]):
                 subprocess.run([kaa, *words], env=environment, stdout=sys.stderr)
+            for log in sorted(glob.glob(f"{work}/demo/pods/*/containers/postgres/*.log"), key=os.path.getmtime):
+                print(log, *it.read(os.path.relpath(log, work)).splitlines()[-LOG:], sep="\n", file=sys.stderr)
             raise
         finally:
             demo.send_signal(signal.SIGINT)

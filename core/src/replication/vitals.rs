@@ -40,7 +40,7 @@ pub struct Vitals {
     pub retained_log_bytes: u64,
     /// The parameters of the rule and of the source that a superuser has changed.
     pub overridden: Vec<String>,
-    /// For how many minutes the oldest prepared transaction has been prepared; 0 if there is none.
+    /// For how many whole minutes the oldest prepared transaction has been prepared; 0 if there is none, and at a standby.
     pub prepared_for_minutes: u64,
     /// How often a client has cancelled the wait of its commit for the standbys, since the server started. That commit was acknowledged
     /// with a warning, and a failover may lose it.

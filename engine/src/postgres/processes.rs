@@ -292,12 +292,12 @@ const CONSISTENT: &str = "consistent recovery state reached";
 /// with a tab, unless several processes write more at once than a pipe takes.
 pub(super) const LINE_PREFIX: &str = "%p %b ";
 
-/// The message of a line, if a process of this kind has printed it.
-fn said_by<'a>(kind: &str, line: &'a str) -> Option<&'a str> {
+/// The level of a line and its message, if a process of this kind has printed it.
+fn said_by<'a>(kind: &str, line: &'a str) -> Option<(&'a str, &'a str)> {
     let (pid, rest) = line.split_once(' ')?;
     let (level, message) = rest.strip_prefix(kind)?.strip_prefix(' ')?.split_once(":  ")?;
     let is_line = pid.bytes().all(|byte| byte.is_ascii_digit()) && level.bytes().all(|byte| byte.is_ascii_uppercase());
-    is_line.then_some(message)
+    is_line.then_some((level, message))
 }
 
 /// Why a receiver of the log ended.
@@ -310,7 +310,7 @@ fn failure_of_receiver(line: &str) -> Option<&str> {
         "could not start WAL streaming: ",
         "could not send data to WAL stream: ",
     ];
-    let message = said_by("walreceiver", line)?;
+    let (_, message) = said_by("walreceiver", line)?;
     failures.iter().find_map(|failure| message.split_once(failure)).map(|(_, why)| why.trim())
 }
 
@@ -320,10 +320,11 @@ const CANCELLED_WAIT: &str = "canceling wait for synchronous replication due to 
 
 /// Takes note of what a line of a server says.
 fn note(line: &str, shared: &Shared) {
-    if said_by("startup", line).is_some_and(|message| message.starts_with(CONSISTENT)) {
+    if said_by("startup", line).is_some_and(|(_, message)| message.starts_with(CONSISTENT)) {
         shared.is_consistent.store(true, Ordering::Relaxed);
     }
-    if said_by("client backend", line) == Some(CANCELLED_WAIT) {
+    // A statement may have the same words.
+    if said_by("client backend", line) == Some(("WARNING", CANCELLED_WAIT)) {
         shared.cancelled_waits.fetch_add(1, Ordering::Relaxed);
     }
     let Some(why) = failure_of_receiver(line) else { return };
@@ -473,7 +474,7 @@ mod tests {
         assert_eq!(why("18 walreceiver LOG:  started streaming WAL from primary".to_owned()), None);
         assert_eq!(
             said_by("startup", "7 startup LOG:  consistent recovery state reached at 0/1"),
-            Some("consistent recovery state reached at 0/1")
+            Some(("LOG", "consistent recovery state reached at 0/1"))
         );
     }
 
@@ -500,7 +501,7 @@ mod tests {
         let cancelled = "9 client backend WARNING:  canceling wait for synchronous replication due to user request";
         note(cancelled, &shared);
         note("9 client backend DETAIL:  The transaction has already committed locally.", &shared);
-        note(&format!("9 client backend STATEMENT:  {cancelled}"), &shared);
+        note(&format!("9 client backend STATEMENT:  {CANCELLED_WAIT}"), &shared);
         note("9 client backend ERROR:  canceling statement due to user request", &shared);
         note(cancelled, &shared);
         assert_eq!(Messages(shared).cancelled_waits(), 2);

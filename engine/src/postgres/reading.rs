@@ -33,7 +33,7 @@ const STATE: &str = "SELECT pg_is_in_recovery(), \
     pg_last_wal_receive_lsn()::text, \
     (SELECT greatest(pg_wal_lsn_diff(latest_end_lsn, pg_last_wal_receive_lsn()), 0)::bigint \
         FROM pg_stat_wal_receiver WHERE status = 'streaming'), \
-    (SELECT (extract(epoch FROM clock_timestamp() - min(prepared)) / 60)::bigint FROM pg_prepared_xacts)";
+    (SELECT floor(extract(epoch FROM clock_timestamp() - min(prepared)) / 60)::bigint FROM pg_prepared_xacts)";
 /// The standbys of a primary. The last is the primary's own end, read after theirs.
 const STANDBYS: &str = "SELECT pid, application_name, flush_lsn::text, replay_lsn::text, state = 'streaming', \
     coalesce(extract(epoch FROM reply_time) * 1000000, 0)::bigint, sent_lsn::text, pg_current_wal_flush_lsn()::text \

@@ -39,7 +39,7 @@ pub struct ServerRow {
     pub transaction_id_age: Option<u64>,
     /// How much of the log slots retain, in bytes.
     pub retained_log_bytes: Option<u64>,
-    /// For how many minutes the oldest prepared transaction has been prepared; 0 if there is none.
+    /// For how many whole minutes the oldest prepared transaction has been prepared; 0 if there is none, and at a standby.
     pub prepared_for_minutes: Option<u64>,
     /// How often a client has cancelled the wait of its commit for the standbys, since the server started.
     pub cancelled_waits: Option<u64>,
