@@ -335,8 +335,6 @@ def agents(cluster, pod, chance):
 MOVE = [server, backend, container, pod, claim, stopped, agent, frozen, setback, full]
 STAY = [wrapper, agents, promoted]
 FAULTS = {fault.__name__: fault for fault in MOVE + STAY + [twice, damaged, standby, ahead, checkpointer, postmaster, full_standby]}
-# How many generations they are expected to bring, if it is more than one.
-GRANTS = {"twice": 2, "damaged": 3, "full": 2, "full_standby": 2, "standby": 2}
 # They mount something.
 MOUNT = {"full", "full_standby"}
 # A process that was paused may answer a reader before it can close.
