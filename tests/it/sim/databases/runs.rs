@@ -242,17 +242,10 @@ impl Play {
 
     /// An operator proposes what the domain gives reason for. It may be refused.
     pub fn operate(&self, asks: impl FnOnce(&Domain, DatabaseName) -> Option<Command> + Send + 'static) {
-        self.propose_as(ActorRole::Operator, asks);
-    }
-
-    pub fn propose_as(
-        &self,
-        role: ActorRole,
-        asks: impl FnOnce(&Domain, DatabaseName) -> Option<Command> + Send + 'static,
-    ) {
-        self.world.hosts[self.leader()].spawn(move |shared| async move {
+        self.world.hosts[self.leader()].spawn(|shared| async move {
             let Some(command) = shared.raft.read(|domain| asks(domain, NAME.into())) else { return };
-            let _ = shared.propose_as(Actor { role, name: "loopback".to_owned() }, command).await;
+            let actor = Actor { role: ActorRole::Operator, name: "loopback".to_owned() };
+            let _ = shared.propose_as(actor, command).await;
         });
     }
 
