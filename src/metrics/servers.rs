@@ -94,14 +94,42 @@ impl Servers {
         }
     }
 
+    fn numbers(&self) -> [&Number; 12] {
+        let Self {
+            answers,
+            streams,
+            lag_bytes,
+            lag_seconds: _,
+            free,
+            size,
+            clients,
+            xid_age,
+            retained,
+            prepared,
+            cancelled,
+            restart_pending,
+            closed,
+            warnings: _,
+        } = self;
+        [
+            answers,
+            streams,
+            lag_bytes,
+            free,
+            size,
+            clients,
+            xid_age,
+            retained,
+            prepared,
+            cancelled,
+            restart_pending,
+            closed,
+        ]
+    }
+
     /// Sets what mirrors the servers.
     pub(super) fn mirror<'a>(&self, domain: &Domain, said: impl Iterator<Item = Said<'a>>) {
-        let Self { answers, streams, lag_bytes, free, size, clients, xid_age, retained, prepared, .. } = self;
-        let Self { cancelled, restart_pending, closed, .. } = self;
-        let all = [answers, streams, lag_bytes, free, size, clients, xid_age, retained, prepared];
-        for family in all.into_iter().chain([cancelled, restart_pending, closed]) {
-            family.clear();
-        }
+        self.numbers().into_iter().for_each(Family::clear);
         self.lag_seconds.clear();
         self.warnings.clear();
         for said in said {

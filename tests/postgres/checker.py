@@ -2,9 +2,7 @@
 
 import contextlib
 import glob
-import json
 import os
-import re
 import select
 import subprocess
 import sys
@@ -26,9 +24,6 @@ SELECT count(*) FROM (SELECT timeline, max(timeline) OVER (ORDER BY at) AS newes
 HASH = "SELECT count(*), sum(hashtextextended(rows::text, 0)::numeric), sum(hashtextextended(rows::text, 1)::numeric) FROM rows"
 PREPARED = 2000  # transactions at once: each fault leaves some
 WAIT = 60  # seconds, for anything but a row
-REVIVED_EVERY = 5  # seconds
-# What a kubelet says of a container that it does not start for 10 s or longer.
-LONG_WAIT = re.compile(r"back-off (\d+m|\d\ds)")
 
 
 def ask(url, sql):
@@ -66,31 +61,14 @@ def of_all(url):
 
 
 class Checker:
-    """A database and its writer. `servers()` is the URL of each pod's server now, `primary_url()` one that leads to the primary,
-    `volumes()` the directories of all volumes, and `kubectl()` runs that program."""
+    """A database and its writer. `servers()` is the URL of each pod's server now, `primary_url()` one that leads to the primary, and
+    `volumes()` the directories of all volumes."""
 
     wait = WAIT
     writer = None
 
     def __init__(self, work):
-        self.work, self.histories, self.revived = work, {}, 0
-
-    def pods(self, *words):
-        return json.loads(self.kubectl("get", "pods", *words, "-o", "json"))["items"]
-
-    def revive(self):
-        """A kubelet waits up to five minutes before it starts a container that has ended often. That of a new pod it starts at once."""
-        if time.monotonic() < self.revived + REVIVED_EVERY:
-            return
-        self.revived = time.monotonic()
-        for pod in self.pods("--selector=database=shop"):
-            name, ending = pod["metadata"]["name"], "deletionTimestamp" in pod["metadata"]
-            for it in [] if ending else pod["status"].get("containerStatuses", []):
-                waiting = it["state"].get("waiting", {})
-                if waiting.get("reason") == "CrashLoopBackOff" and LONG_WAIT.search(waiting.get("message", "")):
-                    code = it.get("lastState", {}).get("terminated", {}).get("exitCode")
-                    print(f"({name} ended with {code}, waits to start, is replaced)", end=" ", flush=True)
-                    self.kubectl("delete", "pod", name, "--wait=false", "--ignore-not-found")
+        self.work, self.histories = work, {}
 
     def read(self, name):
         with open(os.path.join(self.work, name)) as file:
@@ -152,9 +130,7 @@ class Checker:
         for row in ready:
             ask(primary, f"ROLLBACK PREPARED '{row}'")
 
-        def is_whole(pod):
-            self.revive()
-            url = self.servers()[pod]
+        def is_whole(url):
             rows = ask(url, "SELECT id FROM rows").split("\n")
             there = set(rows)
             if len(rows) != len(there):
@@ -170,7 +146,7 @@ class Checker:
             return True
 
         for pod in eventually("all servers", self.servers, self.wait):
-            eventually(f"all rows at {pod} that were acknowledged or read", lambda: is_whole(pod), self.wait)
+            eventually(f"all rows at {pod} that were acknowledged or read", lambda: is_whole(self.servers()[pod]), self.wait)
         eventually("the same rows at all servers", self.same, self.wait)
         if stale:
             sys.exit(f"acknowledged, and not there for a reader at a primary: {stale}")

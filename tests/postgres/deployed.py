@@ -35,6 +35,9 @@ class Deployed(Checker):
         except subprocess.TimeoutExpired as error:
             raise OSError(f"no answer: {command}") from error
 
+    def pods(self, *words):
+        return json.loads(self.kubectl("get", "pods", *words, "-o", "json"))["items"]
+
     def kaa(self, *words):
         """By an agent that answers."""
         why = None

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,16 +18,33 @@ MINUTE = 60
 OWN = 100  # MiB of log that only the old primary has
 DISK = 4 << 30  # bytes of a small volume, without what is on it: more than the log between two checkpoints
 LEFT = 4 << 20  # bytes that are left of one that is full
+REVIVED_EVERY = 5  # seconds
+# What a kubelet says of a container that it does not start for 10 s or longer.
+LONG_WAIT = re.compile(r"back-off (\d+m|\d\ds)")
 
 
 class Cluster:
     """The processes of a database and its agents, and who leads."""
 
     def __init__(self, it):
-        self.it = it
+        self.it, self.revived = it, 0
+
+    def revive(self):
+        """A kubelet waits up to five minutes before it starts a container that has ended often. That of a new pod it starts at once."""
+        if time.monotonic() < self.revived + REVIVED_EVERY:
+            return
+        self.revived = time.monotonic()
+        for pod in json.loads(self.it.kubectl("get", "pods", "--selector=database=shop", "-o", "json"))["items"]:
+            name, ending = pod["metadata"]["name"], "deletionTimestamp" in pod["metadata"]
+            for it in [] if ending else pod["status"].get("containerStatuses", []):
+                waiting = it["state"].get("waiting", {})
+                if waiting.get("reason") == "CrashLoopBackOff" and LONG_WAIT.search(waiting.get("message", "")):
+                    code = it.get("lastState", {}).get("terminated", {}).get("exitCode")
+                    print(f"({name} ended with {code}, waits to start, is replaced)", end=" ", flush=True)
+                    self.it.kubectl("delete", "pod", name, "--wait=false", "--ignore-not-found")
 
     def show(self):
-        self.it.revive()
+        self.revive()
         return json.loads(self.it.kaa("show", "database", "shop", "-o", "json"))
 
     def primary(self):
@@ -50,6 +68,11 @@ class Cluster:
         if not are("primary", "open") or not are("standby", "streaming"):
             raise OSError(f"{archives}")
         return are("primary", "open")[0], are("standby", "streaming")
+
+    def whole(self):
+        """Whether the primary is open, and all other servers stream."""
+        states = sorted(it["state"]["code"] for it in self.show()["archives"])
+        return states[0] == "open" and set(states[1:]) == {"streaming"}
 
     def wrapper(self, pod):
         """The process of a pod's wrapper."""

@@ -95,7 +95,8 @@ def played(url_file="postgres-url", first=None, pool=False, **variables):
             for words in (["show", "database", "shop"], ["plan"], ["explain", "database/shop"]):
                 subprocess.run([kaa, *words], env=environment, stdout=sys.stderr)
             for log in sorted(glob.glob(f"{work}/demo/pods/*/containers/postgres/*.log"), key=os.path.getmtime):
-                print(log, *it.read(os.path.relpath(log, work)).splitlines()[-LOG:], sep="\n", file=sys.stderr)
+                with open(log, errors="replace") as lines:
+                    print(log, *lines.read().splitlines()[-LOG:], sep="\n", file=sys.stderr)
             raise
         finally:
             demo.send_signal(signal.SIGINT)

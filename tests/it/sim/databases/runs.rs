@@ -16,7 +16,8 @@ use kaa::raft::Role as RaftRole;
 use kaa_core::domain::Domain;
 use kaa_core::domain::change::{Asked, Command, DiscardData, RequestSwitchover};
 use kaa_core::domain::command::{Actor, Role as ActorRole};
-use kaa_core::domain::ids::DatabaseName;
+use kaa_core::domain::ids::{ArchiveId, DatabaseName};
+use kaa_core::replication::Replication;
 use kaa_core::replication::waits::{self, ReplicationWait};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -191,7 +192,7 @@ impl Play {
                 self.toggle(&fault, true);
                 self.ends.push((until_ms, fault));
             }
-            Fault::Switchover => self.switchover(),
+            Fault::Switchover => self.switchover(None),
             Fault::Scale(replicas) => self.scale(*replicas),
             Fault::KillAll => (0..SERVERS).for_each(|ordinal| self.kill(&format!("{NAME}-{ordinal}"))),
             Fault::KillLeader(lasts_ms) => {
@@ -262,8 +263,6 @@ impl Play {
     /// Begins or ends a fault that lasts.
     pub fn toggle(&self, fault: &Fault, begins: bool) {
         let network = &self.world.ground.network;
-        let others =
-            |pod: &str| (0..SERVERS).map(|it| format!("{NAME}-{it}")).filter(|it| it != pod).collect::<Vec<_>>();
         let cut_servers = |pod: &str| others(pod).iter().for_each(|other| network.set_cut(pod, other, begins));
         let agents = || self.world.hosts.iter().map(|host| host.name.as_str());
         let cut_agents =
@@ -309,10 +308,10 @@ impl Play {
     }
 
     /// An operator wants the primary elsewhere.
-    fn switchover(&self) {
-        self.operate(|domain, database| {
+    pub fn switchover(&self, to: Option<ArchiveId>) {
+        self.operate(move |domain, database| {
             let generation = domain.replicated(&database)?.record.as_ref()?.generation;
-            let (what, why) = (Asked::Move(None), "an operator's wish".to_owned());
+            let (what, why) = (Asked::Move(to), "an operator's wish".to_owned());
             Some(Command::RequestSwitchover(RequestSwitchover { database, generation, what, why }))
         });
     }
@@ -349,17 +348,16 @@ impl Play {
         WELL_WITHIN_MS
     }
 
-    /// How many archives are in the sync set, by the newest domain that an agent shows.
-    fn sync_set(&self) -> usize {
-        let domains = self.world.hosts.iter().filter_map(|host| {
-            host.look(|shared| {
-                shared.raft.read(|domain| {
-                    let record = domain.replicated(&DatabaseName::from(NAME)).and_then(|it| it.record.as_ref());
-                    (domain.index, record.map_or(0, |record| record.sync_set.len()))
-                })
-            })
-        });
-        domains.max().map_or(0, |(_, count)| count)
+    /// What the newest domain shows that an agent has.
+    pub fn domain<T>(&self, look: impl Fn(&Domain) -> T + Copy) -> T {
+        let look = |domain: &Domain| (domain.index, look(domain));
+        let all = self.world.hosts.iter().filter_map(|host| host.look(|shared| shared.raft.read(look)));
+        all.max_by_key(|(index, _)| *index).expect("an agent runs").1
+    }
+
+    /// Its record of the database, once there is one.
+    pub fn record(&self) -> Option<Replication> {
+        self.domain(|domain| domain.replicated(&DatabaseName::from(NAME))?.record.clone())
     }
 
     /// What is not as it should be: one open primary, which all others follow, and what was acknowledged at each server.
@@ -384,7 +382,8 @@ impl Play {
             }
             differences.extend(clients.differences(log));
         }
-        let (members, wanted) = (self.sync_set(), 1 + super::synchronous(self.seed));
+        let members = self.record().map_or(0, |record| record.sync_set.len());
+        let wanted = 1 + super::synchronous(self.seed);
         if members < wanted {
             differences.push(format!("{members} of {wanted} servers are in the sync set"));
         }
@@ -393,6 +392,12 @@ impl Play {
         }
         differences
     }
+}
+
+/// The pods of the two other servers.
+pub fn others(pod: &str) -> [String; 2] {
+    let others: Vec<String> = (0..SERVERS).map(|it| format!("{NAME}-{it}")).filter(|it| it != pod).collect();
+    others.try_into().expect("there are three")
 }
 
 /// What the wrappers do.

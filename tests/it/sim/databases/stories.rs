@@ -1,17 +1,17 @@
 //! Single scenarios that a seed seldom produces. Each begins when all is well, and in the end all is well again: no commit is lost, and no
 //! reader has seen an old state.
 
+use super::NAME;
 use super::faults::{FROM_MS, Fault, Which};
 use super::postgres::{Entry, Postgres};
-use super::runs::{ADMINS, Play, SERVERS};
+use super::runs::{ADMINS, Play, SERVERS, others};
 use super::stream::Told;
 use super::wrapper::Wrapper;
-use super::{Databases, NAME};
 use crate::sim::schedule::Action;
 use embedded_kubernetes::resource::Kind;
 use kaa::clock;
 use kaa_core::domain::Domain;
-use kaa_core::domain::change::{Asked, Command, RequestSwitchover};
+use kaa_core::domain::change::Command;
 use kaa_core::domain::ids::{ArchiveId, DatabaseName};
 use kaa_core::domain::process::SessionState;
 use kaa_core::replication::{Accepted, Assignment, Replication, Timing, Wanted, failover};
@@ -62,24 +62,13 @@ impl Play {
         clock::simulate(None);
     }
 
-    /// What the newest domain shows that an agent has.
-    fn domain<T>(&self, look: impl Fn(&Domain) -> T + Copy) -> T {
-        let all = self
-            .world
-            .hosts
-            .iter()
-            .filter_map(|host| host.look(|shared| shared.raft.read(|domain| (domain.index, look(domain)))));
-        all.max_by_key(|(index, _)| *index).expect("an agent runs").1
-    }
-
-    fn record(&self) -> Replication {
-        self.domain(|domain| domain.replicated(&DatabaseName::from(NAME))?.record.clone()).expect("it has roles")
+    fn replication(&self) -> Replication {
+        self.record().expect("it has a primary")
     }
 
     /// Looks at the wrapper of a pod, if it runs.
     fn wrapper<T>(&self, pod: &str, look: impl FnOnce(&mut Wrapper, &mut Postgres) -> T) -> Option<T> {
-        let Databases(inner) = &self.databases;
-        let inner = &mut *inner.lock().unwrap();
+        let inner = &mut *self.databases.inner();
         let found = inner.wrappers.values_mut().find(|(wrapper, _)| wrapper.pod == pod);
         found.map(|(wrapper, _)| look(wrapper, &mut inner.postgres))
     }
@@ -92,9 +81,8 @@ impl Play {
 
     /// What it lacks of what was acknowledged.
     fn lacks(&self, pod: &str) -> Vec<String> {
-        let Databases(inner) = &self.databases;
         let log = self.log(pod);
-        inner.lock().unwrap().clients.differences(&log)
+        self.databases.inner().clients.differences(&log)
     }
 
     fn archive(&self, pod: &str) -> ArchiveId {
@@ -104,7 +92,7 @@ impl Play {
 
     /// The pod of the archive that has the current generation.
     fn granted(&self) -> String {
-        let primary = self.record().primary;
+        let primary = self.replication().primary;
         (0..SERVERS).map(|it| format!("{NAME}-{it}")).find(|pod| self.archive(pod) == primary).expect("it has a pod")
     }
 
@@ -133,26 +121,22 @@ impl Play {
 
     /// An operator has the primary fail over although it may still run. Returns once that was granted.
     fn fail_over(&mut self, to: Option<ArchiveId>) {
-        let before = self.record().generation;
+        let before = self.replication().generation;
         self.operate(move |domain, database| {
             let accepted = Accepted { may_run: true, ..Accepted::default() };
             let why = "an operator's wish";
             failover(domain, &database, to, accepted, why, &Timing::default()).ok().map(Command::GrantPrimary)
         });
-        self.wait(5_000, "a generation was granted", |play| play.record().generation > before);
+        self.wait(5_000, "a generation was granted", |play| play.replication().generation > before);
     }
 
     /// The primary is moved to the last server. Returns the two others.
     fn move_to_the_last(&mut self) -> (String, [String; 2]) {
         let last = format!("{NAME}-{}", SERVERS - 1);
         let to = self.archive(&last);
-        if self.record().primary != to {
-            self.operate(move |domain, database| {
-                let generation = domain.replicated(&database)?.record.as_ref()?.generation;
-                let (what, why) = (Asked::Move(Some(to)), "an operator's wish".to_owned());
-                Some(Command::RequestSwitchover(RequestSwitchover { database, generation, what, why }))
-            });
-            self.wait(WELL_WITHIN_MS, "the primary has moved", |play| play.record().primary == to);
+        if self.replication().primary != to {
+            self.switchover(Some(to));
+            self.wait(WELL_WITHIN_MS, "the primary has moved", |play| play.replication().primary == to);
             self.wait_until_well();
         }
         let others = others(&last);
@@ -175,6 +159,27 @@ impl Play {
         self.wrapper(pod, |wrapper, _| wrapper.opened().is_some()).unwrap_or_default()
     }
 
+    /// The primary is cut off from the other servers, and alone. Then it hears one of these again, which joins.
+    fn join_after_a_cut(&mut self) -> (String, String) {
+        let primary = self.pod(Which::Primary);
+        let [one, _] = others(&primary);
+        self.toggle(&Fault::CutServers(which(&primary), 0), true);
+        self.wait(10_000, "the primary is alone", |play| play.replication().sync_set.len() == 1);
+        self.run(500);
+        self.set_cut(&primary, &one, false);
+        self.wait(10_000, "an archive joins", |play| play.replication().joining.is_some());
+        (primary, one)
+    }
+
+    /// The machines of these servers stand still until another one is the open primary, and a moment longer.
+    fn stand_still_until_another_leads(&mut self, pods: &[&String]) {
+        let moves = self.moves;
+        pods.iter().for_each(|pod| self.toggle(&Fault::Pause(which(pod), 0), true));
+        self.wait(20_000, "another one is open", |play| play.moves > moves);
+        self.run(500);
+        pods.iter().for_each(|pod| self.toggle(&Fault::Pause(which(pod), 0), false));
+    }
+
     fn is_promoted(&self, pod: &str) -> bool {
         self.wrapper(pod, |wrapper, _| matches!(wrapper.state.run, Run::Primary(_))).unwrap_or_default()
     }
@@ -182,11 +187,6 @@ impl Play {
 
 fn which(pod: &str) -> Which {
     Which::Ordinal(pod.rsplit('-').next().and_then(|ordinal| ordinal.parse().ok()).expect("a pod of the database"))
-}
-
-fn others(pod: &str) -> [String; 2] {
-    let others: Vec<String> = (0..SERVERS).map(|it| format!("{NAME}-{it}")).filter(|it| it != pod).collect();
-    others.try_into().expect("there are three")
 }
 
 /// One of two members of the set is cut off from the primary. Before it has left the set, the primary and the other member stand still: it is
@@ -198,13 +198,8 @@ fn every_member_of_the_set_has_what_was_acknowledged() {
     let [one, other] = others(&primary);
     play.set_cut(&primary, &one, true);
     play.run(1_200);
-    play.toggle(&Fault::Pause(which(&primary), 0), true);
-    play.toggle(&Fault::Pause(which(&other), 0), true);
-    play.wait(20_000, "the one that was cut off is open", |play| play.moves == 1);
+    play.stand_still_until_another_leads(&[&primary, &other]);
     assert_eq!(play.granted(), one);
-    play.run(500);
-    play.toggle(&Fault::Pause(which(&primary), 0), false);
-    play.toggle(&Fault::Pause(which(&other), 0), false);
     play.end();
 }
 
@@ -213,17 +208,11 @@ fn every_member_of_the_set_has_what_was_acknowledged() {
 #[test]
 fn an_archive_that_joins_counts_once_it_has_all_that_was_acknowledged() {
     let mut play = Play::well(0);
-    let primary = play.pod(Which::Primary);
-    let [one, _] = others(&primary);
-    play.toggle(&Fault::CutServers(which(&primary), 0), true);
-    play.wait(10_000, "the primary is alone", |play| play.record().sync_set.len() == 1);
-    play.run(500);
-    play.set_cut(&primary, &one, false);
-    play.wait(10_000, "an archive joins", |play| play.record().joining.is_some());
+    let (primary, one) = play.join_after_a_cut();
     play.set_cut(&primary, &one, true);
     play.run(800);
     assert_ne!(play.lacks(&one), Vec::<String>::new());
-    assert!(!play.record().sync_set.contains(&play.archive(&one)));
+    assert!(!play.replication().sync_set.contains(&play.archive(&one)));
     play.toggle(&Fault::Pause(which(&primary), 0), true);
     play.run(12_000);
     assert_eq!(play.moves, 0);
@@ -237,23 +226,15 @@ fn an_archive_that_joins_counts_once_it_has_all_that_was_acknowledged() {
 fn an_archive_that_has_joined_has_what_is_acknowledged_from_then_on() {
     for seed in [0, 1, 4, 5] {
         let mut play = Play::well(seed);
-        let primary = play.pod(Which::Primary);
-        let [one, _] = others(&primary);
-        play.toggle(&Fault::CutServers(which(&primary), 0), true);
-        play.wait(10_000, "the primary is alone", |play| play.record().sync_set.len() == 1);
-        play.run(500);
-        play.set_cut(&primary, &one, false);
-        play.wait(10_000, "an archive joins", |play| play.record().joining.is_some());
-        let version = play.record().version.0;
+        let (primary, one) = play.join_after_a_cut();
+        let version = play.replication().version.0;
         let in_force =
             |wrapper: &mut Wrapper, _: &mut Postgres| wrapper.line.lock().unwrap().said.replica.in_force == version;
         play.wait(10_000, "the primary waits for it", |play| play.wrapper(&primary, in_force) == Some(true));
         play.set_cut(&primary, &one, true);
         play.run(800);
-        play.toggle(&Fault::Pause(which(&primary), 0), true);
-        play.wait(20_000, "it is open", |play| play.moves == 1);
-        play.run(500);
-        play.toggle(&Fault::Pause(which(&primary), 0), false);
+        play.stand_still_until_another_leads(&[&primary]);
+        assert_eq!(play.granted(), one);
         play.end();
     }
 }
@@ -275,10 +256,7 @@ fn an_older_rule_that_arrives_late_is_not_obeyed() {
     play.tell(&primary, late.clone());
     play.run(1_200);
     assert_eq!(play.wanted(&primary), Some(late));
-    play.toggle(&Fault::Pause(which(&primary), 0), true);
-    play.wait(20_000, "another one is open", |play| play.moves == 1);
-    play.run(500);
-    play.toggle(&Fault::Pause(which(&primary), 0), false);
+    play.stand_still_until_another_leads(&[&primary]);
     play.end();
 }
 
@@ -288,10 +266,10 @@ fn a_generation_is_taken_up_once() {
     for seed in 0..4 {
         let mut play = Play::well(seed);
         let primary = play.pod(Which::Primary);
-        let before = play.record().generation;
+        let before = play.replication().generation;
         play.toggle(&Fault::CutAgents(which(&primary), 0), true);
         play.act(&Fault::Crash(which(&primary)));
-        play.wait(20_000, "another one is granted", |play| play.record().generation > before);
+        play.wait(20_000, "another one is granted", |play| play.replication().generation > before);
         let wanted = play.wanted(&primary).map(|wanted| wanted.what);
         assert!(matches!(&wanted, Some(Wanted::Primary { rule, .. }) if rule.generation == before), "{wanted:?}");
         play.run(4_000);
@@ -316,7 +294,7 @@ fn a_permission_that_was_returned_is_used_no_more() {
     let late = play.wanted(&one).expect("it was told something");
     play.set_back.clear();
     play.wait_until_well();
-    assert!(play.record().sync_set.contains(&play.archive(&one)));
+    assert!(play.replication().sync_set.contains(&play.archive(&one)));
     play.act(&Fault::Crash(which(&one)));
     play.run(40);
     let before = play.log(&one);
@@ -383,9 +361,9 @@ fn an_earlier_lease_is_waited_for_although_the_last_primary_has_ended() {
     play.fail_over(None);
     let second = play.granted();
     play.wait(5_000, "it is promoted", |play| play.is_promoted(&second));
-    let before = play.record().generation;
+    let before = play.replication().generation;
     play.act(&Fault::Crash(which(&second)));
-    play.wait(1_500, "a third one is granted", |play| play.record().generation > before);
+    play.wait(1_500, "a third one is granted", |play| play.replication().generation > before);
     assert!(play.is_open(&primary) && play.moves == moves);
     play.run(8_000);
     assert_eq!(play.moves, moves + 1);
@@ -430,14 +408,14 @@ fn an_old_primary_whose_pod_is_to_end_shows_nothing_old() {
 fn a_volume_that_was_set_back_is_not_granted() {
     let mut play = Play::well(2);
     let primary = play.pod(Which::Primary);
-    let ordinals: Vec<u32> = (0..SERVERS).filter(|ordinal| format!("{NAME}-{ordinal}") != primary).collect();
+    let [one, other] = others(&primary);
     // Its second start.
-    play.act(&Fault::Kill(Which::Ordinal(ordinals[0])));
+    play.act(&Fault::Kill(which(&one)));
     play.until(FROM_MS + 15_000);
     assert_eq!(play.is_well(), Vec::<String>::new());
     play.act(&Fault::Pause(Which::Primary, 8_000));
-    play.act(&Fault::Pause(Which::Ordinal(ordinals[1]), 8_000));
-    play.act(&Fault::SetBack(Which::Ordinal(ordinals[0])));
+    play.act(&Fault::Pause(which(&other), 8_000));
+    play.act(&Fault::SetBack(which(&one)));
     assert_eq!(play.set_back.len(), 1);
     play.until(FROM_MS + 24_000);
     play.end();
@@ -449,27 +427,21 @@ fn a_session_survives_an_election() {
     let mut play = Play::well(0);
     let leader = play.world.hosts[play.leader()].name.clone();
     let sessions = |play: &Play| -> BTreeMap<String, (String, u64)> {
-        let of = |domain: &Domain| {
-            let told = domain
-                .processes
-                .values()
-                .map(|it| (it.identity.pod.clone(), (it.session.server.to_string(), it.session.number.0)));
-            (domain.index, told.collect())
-        };
-        let domains = play.world.hosts.iter().filter_map(|host| host.look(|shared| shared.raft.read(of)));
-        domains.max().unwrap().1
+        play.domain(|domain| {
+            let all = domain.processes.values();
+            all.map(|it| (it.identity.pod.clone(), (it.session.server.to_string(), it.session.number.0))).collect()
+        })
     };
     let (primary, before) = (play.pod(Which::Primary), sessions(&play));
     let standby = before.iter().find(|(pod, (server, _))| **pod != primary && *server != leader);
     let pod = standby.expect("a standby whose agent does not lead").0.clone();
-    let ordinal = pod.rsplit('-').next().unwrap().parse().unwrap();
     // Of three agents one is left, the one that has its stream.
     let paused: Vec<usize> = (0..ADMINS).filter(|host| play.world.hosts[*host].name != before[&pod].0).collect();
     for host in &paused {
         play.act(&Fault::Other(Action::Pause(*host)));
     }
     play.until(FROM_MS + 3_000);
-    play.act(&Fault::Crash(Which::Ordinal(ordinal)));
+    play.act(&Fault::Crash(which(&pod)));
     play.until(FROM_MS + 12_000);
     for host in &paused {
         play.act(&Fault::Other(Action::Resume(*host)));
