@@ -41,7 +41,8 @@ class Cluster:
                 if waiting.get("reason") == "CrashLoopBackOff" and LONG_WAIT.search(waiting.get("message", "")):
                     code = it.get("lastState", {}).get("terminated", {}).get("exitCode")
                     print(f"({name} ended with {code}, waits to start, is replaced)", end=" ", flush=True)
-                    self.it.kubectl("delete", "pod", name, "--wait=false", "--ignore-not-found")
+                    # It may have started meanwhile, and then takes a moment to end.
+                    self.it.kubectl("delete", "pod", name, "--ignore-not-found")
 
     def show(self):
         self.revive()
@@ -239,17 +240,19 @@ def ahead(cluster, pod, chance):
 def setback(cluster, pod, chance):
     """its volume as it was before the last start is put back: its data is not used before `kaa database discard`"""
     volume, archive = cluster.it.volume(pod), cluster.archive(pod)
-    replaced(cluster, pod, lambda: subprocess.run(["cp", "-a", volume, f"{volume}.earlier"], check=True))
+    # Not beside the volumes: there a kubelet removes what belongs to no claim.
+    earlier = os.path.join(cluster.it.work, "earlier")
+    replaced(cluster, pod, lambda: subprocess.run(["cp", "-a", volume, earlier], check=True))
     eventually("it streams", lambda: cluster.streams(pod))
 
     def put_back():
         # Something may be mounted there: then it cannot be renamed.
         for entry in os.scandir(volume):
             shutil.rmtree(entry) if entry.is_dir(follow_symlinks=False) else os.remove(entry)
-        subprocess.run(["cp", "-a", f"{volume}.earlier/.", volume], check=True)
+        subprocess.run(["cp", "-a", f"{earlier}/.", volume], check=True)
 
     replaced(cluster, pod, put_back)
-    shutil.rmtree(f"{volume}.earlier")
+    shutil.rmtree(earlier)
     unused = f"archive {archive} holds data that the domain knows nothing of"
     eventually("its data is not used", lambda: cluster.show() and unused in cluster.it.kaa("plan"))
     discard = ["database", "discard", "shop", "--archive", str(archive), "--reason", "set back"]
