@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// The marker's name in the archive's directory.
 pub const MARKER: &str = ".kaa-archive.json";
-/// Where a marker is written before it takes its name.
-const MARKER_DRAFT: &str = ".kaa-archive.json.tmp";
+/// What is added to the name of a file while it is written.
+const DRAFT: &str = "tmp";
 /// The lock's name in the archive's directory.
 pub const LOCK: &str = ".kaa-archive.lock";
 
@@ -83,7 +83,7 @@ impl Locked {
 
     /// Replaces a file durably.
     pub(crate) fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()> {
-        let draft = self.directory.join(MARKER_DRAFT);
+        let draft = path.with_added_extension(DRAFT);
         let mut file = File::create(&draft)?;
         file.write_all(text)?;
         file.sync_all()?;
@@ -119,7 +119,7 @@ mod tests {
         }
         let text = std::fs::read_to_string(root.path().join(MARKER)).unwrap();
         assert_eq!("{\"domain\":\"d-1\",\"archive\":7}\n", text);
-        assert!(!root.path().join(MARKER_DRAFT).exists());
+        assert!(!root.path().join(MARKER).with_added_extension(DRAFT).exists());
     }
 
     #[test]

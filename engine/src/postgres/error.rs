@@ -60,6 +60,10 @@ pub enum Error {
         /// Why it failed.
         source: tokio_postgres::Error,
     },
+    /// A process of the server is not gone although it was killed, as when it waits for a disk that hangs. It runs no code of its own any more,
+    /// so that the server has ended for all but its own volume.
+    #[error("process {0} of the server was killed and is not gone: it waits for its disk, or for another device")]
+    Unended(i32),
     /// The server's state is not what it has to be, and waiting longer does not help: the caller stops it and starts it
     /// fenced.
     #[error("{0}")]

@@ -2,7 +2,7 @@
 
 use super::error::Error;
 use super::hba::Admits;
-use super::processes::children;
+use super::proc::children;
 use super::session::{OWN, Session};
 use super::start::{Mounts, until_promoted};
 use super::{Position, Role, Server, Stop, histories};
@@ -187,11 +187,11 @@ impl Server {
             for pid in &look.receivers {
                 // It may be of another history: then it would stay. It is no backend, so that SQL does not end it.
                 let pid = Pid::from_raw(*pid);
-                if children(postmaster).contains(&pid) {
+                if children(postmaster)?.contains(&pid) {
                     let _ = kill(pid, Signal::SIGTERM);
                 }
             }
-            let is_end = look.is_end && !is_ending(&told, &children(postmaster));
+            let is_end = look.is_end && !is_ending(&told, &children(postmaster)?);
             match before {
                 Some((_, true)) if is_end && (looked_again || !look.has_more) => return Ok(look.replayed),
                 Some((_, true)) if is_end => {
@@ -248,14 +248,14 @@ impl Server {
     /// these are not shown.
     pub(super) async fn end_clients(&self, session: &Session) -> Result<(), Error> {
         let postmaster = self.living()?.process.pid();
-        let mut unknown = children(postmaster);
+        let mut unknown = children(postmaster)?;
         let others = format!("SELECT pid FROM pg_stat_activity WHERE NOT ({})", clients());
         let began = Instant::now();
         let mut told = BTreeSet::new();
         loop {
             self.living()?;
             let shown = shown(session).await?;
-            let living = children(postmaster);
+            let living = children(postmaster)?;
             unknown.retain(|pid| living.contains(pid) && !shown.contains_key(&pid.as_raw()));
             // A session of this wrapper may have been made meanwhile.
             for row in session.rows("list the processes", &others).await? {

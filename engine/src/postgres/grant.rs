@@ -92,7 +92,8 @@ impl Server {
         // Afterwards it could let no standby connect, and the generation would be used up.
         self.check_replication()?;
         let control = ControlFile::read(&self.settings)?;
-        histories::plant(&self.settings, control.timeline.max(control.minimum_timeline), generation)?;
+        let (settings, timeline) = (self.settings.clone(), control.timeline.max(control.minimum_timeline));
+        self.in_time(move || histories::plant(&settings, timeline, generation)).await?;
         let text = configuration::rule(rule, generation);
         // From a rule under which nothing is released, at a server that acknowledges nothing: no proof is needed.
         match self.reload(|changeable| changeable.rule = text).await {
@@ -120,9 +121,10 @@ impl Server {
     }
 
     /// `pg_promote()` would need SQL, and looks only every 100 ms.
-    async fn signal_promotion(&self) -> Result<Session, Error> {
-        let path = self.settings.pgdata().join("promote");
-        files::replace(&path, b"", self.settings.user)?;
+    async fn signal_promotion(&mut self) -> Result<Session, Error> {
+        let (path, user) = (self.settings.pgdata().join("promote"), self.settings.user);
+        let signal_file = path.clone();
+        self.in_time(move || files::replace(&signal_file, b"", user)).await?;
         let mut remind_at = Instant::now();
         let (mut session, mut ill_since) = (None, None);
         loop {

@@ -24,6 +24,8 @@ impl Server {
     /// If the copy fails. The data is then what it was, unless a rewind was begun: then only another call makes it
     /// whole. Dropped, it leaves the same.
     pub async fn overwrite(&mut self, source: &Source, rewind: bool) -> Result<Data, Error> {
+        // What was given up of an earlier step and is written later would change the new data.
+        self.in_thread(|| Ok(())).await?;
         if rewind {
             match self.rewind(source).await {
                 Ok(()) => return self.inspect(),

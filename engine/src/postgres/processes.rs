@@ -5,10 +5,11 @@
 //! the wrapper, have children too.
 
 use super::error::Error;
+use super::proc::{KILL_LIMIT, LOOK_PERIOD, children};
 use super::shim;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{BufRead, BufReader, PipeReader};
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
-use tokio::time::{Instant, sleep};
+use tokio::time::{sleep, timeout};
 
 /// Orders to start that the thread has not taken yet.
 const ORDERS: usize = 4;
@@ -29,12 +30,8 @@ const LINES: usize = 40;
 const FAILURES: usize = 2;
 /// A receiver is started again within less than this.
 const PRESENT: Duration = Duration::from_secs(2);
-/// How often this process looks for those that were killed.
-const LOOK_PERIOD: Duration = Duration::from_millis(5);
 /// So often children of a server are killed before the server: one that waits for a disk does not end.
 const KILL_ROUNDS: usize = 20;
-/// How long processes that were killed may take to be gone. One that waits for a disk takes as long as the disk.
-const KILL_LIMIT: Duration = Duration::from_secs(30);
 
 /// Starts processes as the server's user.
 #[derive(Debug)]
@@ -190,11 +187,22 @@ impl Process {
 
     /// Kills it and its children, and gives these. First it is held: then it starts no other one, and does not react to their ends. The
     /// children come before it, since one of them may answer a client while the first process waits for a disk before it ends.
-    pub async fn kill_all(&mut self) -> BTreeSet<Pid> {
+    ///
+    /// # Errors
+    /// [`Error::Unended`] if it is not gone soon after that; another one if it is not known what runs.
+    pub async fn kill_all(&mut self) -> Result<BTreeSet<Pid>, Error> {
         self.signal(Signal::SIGSTOP);
+        let killed = self.kill_children().await;
+        self.signal(Signal::SIGKILL);
+        let known = killed?;
+        timeout(KILL_LIMIT, self.ended()).await.map_err(|_| Error::Unended(self.pid.as_raw()))?;
+        Ok(known)
+    }
+
+    async fn kill_children(&self) -> Result<BTreeSet<Pid>, Error> {
         let mut known = BTreeSet::new();
         for _ in 0..KILL_ROUNDS {
-            let living = children(self.pid);
+            let living = children(self.pid)?;
             if living.is_empty() {
                 break;
             }
@@ -204,9 +212,7 @@ impl Process {
             known.extend(living);
             sleep(LOOK_PERIOD).await;
         }
-        self.signal(Signal::SIGKILL);
-        self.ended().await;
-        known
+        Ok(known)
     }
 
     /// Resolves when it has ended.
@@ -365,95 +371,6 @@ fn described(status: ExitStatus) -> String {
         (Some(code), _) => format!("exited with code {code}"),
         (None, Some(signal)) => format!("ended by signal {signal}"),
         (None, None) => "ended".to_owned(),
-    }
-}
-
-/// What `/proc` says of a process.
-struct Seen {
-    pid: Pid,
-    parent: Pid,
-    is_zombie: bool,
-}
-
-fn seen(pid: Pid) -> Option<Seen> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in parentheses, and may contain some.
-    let mut words = text.rsplit_once(')')?.1.split_whitespace();
-    let is_zombie = matches!(words.next()?, "Z" | "X");
-    let parent = Pid::from_raw(words.next()?.parse().ok()?);
-    Some(Seen { pid, parent, is_zombie })
-}
-
-fn all() -> Vec<Pid> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    numbers.map(Pid::from_raw).collect()
-}
-
-/// The living children of a process.
-pub(super) fn children(parent: Pid) -> BTreeSet<Pid> {
-    let seen = all().into_iter().filter_map(seen);
-    seen.filter(|it| it.parent == parent && !it.is_zombie).map(|it| it.pid).collect()
-}
-
-/// The processes whose working directory is one of these. That of a server is its data.
-fn inside(directories: &[PathBuf]) -> BTreeSet<Pid> {
-    let own = Pid::this();
-    let is_inside = |pid: &Pid| {
-        std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|found| directories.contains(&found)) && *pid != own
-    };
-    all().into_iter().filter(is_inside).collect()
-}
-
-/// Kills these processes and all that work in these directories, and waits until none is left. A postmaster has to have
-/// ended before: it starts others.
-///
-/// A backend leads a session of its own, and one that computes outlives its postmaster for seconds and can still
-/// commit.
-pub(super) async fn clear(known: &BTreeSet<Pid>, directories: &[PathBuf]) -> Result<(), Error> {
-    let directories: Vec<PathBuf> =
-        directories.iter().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone())).collect();
-    let give_up_at = Instant::now() + KILL_LIMIT;
-    let mut known = known.clone();
-    loop {
-        known.extend(inside(&directories));
-        known.retain(|pid| seen(*pid).is_some_and(|it| !is_gone(&it)));
-        if known.is_empty() && inside(&directories).is_empty() {
-            return Ok(());
-        }
-        if Instant::now() >= give_up_at {
-            return Err(Error::Stuck(format!(
-                "processes of the server do not end although they were killed: {known:?}"
-            )));
-        }
-        for pid in &known {
-            let _ = kill(*pid, Signal::SIGKILL);
-        }
-        sleep(LOOK_PERIOD).await;
-    }
-}
-
-/// Whether nothing of a process is left that could do something. It is reaped if it has become a child of this process.
-fn is_gone(it: &Seen) -> bool {
-    if it.is_zombie && it.parent == Pid::this() {
-        let _ = waitpid(it.pid, Some(WaitPidFlag::WNOHANG));
-    }
-    it.is_zombie
-}
-
-/// The same, for the end of the wrapper or of a test: it waits only shortly.
-pub(super) fn clear_at_once(known: &BTreeSet<Pid>, directories: &[PathBuf]) {
-    let mut known = known.clone();
-    for _ in 0..200 {
-        known.extend(inside(directories));
-        known.retain(|pid| seen(*pid).is_some_and(|it| !is_gone(&it)));
-        if known.is_empty() {
-            return;
-        }
-        for pid in &known {
-            let _ = kill(*pid, Signal::SIGKILL);
-        }
-        std::thread::sleep(LOOK_PERIOD);
     }
 }
 

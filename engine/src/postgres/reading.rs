@@ -15,6 +15,20 @@ use tokio::time::timeout;
 
 /// How long a server may take to let a new session in.
 const LETS_IN: Duration = Duration::from_secs(5);
+/// What a server says to a new session once it was told to shut down. One that waits for its sessions to end before that serves them
+/// meanwhile, this wrapper's as well: it would wait for these without end.
+const SHUTTING_DOWN: &str = "the database system is shutting down";
+
+/// What came of a new session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Knock {
+    /// The server let it in, or said why not.
+    Answered,
+    /// It did not, in time.
+    Unanswered,
+    /// It was told to shut down.
+    ShuttingDown,
+}
 
 /// The values that do not depend on the role.
 const STATE: &str = "SELECT pg_is_in_recovery(), \
@@ -149,10 +163,13 @@ impl Reader {
         matches!(self.role, Role::Follows { .. }) && self.messages.lacks_log()
     }
 
-    /// Whether the server lets a new session in, or says why not, in time.
-    pub async fn lets_in(&self) -> bool {
-        let tried = timeout(LETS_IN, Session::connect(&self.settings)).await;
-        tried.is_ok_and(|session| session.as_ref().err().is_none_or(Error::is_from_server))
+    /// Tries a new session.
+    pub async fn knock(&self) -> Knock {
+        match timeout(LETS_IN, Session::connect(&self.settings)).await {
+            Ok(Err(Error::NoSql { said, .. })) if said.contains(SHUTTING_DOWN) => Knock::ShuttingDown,
+            Ok(session) if session.as_ref().err().is_none_or(Error::is_from_server) => Knock::Answered,
+            _ => Knock::Unanswered,
+        }
     }
 
     async fn read_by(&self, monitor: &Session) -> Result<Reading, Error> {

@@ -4,7 +4,8 @@ use super::configuration::{self, Changeable};
 use super::control_file::{self, ControlFile, end_after_stop};
 use super::error::Error;
 use super::hba;
-use super::processes::{self, SERVER, children};
+use super::proc::{self, children};
+use super::processes::SERVER;
 use super::reading::Monitor;
 use super::session::Session;
 use super::{Data, Position, Role, Running, Server, Settings, Stop, files, histories, limits};
@@ -26,6 +27,8 @@ const START_LIMIT: Duration = Duration::from_secs(600);
 const SESSION_LIMIT: Duration = Duration::from_secs(2);
 /// How long backends may take to obey an immediate stop, before they are killed.
 const QUIT_LIMIT: Duration = Duration::from_secs(1);
+/// How long a disk may take to take the files of the configuration.
+const FILES_LIMIT: Duration = Duration::from_secs(20);
 /// How often a new session is tried after a reload.
 const RELOAD_PERIOD: Duration = Duration::from_millis(3);
 /// How long the postmaster may take to reload. It starts no session meanwhile.
@@ -117,20 +120,13 @@ impl Server {
         if path.as_os_str().len() > SOCKET_PATH {
             return Err(Error::Unusable(format!("{} is too long for a socket: {SOCKET_PATH} bytes", path.display())));
         }
-        // A volume's group makes it 02770, which PostgreSQL refuses.
-        files::make_directory(&pgdata, settings.user)?;
-        let control = ControlFile::read(settings)?;
-        histories::tidy(settings, &control)?;
-        histories::complete(settings)?;
-        drop_locks(settings)?;
-        files::remove(&pgdata.join("promote"))?;
-        files::remove(&pgdata.join("recovery.signal"))?;
-        configuration::write_base(settings)?;
+        let prepared = settings.clone();
+        // What was given up of an earlier step, as a signal to promote, comes before this.
+        let control = self.in_thread(move || prepare(&prepared)).await?;
         let changeable = self.write(Changeable::fenced(), Mounts::Used).await?;
         let settings = &self.settings;
         // A standby makes no roles.
         self.unprepared = None;
-        files::replace(&pgdata.join("standby.signal"), b"", settings.user)?;
         let wanted = limits::wanted(settings)?;
         let limits = if readers { limits::of_a_standby(wanted, &control) } else { wanted };
         let arguments = configuration::arguments(settings, major, &limits::arguments(&limits, &wanted), readers);
@@ -188,7 +184,7 @@ impl Server {
     /// says. It may be dropped, and an immediate stop follow.
     ///
     /// # Errors
-    /// If a process does not end although it was killed.
+    /// [`Error::Unended`] if a process is not gone although it was killed. No other server starts before it is.
     pub async fn stop(&mut self, how: Stop) -> Result<Option<Position>, Error> {
         self.monitor = Monitor::default();
         self.establishing = None;
@@ -196,7 +192,9 @@ impl Server {
             self.clear(&BTreeSet::new()).await?;
             return Ok(None);
         };
-        let mut known = children(running.process.pid());
+        // A server is told to end also if it is not known which processes it has.
+        let children = children(running.process.pid());
+        let mut killed = BTreeSet::new();
         match how {
             Stop::Fast => {
                 running.process.signal(Signal::SIGINT);
@@ -205,11 +203,12 @@ impl Server {
             Stop::Immediate => {
                 running.process.signal(Signal::SIGQUIT);
                 if timeout(QUIT_LIMIT, running.process.ended()).await.is_err() {
-                    known.extend(running.process.kill_all().await);
+                    killed = running.process.kill_all().await?;
                 }
             }
-            Stop::Kill => known.extend(running.process.kill_all().await),
+            Stop::Kill => killed = running.process.kill_all().await?,
         }
+        let known = children?.union(&killed).copied().collect();
         self.clear(&known).await?;
         self.running = None;
         if how == Stop::Fast { end_after_stop(&self.settings) } else { Ok(None) }
@@ -252,7 +251,7 @@ impl Server {
 
     /// Kills what an earlier server, or a program that was started for it, has left behind.
     pub(super) async fn clear(&self, known: &BTreeSet<nix::unistd::Pid>) -> Result<(), Error> {
-        processes::clear(known, &self.places()).await
+        proc::clear(known, &self.places()).await
     }
 
     /// Where the server's processes work.
@@ -347,7 +346,7 @@ impl Server {
         let (settings, mut own) = (self.settings.clone(), self.own.clone());
         self.reloads += 1;
         let number = self.reloads;
-        let written = self.in_thread(move || match mounts {
+        let written = self.in_time(move || match mounts {
             Mounts::Used => {
                 let complaints = changeable.write(&settings, number, &mut own)?;
                 Ok((changeable, own, Some(complaints)))
@@ -368,12 +367,22 @@ impl Server {
     async fn accepted(&mut self) -> Result<(), Error> {
         let Some(text) = self.own.written.take() else { return Ok(()) };
         let settings = self.settings.clone();
-        self.in_thread(move || hba::keep(&settings, &text)).await
+        self.in_time(move || hba::keep(&settings, &text)).await
+    }
+
+    /// Writes files in a thread, in time: a disk that hangs is an error.
+    pub(super) async fn in_time<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let late =
+            || Error::Stuck(format!("the disk has not taken the server's files for {} s", FILES_LIMIT.as_secs()));
+        timeout(FILES_LIMIT, self.in_thread(work)).await.unwrap_or_else(|_| Err(late()))
     }
 
     /// Writes files in a thread: the disk may be slow, and the caller's own limit holds meanwhile. What was given up may still be under way,
     /// and would come after this: it ends first.
-    async fn in_thread<T: Send + 'static>(
+    pub(super) async fn in_thread<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
@@ -414,7 +423,9 @@ impl Drop for Server {
         let Some(Running { process, .. }) = self.running.take() else { return };
         let known = children(process.pid());
         drop(process);
-        processes::clear_at_once(&known, &self.places());
+        if let Err(error) = known.and_then(|known| proc::clear_at_once(&known, &self.places())) {
+            tracing::error!(%error, "processes of the server may be left");
+        }
     }
 }
 
@@ -458,6 +469,22 @@ pub(super) fn until_promoted(error: &Error) -> Error {
 /// Whether it is such an error.
 pub(super) fn refuses_until_promoted(error: &Error) -> bool {
     matches!(error, Error::NoSql { said, .. } if said.contains(UNTIL_PROMOTED))
+}
+
+/// Makes the files such that a server starts fenced.
+fn prepare(settings: &Settings) -> Result<ControlFile, Error> {
+    let pgdata = settings.pgdata();
+    // A volume's group makes it 02770, which PostgreSQL refuses.
+    files::make_directory(&pgdata, settings.user)?;
+    let control = ControlFile::read(settings)?;
+    histories::tidy(settings, &control)?;
+    histories::complete(settings)?;
+    drop_locks(settings)?;
+    files::remove(&pgdata.join("promote"))?;
+    files::remove(&pgdata.join("recovery.signal"))?;
+    configuration::write_base(settings)?;
+    files::replace(&pgdata.join("standby.signal"), b"", settings.user)?;
+    Ok(control)
 }
 
 /// Removes lock files. All processes of the directory have ended, so no process owns them: PostgreSQL takes an empty one, as a loss of power

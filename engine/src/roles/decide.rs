@@ -93,6 +93,8 @@ pub struct State {
     pub stopping: bool,
     /// Whether what is mounted has changed since the server uses it.
     pub stale: bool,
+    /// Whether the server was told to shut down by other means, and lets no new session in.
+    pub shuts_down: bool,
     /// The lease of a primary.
     pub lease: Held,
 }
@@ -215,7 +217,8 @@ pub enum Choice {
 /// one has failed a moment ago.
 pub fn choose(state: &State, wanted: &Assignment, under: Option<&Step>, pauses: bool) -> Choice {
     let step = next(state, wanted);
-    let hangs = hangs(state, wanted) || (state.outside == Outside::Runs && matches!(step, Ok(Some(Step::Stop))));
+    let is_strange = state.outside == Outside::Runs || state.shuts_down;
+    let hangs = hangs(state, wanted) || (is_strange && matches!(step, Ok(Some(Step::Stop))));
     let closes = matches!(step, Ok(Some(Step::Close)));
     if pauses && !closes && !hangs {
         return Choice::Stay;
@@ -265,6 +268,7 @@ pub fn done(state: &mut State, step: &Step, result: &Result<Outcome, String>, ru
             (_, outside) => outside,
         };
     }
+    state.shuts_down &= run != Run::Down;
     let Run::Primary(was) = std::mem::replace(&mut state.run, run) else { return None };
     if matches!(&state.run, Run::Primary(now) if now.begins == was.begins) {
         return None;
@@ -318,7 +322,7 @@ pub(super) fn next(state: &State, wanted: &Assignment) -> Result<Option<Step>, S
 }
 
 fn step(state: &State, wanted: &Assignment) -> Result<Option<Step>, String> {
-    if hangs(state, wanted) {
+    if hangs(state, wanted) || (state.shuts_down && state.run != Run::Down) {
         return Ok(Some(Step::Stop));
     }
     if state.outside == Outside::Runs && matches!(state.run, Run::Fenced | Run::Follows { .. }) {
@@ -478,6 +482,7 @@ mod tests {
             may_start: true,
             unfit: None,
             outside: Outside::No,
+            shuts_down: false,
             gave_up: Generation(0),
             stopping: false,
             stale: false,
@@ -686,6 +691,19 @@ mod tests {
         assert_eq!(said(&alone, &told(4, &[], true)), "nothing");
         assert_eq!(said(&alone, &told(4, &[], false)), "Require", "of the rule that it has: it releases again");
         assert_eq!(said(&alone, &told(5, &[2], true)), "Require");
+    }
+
+    #[test]
+    fn a_server_that_was_told_to_shut_down_is_stopped_whether_another_one_takes_over_or_not() {
+        for (run, wanted) in [(primary(4, &[2], true, true), lead(rule(3, 4, &[2]))), (follows(3), follow(3, None))] {
+            let mut told = State { shuts_down: true, ..state(run.clone()) };
+            assert_eq!(said(&told, &wanted), "Stop");
+            assert_eq!(choose(&told, &wanted, Some(&Step::Refresh), true), Choice::Instead(Ok(Some(Step::Stop))));
+            done(&mut told, &Step::Stop, &Ok(Outcome::default()), Run::Down);
+            assert!(!told.shuts_down, "the next one was told nothing");
+        }
+        let down = State { shuts_down: true, ..state(Run::Down) };
+        assert_eq!(said(&down, &follow(3, None)), "StartFenced");
     }
 
     #[test]

@@ -5,9 +5,13 @@ use super::outside::Outside;
 use kaa_core::domain::ids::Generation;
 use kaa_core::domain::replicated::Ended;
 use kaa_core::replication::{Assignment, Wanted};
+use std::time::Duration;
 
 /// So many steps fail before a grant is given up: its server cannot be started, say, or its volume takes no more notes.
 pub(super) const FAILS: u32 = 3;
+/// How long a server that does not run may take to start once it has a grant: its disk may hang.
+const START_LIMIT: Duration = Duration::from_secs(15);
+
 /// What came so far of a grant that its server has not taken up.
 #[derive(Debug, Default)]
 pub struct Tries {
@@ -43,6 +47,13 @@ impl Tries {
 fn awaits_promotion(state: &State, wanted: &Assignment) -> Option<Generation> {
     let Wanted::Primary { rule, .. } = &wanted.what else { return None };
     Some(rule.generation).filter(|generation| *generation > state.memory.taken_up.max(state.gave_up))
+}
+
+/// How long a step may take before the server is promoted in a generation that was granted to it: not longer than this, if another one could
+/// be granted the next. Else as long as it takes.
+pub fn limit(state: &State, wanted: &Assignment, step: &Step) -> Option<Duration> {
+    let comes_first = matches!(step, Step::StartFenced) && awaits_promotion(state, wanted).is_some();
+    (comes_first && wanted.replaceable).then_some(START_LIMIT)
 }
 
 /// A generation that was granted to this server and comes to nothing here: it may have been taken up before, or is not any more.

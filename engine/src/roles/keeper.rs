@@ -4,9 +4,11 @@
 //! Nothing but a later grant, an order to stand down, and the end of the pod ever stops a server that serves: agents that are away,
 //! refuse or contradict do not.
 
+mod door;
 mod ending;
 mod hearing;
 mod lease;
+mod noting;
 mod reading;
 mod said;
 mod slots;
@@ -18,7 +20,7 @@ pub use hearing::{Ear, Hearing};
 use super::admission::Held;
 use super::decide::{self, Choice, Run, State, Step};
 use super::declines::Tries;
-use super::kept::{self, Kept};
+use super::kept::{Kept, Notes};
 use super::outside::Outside;
 use super::perform::{self, Done};
 use super::standbys::Standbys;
@@ -26,7 +28,7 @@ use super::using::Using;
 use super::words;
 use crate::config::Config;
 use crate::marker::Locked;
-use crate::postgres::{self, Reading, Server};
+use crate::postgres::{self, Knock, Reading, Server};
 use crate::proto::{self as wire, Refused, Registered, directive};
 use crate::session::{Answers, Told};
 use crate::signals::Signals;
@@ -34,7 +36,7 @@ use crate::{Error, Out};
 use kaa_core::domain::archive::Marker;
 use kaa_core::domain::ids::{ArchiveId, DomainId, Generation, StartId};
 use kaa_core::domain::replicated::Ended;
-use kaa_core::replication::{Assignment, Memory, Released};
+use kaa_core::replication::{Assignment, Released};
 use nix::sys::signal::Signal;
 use std::future::Future;
 use std::pin::Pin;
@@ -74,12 +76,14 @@ enum Action {
     Signal(Signal),
     Told(Told),
     Done(Box<Done>),
+    /// A note was written to the volume, or not.
+    Noted(Kept, Result<(), Error>),
     /// The server has ended by itself: how.
     Ended(String),
     Read,
     WasRead(Box<Result<Reading, reading::Unread>>),
-    /// Whether the server lets a new session in.
-    Knocked(bool),
+    /// What came of a new session.
+    Knocked(Knock),
     /// An own commit of a primary was released.
     Released(Released),
     /// The time to wait for the domain is over, that after a failed step, or a lease.
@@ -89,7 +93,7 @@ enum Action {
 /// The one task that decides about a server.
 pub(crate) struct Keeper {
     config: Config,
-    archive: Locked,
+    notes: Notes,
     out: Out,
     told: mpsc::Receiver<Told>,
     signals: Signals,
@@ -104,8 +108,9 @@ pub(crate) struct Keeper {
     /// Whether it remembers that its server was promoted by other means than a grant.
     outside: bool,
     wanted: Option<Assignment>,
-    /// What is under way, and for what.
-    under: Option<(Step, Under)>,
+    /// What is under way, and for what; `None` while the volume takes the note that it needs.
+    under: Option<(Step, Option<Under>)>,
+    noting: noting::Noting,
     /// Set while a failed step is not repeated: until when, and the next pause.
     pause: Option<(Instant, Duration)>,
     tries: Tries,
@@ -120,8 +125,7 @@ pub(crate) struct Keeper {
     caught_up: bool,
     /// A reading that is under way.
     reads: Option<reading::Reads>,
-    /// A new session that is being tried, and when the next one is.
-    knocks: (Option<reading::Knocks>, Instant),
+    door: door::Door,
     vitals: vitals::Watch,
     tending: slots::Tending,
     /// When the server is read next, and the pause after that.
@@ -149,10 +153,11 @@ impl Keeper {
         postgres::check_programs(&settings.bin).map_err(unusable)?;
         let server = Server::new(settings.clone());
         let data = server.inspect().map_err(unusable)?;
-        let kept = kept::read(&archive)?;
+        let notes = Notes::of(archive);
+        let kept = notes.read()?;
         Ok(Self {
             config,
-            archive,
+            notes,
             out,
             told,
             signals,
@@ -169,6 +174,7 @@ impl Keeper {
                 gave_up: Generation(0),
                 stopping: false,
                 stale: false,
+                shuts_down: false,
                 lease: Held::default(),
             },
             start_before: kept.start,
@@ -176,6 +182,7 @@ impl Keeper {
             outside: kept.outside,
             wanted: None,
             under: None,
+            noting: noting::Noting::default(),
             pause: None,
             tries: Tries::default(),
             trouble: String::new(),
@@ -186,7 +193,7 @@ impl Keeper {
             reading: None,
             caught_up: false,
             reads: None,
-            knocks: (None, Instant::now()),
+            door: door::Door::new(),
             vitals,
             tending: slots::Tending::default(),
             read_next: (Instant::now() + READ_PERIOD, READ_PERIOD),
@@ -213,9 +220,9 @@ impl Keeper {
     /// Begins the next step, unless one is under way. A step that waits for others is dropped if another one is wanted instead.
     fn begin(&mut self) {
         self.look_at_the_lease();
-        let Some(own) = self.member.as_ref().filter(|_| self.over.is_none()).map(|member| member.archive) else {
+        if self.member.is_none() || self.over.is_some() {
             return;
-        };
+        }
         // Until the domain has said what it wants, it has not judged what the volume remembers.
         if self.wanted.is_none() || !self.note() {
             return;
@@ -244,43 +251,12 @@ impl Keeper {
         if !decide::begins(&mut self.state, &step, end) {
             return;
         }
-        let work = perform::perform(step.clone(), self.server.clone(), own, self.state.clone());
-        if let Some(memory) = perform::remembers(&step, self.state.memory) {
-            let kept = memory.and_then(|memory| self.remember(memory, self.start).map_err(|error| error.to_string()));
-            if let Err(why) = kept {
-                return self.failed(why);
-            }
-        }
-        self.using.begins(&step);
-        self.tending.give_up(Instant::now());
-        self.under = Some((step, Box::pin(work)));
+        self.begin_step(step);
     }
 
     /// Whether a step has failed a moment ago.
     fn pauses(&self) -> bool {
         self.pause.is_some_and(|(until, _)| Instant::now() < until)
-    }
-
-    /// Has the volume remember something, durably.
-    fn remember(&mut self, memory: Memory, start: StartId) -> Result<(), Error> {
-        let outside = self.state.outside != Outside::No;
-        kept::write(&self.archive, &Kept { start, memory, outside })?;
-        (self.state.memory, self.start, self.outside) = (memory, start, outside);
-        Ok(())
-    }
-
-    /// Has the volume remember this start, once the domain has judged what it remembered before; and whether its server was promoted by
-    /// other means than a grant. False if a server has to wait for that: only one that does not run does.
-    fn note(&mut self) -> bool {
-        let start = self.member.as_ref().map_or(self.start, |member| StartId(member.start_id));
-        let is_noted = start == self.start && self.outside == (self.state.outside != Outside::No);
-        if !is_noted
-            && !self.pauses()
-            && let Err(error) = self.remember(self.state.memory, start)
-        {
-            self.failed(error.to_string());
-        }
-        start == self.start || self.state.run != Run::Down
     }
 
     /// Takes note of what the domain wants.
@@ -306,18 +282,17 @@ impl Keeper {
             biased;
             signal = self.signals.next() => Action::Signal(signal),
             Some(told) = self.told.recv() => Action::Told(told),
-            done = async { match &mut self.under { Some((_, work)) => work.await, None => std::future::pending().await } } => {
+            done = async { match &mut self.under { Some((_, Some(work))) => work.await, _ => std::future::pending().await } } => {
                 Action::Done(Box::new(done))
             }
+            noted = self.noting.written() => noted,
             Some(commit) = async { match &mut self.leased { Some(leased) => leased.released().await, None => None } } => {
                 Action::Released(commit)
             }
             read = async { match &mut self.reads { Some(reads) => reads.await, None => std::future::pending().await } } => {
                 Action::WasRead(Box::new(read))
             }
-            lets_in = async { match &mut self.knocks.0 { Some(knocks) => knocks.await, None => std::future::pending().await } } => {
-                Action::Knocked(lets_in)
-            }
+            knock = self.door.answer() => Action::Knocked(knock),
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Action::Due,
             // While it does not run, people are told of its volume.
             () = sleep_until(self.read_next.0), if self.over.is_none() => Action::Read,
@@ -346,8 +321,9 @@ impl Keeper {
                     self.begin_to_read();
                 }
             }
+            Action::Noted(kept, written) => self.noted(kept, written),
             Action::WasRead(reading) => self.was_read(*reading),
-            Action::Knocked(lets_in) => self.knocked(lets_in),
+            Action::Knocked(knock) => self.knocked(knock),
             Action::Released(commit) => self.released(commit),
             Action::Ended(how) => self.server_ended(&how).await,
             Action::Read => {
@@ -394,7 +370,7 @@ impl Keeper {
         let (domain, archive) = (registered.domain.clone(), ArchiveId(registered.archive));
         let marker = wire::Marker { domain: domain.clone(), archive: archive.0 };
         if self.out.report.borrow().marker.as_ref() != Some(&marker) {
-            self.archive.mark(&Marker { domain: DomainId::new(domain.clone()), archive })?;
+            self.notes.mark(&Marker { domain: DomainId::new(domain.clone()), archive })?;
             self.out.report.send_modify(|report| report.marker = Some(marker));
         }
         self.member = Some(Member { domain, start_id: registered.start_id, archive });
@@ -442,7 +418,8 @@ impl Keeper {
         }
         if was != self.state.run || matches!(step, Step::Overwrite { .. }) {
             // What is being read is of the server before.
-            (self.reads, self.knocks.0, self.caught_up) = (None, None, false);
+            (self.reads, self.caught_up) = (None, false);
+            self.door.forget();
             if !matches!(self.state.run, Run::Primary(_)) {
                 self.standbys.forget_reader();
             }

@@ -3,14 +3,23 @@
 
 use crate::Error;
 use crate::marker::Locked;
+use kaa_core::domain::archive::Marker;
 use kaa_core::domain::ids::StartId;
 use kaa_core::replication::Memory;
 use serde::{Deserialize, Serialize};
+use std::future::Future;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 /// Its name in the archive's directory.
 const NAME: &str = ".kaa-replica.json";
+/// How long a volume may take to take a note.
+const LIMIT: Duration = Duration::from_secs(5);
 
 /// What the volume remembers; the default if it is new.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,8 +34,58 @@ pub(super) struct Kept {
     pub outside: bool,
 }
 
+/// The notes on an archive's volume, and its lock.
+pub(super) struct Notes {
+    archive: Arc<Locked>,
+    /// Held while one is written.
+    turn: Arc<Mutex<()>>,
+    limit: Duration,
+}
+
+impl Notes {
+    /// Those of an archive.
+    pub fn of(archive: Locked) -> Self {
+        Self { archive: Arc::new(archive), turn: Arc::default(), limit: LIMIT }
+    }
+
+    /// What the volume remembers.
+    pub fn read(&self) -> Result<Kept, Error> {
+        read(&self.archive)
+    }
+
+    /// Makes the volume say whose it is, durably.
+    pub fn mark(&self, marker: &Marker) -> Result<(), Error> {
+        self.archive.mark(marker)
+    }
+
+    /// Writes a note durably, by a thread. One that takes too long is an error, may still be written, and then before the next one.
+    pub fn write(&self, kept: Kept) -> impl Future<Output = Result<(), Error>> + use<> {
+        let (archive, turn, path) = (self.archive.clone(), self.turn.clone(), self.archive.path(NAME));
+        let limit = self.limit;
+        let failed = move |source| Error::Archive { path, source };
+        async move {
+            let writes = async {
+                let turn = turn.lock_owned().await;
+                spawn_blocking(move || {
+                    let _turn = turn;
+                    write(&archive, &kept)
+                })
+                .await
+            };
+            match timeout(limit, writes).await {
+                Ok(Ok(written)) => written,
+                Ok(Err(error)) => Err(failed(io::Error::other(error))),
+                Err(_) => {
+                    let why = format!("its disk has not taken a note for {limit:?}");
+                    Err(failed(io::Error::new(io::ErrorKind::TimedOut, why)))
+                }
+            }
+        }
+    }
+}
+
 /// What the volume remembers.
-pub(super) fn read(archive: &Locked) -> Result<Kept, Error> {
+fn read(archive: &Locked) -> Result<Kept, Error> {
     let path: PathBuf = archive.path(NAME);
     match std::fs::read(&path) {
         Ok(text) => serde_json::from_slice(&text).map_err(|source| Error::Kept { path, source }),
@@ -36,7 +95,7 @@ pub(super) fn read(archive: &Locked) -> Result<Kept, Error> {
 }
 
 /// Writes it durably: after this returns it is there, or what was there before, whatever happens to the machine.
-pub(super) fn write(archive: &Locked, kept: &Kept) -> Result<(), Error> {
+fn write(archive: &Locked, kept: &Kept) -> Result<(), Error> {
     let path = archive.path(NAME);
     let mut text = serde_json::to_vec(kept).map_err(|source| Error::Kept { path: path.clone(), source })?;
     text.push(b'\n');
@@ -66,5 +125,21 @@ mod tests {
         assert!(read(&archive).unwrap().outside);
         std::fs::write(root.path().join(NAME), "{").unwrap();
         assert!(matches!(read(&archive), Err(Error::Kept { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_volume_that_takes_no_notes_is_told_and_takes_the_next_one_later() {
+        let root = tempfile::tempdir().unwrap();
+        let mut notes = Notes::of(Archive::open(root.path()).unwrap().lock().unwrap().unwrap());
+        notes.limit = Duration::from_millis(1);
+        let kept = Kept { start: StartId(7), ..Kept::default() };
+        let before = notes.turn.clone().lock_owned().await;
+        let error = notes.write(kept).await.unwrap_err();
+        assert!(error.to_string().contains("has not taken a note for 1ms"), "{error}");
+        notes.limit = LIMIT;
+        assert_eq!(notes.read().unwrap(), Kept::default());
+        drop(before);
+        notes.write(kept).await.unwrap();
+        assert_eq!(notes.read().unwrap(), kept);
     }
 }

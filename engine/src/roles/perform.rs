@@ -11,10 +11,13 @@ use kaa_core::replication::{Memory, Rule, Source};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// How long a primary may take to stop so that another one takes over. Its sessions have ended, and a checkpoint was written.
 const STAND_DOWN_LIMIT: Duration = Duration::from_secs(20);
+
+/// The pause after a server that could not be stopped.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// How long a primary may take to close whose lease is over: then it is stopped.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
@@ -106,13 +109,23 @@ pub fn remembers(step: &Step, mut memory: Memory) -> Option<Result<Memory, Strin
     Some(changed.map(|()| memory).map_err(|why| why.to_string()))
 }
 
-/// Carries out a step.
-pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: ArchiveId, state: State) -> Done {
+/// Carries out a step, within a limit if there is one.
+pub(super) async fn perform(
+    step: Step,
+    server: Arc<Mutex<Server>>,
+    own: ArchiveId,
+    state: State,
+    limit: Option<Duration>,
+) -> Done {
     let mut server = server.lock().await;
     let uses = matches!(step, Step::StartFenced | Step::Overwrite { .. } | Step::Refresh);
     let mounted = uses.then(|| server.mounted());
-    let (mut run, mut data) = (state.run.clone(), None);
-    let result = carry_out(&step, &mut server, own, state, &mut run, &mut data).await;
+    let (before, mut run, mut data) = (state.run.clone(), state.run.clone(), None);
+    let work = carry_out(&step, &mut server, own, state, &mut run, &mut data);
+    let result = match limit {
+        Some(limit) => timeout(limit, work).await.unwrap_or_else(|_| Err(late(limit))),
+        None => work.await,
+    };
     // What is mounted is no reason to stop a server.
     let may_be_lost = !matches!(step, Step::Refresh);
     // One that does not close must not show anything more.
@@ -121,9 +134,20 @@ pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: Archive
         // It starts fenced, and is stopped once more before that.
         run = Run::Down;
         let how = if shows { Stop::Kill } else { Stop::Immediate };
-        if let Err(error) = server.stop(how).await {
-            // What is left was killed: it waits in the kernel, and runs no code of its own any more.
-            tracing::error!(%error, "the server does not end");
+        match &result {
+            // It waits in the kernel, and runs no code of its own any more.
+            Err(Error::Unended(_)) => {}
+            _ => match server.stop(how).await {
+                Ok(_) => {}
+                Err(error @ Error::Unended(_)) => tracing::error!(%error, "the server does not end"),
+                Err(error) => {
+                    tracing::error!(%error, "the server may run: it is stopped again");
+                    if matches!(before, Run::Primary(_)) {
+                        run = before;
+                    }
+                    sleep(AGAIN).await;
+                }
+            },
         }
     }
     // Whatever failed after its end: a server that does not run has no role.
@@ -136,9 +160,13 @@ pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: Archive
     Done { step, result: result.map_err(|error| error.to_string()), run, data, mounted, complaints, keeps_earlier_role }
 }
 
+fn late(limit: Duration) -> Error {
+    Error::Stuck(format!("it takes longer than {limit:?}, and another server could be the primary"))
+}
+
 /// Whether a failure leaves a server of which it is not known any more what it does.
 fn is_unknown(error: &Error, run: &Run) -> bool {
-    *run == Run::Down || matches!(error, Error::Stuck(_) | Error::Ended(_))
+    *run == Run::Down || matches!(error, Error::Stuck(_) | Error::Ended(_) | Error::Unended(_))
 }
 
 async fn carry_out(
@@ -349,5 +377,6 @@ mod tests {
         assert!(!is_unknown(&failed(), &Run::Fenced), "the step had not begun, or changes nothing by half");
         assert!(is_unknown(&failed(), &Run::Down), "it was to be promoted, or to be connected");
         assert!(is_unknown(&Error::Stuck("a sender does not obey".to_owned()), &Run::Fenced));
+        assert!(is_unknown(&Error::Unended(7), &Run::Fenced), "it was killed");
     }
 }

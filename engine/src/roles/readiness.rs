@@ -82,6 +82,7 @@ mod tests {
             may_start: true,
             unfit: None,
             outside: Outside::No,
+            shuts_down: false,
             gave_up: Generation(0),
             stopping: false,
             stale: false,

@@ -88,6 +88,8 @@ impl Keeper {
         }
         self.standbys.clear();
         (self.state.run, self.reading, self.reads) = (Run::Down, None, None);
+        self.state.shuts_down = false;
+        self.door.forget();
         self.caught_up = false;
         self.vitals.clear();
         self.failed(format!("the server has ended: {how}"));

@@ -114,6 +114,7 @@ impl Keeper {
         };
         leased.version.store(admission::version(&primary.ruling).0, Ordering::SeqCst);
         self.state.lease = leased.admission.held(&primary.ruling, leased.answered.load(Ordering::SeqCst), now);
+        self.state.lease.stalled |= self.door.is_shut();
         leased.admission.asks(now)
     }
 

@@ -14,12 +14,6 @@ use tokio::time::{Instant, timeout};
 /// How long a reading may take: a server that does not answer is no reason to stop it.
 const READ_LIMIT: Duration = Duration::from_secs(2);
 
-/// How often a new session is made, while the readings keep theirs: a server whose first process hangs serves those that it has.
-const KNOCK_PERIOD: Duration = Duration::from_secs(5);
-
-/// A new session that is being tried: whether the server lets it in.
-pub(super) type Knocks = Pin<Box<dyn Future<Output = bool> + Send>>;
-
 /// A reading that is under way.
 pub(super) type Reads = Pin<Box<dyn Future<Output = Result<Reading, Unread>> + Send>>;
 
@@ -52,32 +46,12 @@ impl Keeper {
         };
         match reader {
             Some(reader) => {
-                self.begin_to_knock(&reader);
+                self.door.knock(&reader);
                 self.standbys.set_reader(reader.clone());
                 self.reads = Some(Box::pin(read(reader)));
             }
             None => self.hears(Ear::Deaf),
         }
-    }
-
-    fn begin_to_knock(&mut self, reader: &Reader) {
-        let (knocks, next) = &mut self.knocks;
-        if knocks.is_none() && *next <= Instant::now() {
-            let reader = reader.clone();
-            *next = Instant::now() + KNOCK_PERIOD;
-            *knocks = Some(Box::pin(async move { reader.lets_in().await }));
-        }
-    }
-
-    /// Takes note of whether the server lets a new session in.
-    pub(super) fn knocked(&mut self, lets_in: bool) {
-        self.knocks.0 = None;
-        if !lets_in {
-            tracing::warn!("the server lets no new session in");
-            // One that starts lets them in soon.
-            self.knocks.1 = Instant::now();
-        }
-        self.vitals.knocked(lets_in);
     }
 
     /// Takes note of a reading.
@@ -130,8 +104,6 @@ impl Keeper {
     fn whole(&mut self) {
         let mut memory = self.state.memory;
         memory.end_overwrite();
-        if let Err(error) = self.remember(memory, self.start) {
-            self.failed(error.to_string());
-        }
+        self.write(memory, self.start);
     }
 }

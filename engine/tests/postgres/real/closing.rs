@@ -3,7 +3,7 @@
 use super::device::{Device, apart, freeze};
 use super::lab::{Lab, Member, signal};
 use kaa_core::domain::ids::ArchiveId;
-use kaa_engine::postgres::Stop;
+use kaa_engine::postgres::{Error, Stop};
 use nix::sys::signal::Signal;
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
@@ -106,6 +106,35 @@ impl Drop for Thaws {
     fn drop(&mut self) {
         let _ = std::process::Command::new("fsfreeze").arg("--unfreeze").arg(&self.0).output();
     }
+}
+
+/// Another one takes over meanwhile, and none starts on this volume before the killed processes are gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_disk_hangs_has_ended_once_it_was_killed() {
+    let name = "closing::a_server_whose_disk_hangs_has_ended_once_it_was_killed";
+    if !apart(name) {
+        return;
+    }
+    let Some(lab) = Lab::new() else { return };
+    let device = Device::new(lab.file("device"), lab.volume(1));
+    let thaws = Thaws(device.at().to_owned());
+    let (mut a, _) = lab.primary(1).await;
+    let (reader, writer) = (a.client().await.unwrap(), a.client().await.unwrap());
+    freeze(device.at(), true);
+    let writes = tokio::spawn(async move { writer.batch_execute("INSERT INTO rows VALUES (1, 2)").await });
+    sleep(WATCHED).await;
+    for _ in 0..2 {
+        let error = timeout(LONG, a.server.stop(Stop::Immediate)).await.expect("it waits for the disk").unwrap_err();
+        assert!(matches!(error, Error::Unended(_)), "{error}");
+        timeout(LONG, reader.batch_execute("SELECT 1")).await.expect("it waits").unwrap_err();
+        a.server.start_fenced().await.unwrap_err();
+    }
+    drop(thaws);
+    a.server.stop(Stop::Immediate).await.unwrap();
+    writes.await.unwrap().unwrap_err();
+    a.server.start_fenced().await.unwrap();
+    a.lead(3, &[]).await;
+    drop(a);
 }
 
 /// What a client sees may be old by then: it must not wait for the disk that its session ends.

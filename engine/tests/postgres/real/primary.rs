@@ -1,7 +1,7 @@
 //! How a server becomes the primary of a generation, and what is left of a generation after a crash.
 
 use super::lab::{Lab, Member, kill, signal};
-use kaa_engine::postgres::{Data, Error, Follows, Stop};
+use kaa_engine::postgres::{Data, Error, Follows, Knock, Stop};
 use std::time::Duration;
 use testkit::{Chance, tier};
 use tokio::task::JoinHandle;
@@ -205,11 +205,29 @@ async fn a_server_whose_first_process_hangs_is_read_and_lets_no_session_in() {
     let Some(lab) = Lab::new() else { return };
     let (member, _) = lab.primary(1).await;
     let reader = member.server.reader().unwrap();
-    assert!(reader.read().await.is_ok() && reader.lets_in().await);
+    assert!(reader.read().await.is_ok() && reader.knock().await == Knock::Answered);
     signal(member.postmaster(), nix::sys::signal::Signal::SIGSTOP);
-    assert!(reader.read().await.is_ok() && !reader.lets_in().await);
+    assert!(reader.read().await.is_ok() && reader.knock().await == Knock::Unanswered);
     signal(member.postmaster(), nix::sys::signal::Signal::SIGCONT);
-    assert!(reader.lets_in().await);
+    assert_eq!(reader.knock().await, Knock::Answered);
+}
+
+/// As by `pg_ctl stop -m smart`, which waits for the sessions that there are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_was_told_to_shut_down_says_so_to_a_new_session() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut member, _) = lab.primary(1).await;
+    let (reader, client) = (member.server.reader().unwrap(), member.client().await.unwrap());
+    assert!(reader.read().await.is_ok());
+    signal(member.postmaster(), nix::sys::signal::Signal::SIGTERM);
+    let began = std::time::Instant::now();
+    while reader.knock().await != Knock::ShuttingDown {
+        assert!(began.elapsed() < Duration::from_secs(30), "it lets sessions in");
+    }
+    assert!(reader.read().await.is_ok() && client.batch_execute("SELECT 1").await.is_ok(), "it serves those it has");
+    member.server.stop(Stop::Immediate).await.unwrap();
+    member.server.start_fenced().await.unwrap();
+    member.lead(3, &[]).await;
 }
 
 /// A dump of another system that is restored brings the rows by which that one noted its generations.

@@ -84,6 +84,7 @@ impl Wrapper {
             may_start: false,
             unfit: None,
             outside: Outside::No,
+            shuts_down: false,
             gave_up: Generation(0),
             stopping: false,
             stale: false,
