@@ -20,7 +20,7 @@ mod routing;
 pub mod sessions;
 
 use crate::auth::TokenVerifier;
-use crate::config::{ALONE, Config, IDENTIFY_TIMEOUT, SHUTDOWN, VOUCH_WITHOUT_QUORUM};
+use crate::config::{ALONE, Config, IDENTIFY_TIMEOUT, SHUTDOWN, VOUCH_WHILE_IT_HANGS, VOUCH_WITHOUT_QUORUM};
 use crate::kubernetes::lease::{self, Candidacy, Leadership};
 use crate::kubernetes::watch::Watching;
 use crate::kubernetes::{self, Kubernetes, watch as watches};
@@ -179,7 +179,8 @@ impl Shared {
 
     /// Whether no quorum was heard of for so long that this agent cannot say of any engine that it is in the domain.
     fn cannot_vouch(&self) -> bool {
-        let lacks_quorum = self.without_quorum_for().is_some_and(|lacking| lacking > VOUCH_WITHOUT_QUORUM);
+        let limit = if self.raft.hangs().is_some() { VOUCH_WHILE_IT_HANGS } else { VOUCH_WITHOUT_QUORUM };
+        let lacks_quorum = self.without_quorum_for().is_some_and(|lacking| lacking > limit);
         lacks_quorum || self.raft.no_room().is_some()
     }
 }

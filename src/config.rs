@@ -45,6 +45,8 @@ pub const ALONE: Duration = Duration::from_secs(5);
 pub const ENGINE_SILENCE: Duration = Duration::from_secs(10);
 /// An agent that did not hear of a quorum for this long vouches for no engine: they have to find another agent.
 pub const VOUCH_WITHOUT_QUORUM: Duration = Duration::from_secs(20);
+/// The same of an agent whose disk hangs: the others may be a quorum, of which it learns nothing before it has written its vote.
+pub const VOUCH_WHILE_IT_HANGS: Duration = Duration::from_secs(2);
 /// The Raft leader declares the sessions of an agent lost that was silent for this long.
 pub const OWNER_SILENCE: Duration = Duration::from_secs(30);
 /// A session in the domain without a connection here is checked again after this, so that a registration under way is not

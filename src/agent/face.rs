@@ -471,7 +471,7 @@ fn health(shared: &Shared) -> Health {
         live: Vec::new(),
         ready: vec![
             Check { name: "raft", failure: quorum },
-            Check { name: "disk", failure: shared.raft.no_room().map(|full| full.to_string()) },
+            Check { name: "disk", failure: shared.raft.cannot_write().map(|why| why.to_string()) },
             Check { name: "caught-up", failure: caught_up },
             Check { name: "domain", failure: domain },
             Check { name: "kubernetes", failure: kubernetes },

@@ -3,6 +3,10 @@
 //!
 //! A leader without room refuses proposals and hands over; a follower without room refuses what the leader sends, and
 //! the others are the quorum. When there is room again, both continue without a restart.
+//!
+//! A disk that hangs is noticed here as well. Its server counts as none that has flushed an entry, and the others are the quorum. A leader
+//! stays it: it needs the disks of the others, and not its own. Were it to hand over, it would have to write its next vote, and would know
+//! nothing new of the domain before that.
 
 use super::disk::Disk;
 use super::handle::Handle;
@@ -28,6 +32,23 @@ pub struct NoRoom {
     pub free: u64,
     /// How much has to be.
     pub floor: u64,
+}
+
+/// A write of the log that takes so long hangs.
+const HANGS: Duration = Duration::from_secs(5);
+
+/// Why nothing can be written to the log now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CannotWrite {
+    /// There is too little room.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+    /// The disk does not answer.
+    #[error("the disk of the log's volume has not taken a write for {seconds} s")]
+    Hangs {
+        /// For how long, in seconds.
+        seconds: u64,
+    },
 }
 
 /// The room on a volume; clones share it.
@@ -94,16 +115,35 @@ impl Handle {
     pub fn no_room(&self) -> Option<NoRoom> {
         self.space().check(0).err()
     }
+
+    /// Why nothing can be written here now, if that is so.
+    pub fn cannot_write(&self) -> Option<CannotWrite> {
+        self.no_room().map(CannotWrite::from).or_else(|| self.hangs())
+    }
+
+    /// That the disk hangs, if it does.
+    pub fn hangs(&self) -> Option<CannotWrite> {
+        let commits_for = self.0.store.commits_for();
+        (commits_for >= HANGS).then_some(CannotWrite::Hangs { seconds: commits_for.as_secs() })
+    }
 }
 
 /// Looks again and again until Raft ends, and hands over while there is no room.
 pub(super) async fn watch(handle: Handle) {
     let mut handed_over: Option<Instant> = None;
+    let mut hung = false;
     while handle.status().role != Role::Stopped && handle.metrics().running_state.is_ok() {
         sleep(PERIOD).await;
         let space = handle.space().clone();
         // It fails only if it panicked, and then the next look tells.
         let _ = crate::clock::blocking(move || space.look()).await;
+        let hangs = handle.hangs();
+        match hangs {
+            Some(why) if !hung => tracing::error!("{why}"),
+            None if hung => tracing::info!("the disk of the log's volume takes writes again"),
+            _ => {}
+        }
+        hung = hangs.is_some();
         let due = handed_over.is_none_or(|last| last.elapsed() > HAND_OVER_PERIOD);
         if due && handle.status().role == Role::Leader && handle.no_room().is_some() {
             tracing::warn!("transferring leadership: another server may have free space");

@@ -19,7 +19,7 @@ use std::io;
 use std::ops::RangeBounds;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// How many changes go into one commit at most: some megabytes, which redb still takes in a few milliseconds.
@@ -60,13 +60,18 @@ pub struct Store(Arc<Shared>);
 struct Shared {
     log: Mutex<Log>,
     writer: Mutex<Option<Writer>>,
+    commits_since: CommitsSince,
 }
+
+/// Since when the commit that is under way has been; `None` if none is.
+type CommitsSince = Arc<Mutex<Option<Instant>>>;
 
 impl Store {
     /// Starts the writer.
     pub(super) fn start(backend: Box<dyn Backend>, lock: Lock, log: Log) -> io::Result<Self> {
         let simulated = backend.simulated();
-        let commits = Commits { backend, failed: None, ops: Vec::new(), waiters: Vec::new() };
+        let since = CommitsSince::default();
+        let commits = Commits { backend, failed: None, ops: Vec::new(), waiters: Vec::new(), since: since.clone() };
         let running = match simulated {
             None => {
                 let (queue, jobs) = mpsc::sync_channel(QUEUE);
@@ -80,7 +85,13 @@ impl Store {
             }
         };
         let writer = Writer { running, _lock: lock };
-        Ok(Self(Arc::new(Shared { log: Mutex::new(log), writer: Mutex::new(Some(writer)) })))
+        Ok(Self(Arc::new(Shared { log: Mutex::new(log), writer: Mutex::new(Some(writer)), commits_since: since })))
+    }
+
+    /// For how long the commit that is under way has not ended; zero if none is.
+    pub(super) fn commits_for(&self) -> Duration {
+        let since = *self.0.commits_since.lock().unwrap_or_else(PoisonError::into_inner);
+        since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// Writes what is queued and lets go of the volume.
@@ -173,6 +184,7 @@ struct Commits {
     failed: Option<Arc<backend::Error>>,
     ops: Vec<Op>,
     waiters: Vec<Waiter>,
+    since: CommitsSince,
 }
 
 impl Commits {
@@ -220,7 +232,10 @@ impl Commits {
     fn commit(&mut self) {
         // After a failure it is unknown what is on disk, so nothing is written any more.
         if self.failed.is_none() {
+            let note = |since| *self.since.lock().unwrap_or_else(PoisonError::into_inner) = since;
+            note(Some(Instant::now()));
             self.failed = self.backend.commit(&self.ops).err().map(Arc::new);
+            note(None);
             // Durable, but no waiter knows it yet.
             self.ops.iter().filter_map(point).for_each(failpoints::pass);
         }

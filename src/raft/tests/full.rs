@@ -90,6 +90,33 @@ async fn a_server_without_room_takes_nothing_and_the_others_continue() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_leads_on_while_its_disk_hangs() {
+    let volumes = [disk(), disk(), disk()];
+    let first = found_on(&volumes[0].1, volumes[0].0.path(), with_floor("admin-0")).await;
+    let second = blank_on(&volumes[1].1, volumes[1].0.path(), with_floor("admin-1")).await;
+    let third = blank_on(&volumes[2].1, volumes[2].0.path(), with_floor("admin-2")).await;
+    cluster::join(&first, &second).await;
+    cluster::join(&first, &third).await;
+    cluster::settle(&first.handle, &BTreeSet::from([first.id(), second.id(), third.id()])).await;
+
+    volumes[0].1.hung.store(true, Ordering::Relaxed);
+    first.set("by the others' disks").await;
+    assert!(second.has("by the others' disks") || third.has("by the others' disks"));
+    until("it is noticed", || first.handle.cannot_write().is_some()).await;
+    let why = first.handle.cannot_write().unwrap().to_string();
+    assert!(why.contains("has not taken a write for"), "{why}");
+    first.set("later").await;
+    first.handle.linearize().await.unwrap();
+    volumes[0].1.hung.store(false, Ordering::Relaxed);
+    until("it writes again", || first.handle.cannot_write().is_none()).await;
+    first.set("at the end").await;
+    until("all have it", || second.has("at the end") && third.has("at the end")).await;
+    for agent in [first, second, third] {
+        agent.stop().await;
+    }
+}
+
 #[tokio::test]
 async fn an_io_error_stops_raft_and_nothing_acknowledged_is_lost() {
     let (dir, disk) = disk();

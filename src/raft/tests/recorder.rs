@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use testkit::Chance;
 
@@ -76,6 +76,8 @@ pub(super) struct Recorder {
     pub(super) free: Arc<AtomicU64>,
     /// Whether every write fails.
     pub(super) broken: Arc<AtomicU64>,
+    /// Whether every write waits.
+    pub(super) hung: Arc<AtomicBool>,
 }
 
 impl Recorder {
@@ -85,7 +87,7 @@ impl Recorder {
         journal.read(root);
         journal.now = journal.before.clone();
         let (journal, free) = (Arc::new(Mutex::new(journal)), Arc::new(AtomicU64::new(u64::MAX)));
-        Self { root: root.to_owned(), journal, lie: Lie::None, free, broken: Arc::default() }
+        Self { root: root.to_owned(), journal, lie: Lie::None, free, broken: Arc::default(), hung: Arc::default() }
     }
 
     /// How many steps there were.
@@ -160,6 +162,9 @@ impl Recorder {
     }
 
     fn fault(&self) -> io::Result<()> {
+        while self.hung.load(Ordering::Relaxed) {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
         if self.broken.load(Ordering::Relaxed) == 0 { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
     }
 }
