@@ -1,6 +1,5 @@
 """Faults of a primary, by its processes and by kubectl."""
 
-import errno
 import json
 import os
 import re
@@ -15,9 +14,8 @@ from processes import arguments, children, send, tree
 
 LASTS = 10  # seconds
 MINUTE = 60
+CROWD = 120  # clients, more than `max_connections`
 OWN = 100  # MiB of log that only the old primary has
-DISK = 4 << 30  # bytes of a small volume, without what is on it: more than the log between two checkpoints
-LEFT = 4 << 20  # bytes that are left of one that is full
 REVIVED_EVERY = 5  # seconds
 # What a kubelet says of a container that it does not start for 10 s or longer.
 LONG_WAIT = re.compile(r"back-off (\d+m|\d\ds)")
@@ -242,7 +240,7 @@ def setback(cluster, pod, chance):
     volume, archive = cluster.it.volume(pod), cluster.archive(pod)
     # Not beside the volumes: there a kubelet removes what belongs to no claim.
     earlier = os.path.join(cluster.it.work, "earlier")
-    replaced(cluster, pod, lambda: subprocess.run(["cp", "-a", volume, earlier], check=True))
+    replaced(cluster.wrapper(pod), lambda: subprocess.run(["cp", "-a", volume, earlier], check=True))
     eventually("it streams", lambda: cluster.streams(pod))
 
     def put_back():
@@ -251,7 +249,7 @@ def setback(cluster, pod, chance):
             shutil.rmtree(entry) if entry.is_dir(follow_symlinks=False) else os.remove(entry)
         subprocess.run(["cp", "-a", f"{earlier}/.", volume], check=True)
 
-    replaced(cluster, pod, put_back)
+    replaced(cluster.wrapper(pod), put_back)
     shutil.rmtree(earlier)
     unused = f"archive {archive} holds data that the domain knows nothing of"
     eventually("its data is not used", lambda: cluster.show() and unused in cluster.it.kaa("plan"))
@@ -260,86 +258,14 @@ def setback(cluster, pod, chance):
     eventually("it streams again", lambda: cluster.streams(pod))
 
 
-def replaced(cluster, pod, change):
-    """Changes a pod's volume while all of it is stopped, and kills it: its container starts again with that."""
-    pids = tree(cluster.wrapper(pod))
+def replaced(pid, change):
+    """Changes the volume of a wrapper or an agent while all of it is stopped, and kills it: its container starts again with that."""
+    pids = tree(pid)
     send(pids, signal.SIGSTOP)
     try:
         change()
     finally:
         send(pids, signal.SIGKILL)
-
-
-def full(cluster, pod, chance):
-    """its volume is full: PostgreSQL ends, and another takes over until there is room"""
-    volume = fill(cluster, pod, True)
-
-    def moved():
-        # A checkpoint may have made room.
-        fill_up(volume, cluster.it.servers()[pod])
-        return cluster.primary() != pod
-
-    eventually("another primary", moved)
-    empty(cluster, pod)
-
-
-def full_standby(cluster, pod, chance):
-    """the volume of a standby is full: its PostgreSQL ends until there is room"""
-    fill(cluster, chance.choice(cluster.roles()[1]), False)
-    eventually("a standby that streams", cluster.roles)
-    empty(cluster, pod)
-
-
-def fill(cluster, pod, leads):
-    """Gives a pod a small volume if it has none, and fills it once the pod leads, or is a standby that streams. Its directory."""
-    volume = cluster.it.volume(pod)
-
-    def smaller():
-        os.rename(volume, f"{volume}.large")
-        os.mkdir(volume)
-        shutil.copystat(f"{volume}.large", volume)
-        used = int(subprocess.run(["du", "-sb", f"{volume}.large"], check=True, capture_output=True, text=True).stdout.split()[0])
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={used + DISK}", "kaa-test", volume], check=True)
-        subprocess.run(["cp", "-a", f"{volume}.large/.", volume], check=True)
-
-    if not os.path.ismount(volume):
-        replaced(cluster, pod, smaller)
-        eventually("it streams", lambda: cluster.streams(pod))
-        if leads:
-            eventually("an open primary", cluster.primary)
-            cluster.it.kaa("switchover", "shop", "--to", pod, "--wait", "--reason", "a test")
-    eventually("its role", lambda: cluster.primary() == pod if leads else cluster.streams(pod))
-    fill_up(volume, cluster.it.primary_url())
-    return volume
-
-
-def fill_up(volume, url):
-    """Fills it but for a little, and lets the server at a URL write log."""
-
-    def more():
-        space = os.statvfs(volume)
-        return space.f_bavail * space.f_bsize - LEFT
-
-    with open(f"{volume}/filler", "ab") as filler:
-        # The server may take some of it at the same time.
-        while (room := more()) > 0:
-            try:
-                os.posix_fallocate(filler.fileno(), os.fstat(filler.fileno()).st_size, room)
-            except OSError as error:
-                if error.errno != errno.ENOSPC:
-                    raise
-    # Log, and nothing else.
-    sql = "SELECT pg_logical_emit_message(false, 'fill', repeat('x', 1000000)) FROM generate_series(1, 800)"
-    subprocess.run([psql, "-XqAt", url, "-c", sql], capture_output=True)
-
-
-def empty(cluster, pod):
-    """There is room again."""
-    for it in cluster.it.servers():
-        filler = f"{cluster.it.volume(it)}/filler"
-        if os.path.exists(filler):
-            os.remove(filler)
-            eventually("it streams again", lambda: cluster.streams(it))
 
 
 def wrapper(cluster, pod, chance):
@@ -352,16 +278,43 @@ def postmaster(cluster, pod, chance):
     paused([cluster.server(pod)])
 
 
+def shut(cluster, pod, chance):
+    """the same until another one takes over, which is after half a minute"""
+    server = cluster.server(pod)
+    send([server], signal.SIGSTOP)
+    try:
+        eventually("another primary", lambda: cluster.primary() != pod)
+    finally:
+        send([server], signal.SIGCONT)
+
+
+def smart(cluster, pod, chance):
+    """SIGTERM of the server, as `pg_ctl stop -m smart`: it lets no new session in, and waits for those that it has"""
+    send([cluster.server(pod)], signal.SIGTERM)
+    eventually("another primary", lambda: cluster.primary() != pod)
+
+
+def crowd(cluster, pod, chance):
+    """clients take all sessions for 15 s, and a standby's wrapper is killed meanwhile: the sync set changes, and nothing moves"""
+    command = ["timeout", "15", psql, "-XqAt", cluster.it.servers()[pod], "-c", "SELECT pg_sleep(15)"]
+    crowd = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(CROWD)]
+    try:
+        time.sleep(3)
+        container(cluster, chance.choice(cluster.roles()[1]), chance)
+    finally:
+        said = [it.communicate()[1] for it in crowd]
+    if not any("too many clients" in it or "remaining connection slots" in it for it in said):
+        raise OSError(f"the server has room for {CROWD} more clients")
+
+
 def agents(cluster, pod, chance):
     """SIGSTOP of all agents for 10 s, or for a minute: nothing moves, and clients notice nothing"""
     paused(cluster.agents(), chance.choice([LASTS, LASTS, MINUTE]))
 
 
 # Another one is the primary afterwards, or the same one, or either.
-MOVE = [server, backend, container, pod, claim, stopped, agent, frozen, setback, full]
-STAY = [wrapper, agents, promoted]
-FAULTS = {fault.__name__: fault for fault in MOVE + STAY + [twice, damaged, standby, ahead, checkpointer, postmaster, full_standby]}
-# They mount something.
-MOUNT = {"full", "full_standby"}
+MOVE = [server, backend, container, pod, claim, stopped, agent, frozen, setback, smart, shut]
+STAY = [wrapper, agents, promoted, crowd]
+FAULTS = {fault.__name__: fault for fault in MOVE + STAY + [twice, damaged, standby, ahead, checkpointer, postmaster]}
 # A process that was paused may answer a reader before it can close.
 PAUSES = {"stopped", "agent", "frozen", "wrapper", "postmaster"}

@@ -8,10 +8,11 @@ import time
 
 from checker import eventually, here
 from deployed import CLIENTS_AT
-from faults import LASTS, MINUTE, paused
+from faults import LASTS, MINUTE, paused, server
 
 UP = os.path.join(here, "../cluster/up")
 API = 20  # seconds without an API server
+LINK = "eth0"  # of a node to the others
 
 
 def moved(cluster, *to):
@@ -91,13 +92,50 @@ def power_leader(cluster, pod, chance):
     lost(cluster, with_leader(cluster, pod), "kill", "start")
 
 
-def barred(cluster, pod, *rules):
-    """Drops on the node of a pod what these rules of iptables name, for a while."""
-    node = cluster.it.node_of(pod)
+@contextlib.contextmanager
+def barred_at(cluster, node, *rules):
+    """Drops on a node what these rules of iptables name, each with its chain."""
     with contextlib.ExitStack() as stack:
         for rule in rules:
-            cluster.it.node("exec", node, "iptables", "-I", "FORWARD", *rule, "-j", "DROP")
-            stack.callback(cluster.it.node, "exec", node, "iptables", "-D", "FORWARD", *rule, "-j", "DROP")
+            cluster.it.node("exec", node, "iptables", "-I", *rule, "-j", "DROP")
+            stack.callback(cluster.it.node, "exec", node, "iptables", "-D", *rule, "-j", "DROP")
+        yield
+
+
+def barred(cluster, pod, *rules):
+    """Drops on the node of a pod what these rules name, for a while."""
+    with barred_at(cluster, cluster.it.node_of(pod), *(["FORWARD", *rule] for rule in rules)):
+        time.sleep(LASTS + 5)
+
+
+def half_cut(cluster, pod, *rules):
+    """Cuts one direction of the link of a pod's node, until another server is the primary and longer."""
+    pod = apart(cluster, pod)
+    node = cluster.it.node_of(pod)
+    cluster.it.away.add(node)
+    try:
+        with barred_at(cluster, node, *rules):
+            eventually("another primary", lambda: cluster.primary() != pod, cluster.it.wait)
+            time.sleep(LASTS)
+    finally:
+        cluster.it.away.remove(node)
+
+
+def deaf(cluster, pod, chance):
+    """its node hears nothing for 10 s and more, and is heard"""
+    half_cut(cluster, pod, ["INPUT", "-i", LINK], ["FORWARD", "-i", LINK])
+
+
+def mute(cluster, pod, chance):
+    """its node is not heard for 10 s and more, and hears"""
+    half_cut(cluster, pod, ["OUTPUT", "-o", LINK], ["FORWARD", "-o", LINK])
+
+
+def lossy(cluster, pod, chance):
+    """its node loses every fifth packet for 15 s"""
+    pod = apart(cluster, pod)
+    every = ["-m", "statistic", "--mode", "random", "--probability", "0.2"]
+    with barred_at(cluster, cluster.it.node_of(pod), ["FORWARD", "-i", LINK, *every], ["FORWARD", "-o", LINK, *every]):
         time.sleep(LASTS + 5)
 
 
@@ -128,7 +166,21 @@ def api(cluster, pod, chance):
     eventually("an answer of the API server", it.servers, it.wait)
 
 
+def dns(cluster, pod, chance):
+    """the DNS server is stopped, and the server killed after 20 s: another takes over"""
+    with open(os.path.join(cluster.it.directory, "run/coredns.pid")) as file:
+        answers = int(file.read().split()[0])
+    os.kill(answers, signal.SIGSTOP)
+    try:
+        # What was looked up is known for a while.
+        time.sleep(API)
+        server(cluster, pod, chance)
+        eventually("another primary", lambda: cluster.primary() != pod)
+    finally:
+        os.kill(answers, signal.SIGCONT)
+
+
 STAY = [to_agents, to_servers, api]
 # They may move the primary before they begin.
-MOVE = [cut, cut_leader, power, power_leader]
-FAULTS = {fault.__name__: fault for fault in MOVE + STAY}
+MOVE = [cut, cut_leader, power, power_leader, deaf, mute, dns]
+FAULTS = {fault.__name__: fault for fault in [*MOVE, *STAY, lossy]}

@@ -11,7 +11,7 @@ import tempfile
 
 from checker import PREPARED, TABLE, WAIT, Checker, ask, eventually, here, writing
 from pool import pooled
-from processes import children, with_variable
+from processes import children, variable, with_variable
 
 kaa = os.environ.get("KAA_BINARY") or os.path.join(here, "../../target/release/kaa")
 LOG = 200  # lines of each container that are shown after a failure
@@ -51,9 +51,11 @@ class Played(Checker):
 
     def volume(self, pod):
         """The directory of a pod's volume."""
-        with open(f"/proc/{self.process('engine', f'KAA_POD={pod}')}/environ", "rb") as file:
-            [volume] = [it for it in file.read().split(b"\0") if it.startswith(b"KAA_ARCHIVE=")]
-        return volume.decode().split("=", 1)[1]
+        return variable(self.process("engine", f"KAA_POD={pod}"), "KAA_ARCHIVE")
+
+    def data_of(self, agent):
+        """The directory of an agent's volume, by its process."""
+        return variable(agent, "KAA_DATA_DIR")
 
     def volumes(self):
         return glob.glob(os.path.join(self.work, "demo/volumes/*"))
@@ -102,5 +104,6 @@ def played(url_file="postgres-url", first=None, pool=False, **variables):
             demo.send_signal(signal.SIGINT)
             demo.wait()
             with open("/proc/self/mounts") as mounts:
-                for mount in [line.split()[1] for line in mounts if line.split()[1].startswith(work + "/")]:
+                # One may be on another.
+                for mount in [line.split()[1] for line in list(mounts)[::-1] if line.split()[1].startswith(work + "/")]:
                     eventually(f"no process on {mount}", lambda: not subprocess.run(["umount", mount], capture_output=True).returncode)

@@ -37,6 +37,13 @@ def send(pids, what):
             pass
 
 
+def variable(pid, name):
+    """The value of a process's environment variable."""
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        [found] = [it for it in file.read().decode(errors="replace").split("\0") if it.startswith(f"{name}=")]
+    return found.removeprefix(f"{name}=")
+
+
 def with_variable(pids, what, variable):
     """Those of these processes that run `kaa WHAT` with this environment variable."""
     found = []
