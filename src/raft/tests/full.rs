@@ -5,7 +5,7 @@ use super::{Agent, blank_on, cluster, found_on, options, start_with, until, valu
 use crate::raft::{Options, ProposeError, Role, Volume};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::{TempDir, tempdir};
 
 const FLOOR: u64 = 10 << 20;
@@ -22,6 +22,22 @@ fn leave(disk: &Recorder, free: u64) {
 
 fn with_floor(server: &str) -> Options {
     Options { min_free: FLOOR, ..options(server, &super::free_address()) }
+}
+
+/// A disk that hangs until this is dropped.
+struct Hanging(Arc<AtomicBool>);
+
+impl Hanging {
+    fn begin(disk: &Recorder) -> Self {
+        disk.hung.store(true, Ordering::Relaxed);
+        Self(disk.hung.clone())
+    }
+}
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
 }
 
 async fn refused(agent: &Agent) -> String {
@@ -100,15 +116,16 @@ async fn a_leader_leads_on_while_its_disk_hangs() {
     cluster::join(&first, &third).await;
     cluster::settle(&first.handle, &BTreeSet::from([first.id(), second.id(), third.id()])).await;
 
-    volumes[0].1.hung.store(true, Ordering::Relaxed);
+    // Whatever fails: an agent does not end while it writes.
+    let hanging = Hanging::begin(&volumes[0].1);
     first.set("by the others' disks").await;
-    assert!(second.has("by the others' disks") || third.has("by the others' disks"));
+    until("all have it", || second.has("by the others' disks") && third.has("by the others' disks")).await;
     until("it is noticed", || first.handle.cannot_write().is_some()).await;
     let why = first.handle.cannot_write().unwrap().to_string();
     assert!(why.contains("has not taken a write for"), "{why}");
     first.set("later").await;
     first.handle.linearize().await.unwrap();
-    volumes[0].1.hung.store(false, Ordering::Relaxed);
+    drop(hanging);
     until("it writes again", || first.handle.cannot_write().is_none()).await;
     first.set("at the end").await;
     until("all have it", || second.has("at the end") && third.has("at the end")).await;
