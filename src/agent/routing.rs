@@ -22,8 +22,9 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-/// How long an agent that does not lead the resync waits for the one that does.
-const OTHERS_AFTER: Duration = Duration::from_secs(2);
+/// How long an agent that does not lead the resync waits for the one that does. That one may be lost with the primary, and until the slice
+/// leads to the next one, clients connect to an address that does not answer.
+const OTHERS_AFTER: Duration = Duration::from_millis(250);
 /// How often the agent reads a slice that it does not watch: another writer may have changed it.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// How long after it has read a slice the agent reads it again because it was changed: another writer that does not give up costs little.
