@@ -9,6 +9,7 @@ mod certificates;
 mod configuration;
 mod control_file;
 mod credentials;
+mod death_pipe;
 pub mod error;
 mod fence;
 mod files;

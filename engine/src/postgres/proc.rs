@@ -110,6 +110,22 @@ pub(super) async fn clear(known: &BTreeSet<Pid>, directories: &[PathBuf]) -> Res
     }
 }
 
+/// Kills all that work in these directories, whose first process has ended: none of them starts others.
+pub(super) fn kill_inside(directories: &[PathBuf]) -> Result<(), Error> {
+    let mut killed = BTreeSet::new();
+    loop {
+        let found = inside(directories)?;
+        let others: Vec<Pid> = found.difference(&killed).copied().collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        for pid in others {
+            let _ = kill(pid, Signal::SIGKILL);
+            killed.insert(pid);
+        }
+    }
+}
+
 /// Those of which something is left.
 fn left(known: BTreeSet<Pid>) -> Result<BTreeSet<Pid>, Error> {
     let mut left = BTreeSet::new();

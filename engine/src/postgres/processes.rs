@@ -4,6 +4,7 @@
 //! server, and lives as long as what it belongs to. This process waits for each child by its own id: other servers, and
 //! the wrapper, have children too.
 
+use super::death_pipe::DeathPipe;
 use super::error::Error;
 use super::proc::{KILL_LIMIT, LOOK_PERIOD, children};
 use super::shim;
@@ -67,13 +68,16 @@ struct Shared {
     is_consistent: AtomicBool,
     /// How often a client has cancelled the wait of its commit.
     cancelled_waits: AtomicU64,
+    /// Of a server, once it has started.
+    death_pipe: Mutex<Option<DeathPipe>>,
 }
 
 impl Shared {
     fn new() -> Self {
         let (is_own, is_consistent) = (Mutex::new(true), AtomicBool::new(false));
         let cancelled_waits = AtomicU64::new(0);
-        Self { is_own, said: Mutex::default(), receivers: Mutex::default(), is_consistent, cancelled_waits }
+        let (said, receivers, death_pipe) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { is_own, said, receivers, is_consistent, cancelled_waits, death_pipe }
     }
 }
 
@@ -175,6 +179,27 @@ impl Process {
     /// Its process id.
     pub fn pid(&self) -> Pid {
         self.pid
+    }
+
+    /// Has the other processes of a server not notice its end before the wrapper has killed them. They do if that is not possible.
+    pub fn hold_death_pipe(&self) {
+        let is_own = locked(&self.shared.is_own);
+        if !*is_own {
+            return;
+        }
+        match DeathPipe::hold(self.pid) {
+            Ok(pipe) => *locked(&self.shared.death_pipe) = Some(pipe),
+            Err(error) => tracing::warn!(
+                pid = %self.pid, %error,
+                "the death pipe of the server is not held: if its first process is killed, readers may see commits that wait. To hold it, the \
+                 wrapper has to run as the user of the server, or with CAP_SYS_PTRACE"
+            ),
+        }
+    }
+
+    /// The one that takes it kills the other processes.
+    pub fn take_death_pipe(&self) -> Option<DeathPipe> {
+        locked(&self.shared.death_pipe).take()
     }
 
     /// Signals it, unless it has ended.
@@ -360,6 +385,10 @@ fn wait(mut child: Child, shared: &Shared) -> Ended {
     let id = || Id::Pid(Pid::from_raw(child.id().cast_signed()));
     while waitid(id(), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) == Err(Errno::EINTR) {}
     *locked(&shared.is_own) = false;
+    let pipe = locked(&shared.death_pipe).take();
+    if let Some(pipe) = pipe {
+        pipe.end();
+    }
     match child.wait() {
         Ok(status) => Ended { success: status.success(), how: described(status) },
         Err(error) => Ended { success: false, how: format!("ended, and how cannot be learned: {error}") },

@@ -132,7 +132,9 @@ impl Server {
         let arguments = configuration::arguments(settings, major, &limits::arguments(&limits, &wanted), readers);
         let process = self.starter.start(SERVER, &arguments, &pgdata).await?;
         self.running = Some(Running { process, role: Role::Fenced, changeable, limits, follows: None });
-        self.await_recovery().await
+        self.await_recovery().await?;
+        self.running()?.process.hold_death_pipe();
+        Ok(())
     }
 
     /// Waits until the server has begun to recover, and for a session if one is accepted soon. One whose data does not know the wrapper is no
@@ -422,6 +424,8 @@ impl Drop for Server {
     fn drop(&mut self) {
         let Some(Running { process, .. }) = self.running.take() else { return };
         let known = children(process.pid());
+        // This one kills the others itself: no thread does once another server may run here.
+        let _pipe = process.take_death_pipe();
         drop(process);
         if let Err(error) = known.and_then(|known| proc::clear_at_once(&known, &self.places())) {
             tracing::error!(%error, "processes of the server may be left");

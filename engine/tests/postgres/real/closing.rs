@@ -1,7 +1,7 @@
 //! Who is let in no more, and in which order sessions end.
 
 use super::device::{Device, apart, freeze};
-use super::lab::{Lab, Member, signal};
+use super::lab::{Lab, Member, kill, signal};
 use kaa_core::domain::ids::ArchiveId;
 use kaa_engine::postgres::{Error, Stop};
 use nix::sys::signal::Signal;
@@ -55,6 +55,26 @@ async fn who_is_being_let_in_when_a_standby_is_promoted_is_not_let_in() {
     is_ended(waiting);
 }
 
+/// A commit that waits for an archive that no server has, begun by this client.
+async fn waiting_commit(
+    member: &mut Member,
+    writer: tokio_postgres::Client,
+) -> tokio::task::JoinHandle<Result<(), tokio_postgres::Error>> {
+    let requires = timeout(Duration::from_millis(500), member.server.require(&[ArchiveId(99)], 2)).await;
+    assert!(requires.is_err(), "it waits for one that is not there");
+    let waits = tokio::spawn(async move { writer.batch_execute("INSERT INTO rows VALUES (2, 0)").await });
+    let superuser = member.superuser().await;
+    let waiting =
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE 'INSERT INTO rows%'";
+    let are_waiting = async || superuser.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0);
+    let began = Instant::now();
+    while are_waiting().await == 0 {
+        assert!(began.elapsed() < LONG, "the commit does not wait");
+        sleep(Duration::from_millis(10)).await;
+    }
+    waits
+}
+
 /// A commit whose client is told to end shows although no member may have it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_waits_is_given_up_after_all_who_could_read_it_have_gone() {
@@ -68,19 +88,7 @@ async fn a_commit_that_waits_is_given_up_after_all_who_could_read_it_have_gone()
         (client, pid)
     };
     let ((reader, reading), (other, writing)) = (pid(reader).await, pid(other).await);
-    // No server has this archive.
-    let requires = tokio::time::timeout(Duration::from_millis(500), member.server.require(&[ArchiveId(99)], 2)).await;
-    assert!(requires.is_err(), "it waits for one that is not there");
-    let waits = tokio::spawn(async move { writer.batch_execute("INSERT INTO rows VALUES (2, 0)").await });
-    let superuser = member.superuser().await;
-    let waiting =
-        "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE 'INSERT INTO rows%'";
-    let are_waiting = async || superuser.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0);
-    let began = Instant::now();
-    while are_waiting().await == 0 {
-        assert!(began.elapsed() < LONG, "the commit does not wait");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let waits = waiting_commit(&mut member, writer).await;
     // Neither hears that it is to end, first one that only reads, then one that has written.
     let mut server = member.server;
     signal(reading, Signal::SIGSTOP);
@@ -97,6 +105,24 @@ async fn a_commit_that_waits_is_given_up_after_all_who_could_read_it_have_gone()
     let _server = closing.await.unwrap();
     assert!(waits.await.unwrap().is_err());
     drop((reader, other));
+}
+
+/// A process whose commit waits gives it up once it notices that the first one has ended, and then the commit shows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_waits_shows_to_none_when_the_first_process_is_killed() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut member, _) = lab.primary(1).await;
+    let (writer, reader) = (member.client().await.unwrap(), member.client().await.unwrap());
+    let waits = waiting_commit(&mut member, writer).await;
+    // It looks again and again, without a wait in which it would notice the end itself.
+    let looks = "DO $$ BEGIN LOOP EXIT WHEN EXISTS (SELECT FROM rows WHERE id = 2); END LOOP; END $$";
+    let reads = tokio::spawn(async move { reader.batch_execute(looks).await });
+    sleep(WATCHED).await;
+    assert!(!reads.is_finished() && !waits.is_finished());
+    kill(member.postmaster());
+    member.server.ended().await;
+    timeout(LONG, reads).await.unwrap().unwrap().expect_err("a reader has seen a commit that no standby has");
+    timeout(LONG, waits).await.unwrap().unwrap().unwrap_err();
 }
 
 /// Has a device take writes again, however the test ends: no process ends before.
