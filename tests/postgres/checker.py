@@ -1,5 +1,6 @@
 """Checks a database while clients write to it, for the other scripts here."""
 
+import collections
 import contextlib
 import glob
 import os
@@ -24,6 +25,9 @@ SELECT count(*) FROM (SELECT timeline, max(timeline) OVER (ORDER BY at) AS newes
 HASH = "SELECT count(*), sum(hashtextextended(rows::text, 0)::numeric), sum(hashtextextended(rows::text, 1)::numeric) FROM rows"
 PREPARED = 2000  # transactions at once: each fault leaves some
 WAIT = 60  # seconds, for anything but a row
+# Seconds within which an answer arrives of a server whose wrapper was killed, and did not kill the others before they noticed. Those whose
+# commits wait for a standby give up the wait then, and show the commit to a query that still runs.
+LAST_WORDS = 0.2
 
 
 def ask(url, sql):
@@ -82,6 +86,12 @@ class Checker:
             raise OSError(f"no row was acknowledged for {self.wait} s")
         return float(self.writer.stdout.readline().split()[0]) * 1000
 
+    def newest(self):
+        """The row that was acknowledged last."""
+        with open(os.path.join(self.work, "acknowledged"), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 100))
+            return file.read().split()[-1].decode()
+
     def note_histories(self):
         """No timeline number ever stands for two histories. Those without content only keep a number from being used."""
         for path in [it for volume in self.volumes() for it in glob.glob(f"{volume}/pgdata/pg_wal/*.history")]:
@@ -109,13 +119,17 @@ class Checker:
         """Whether all servers have the same rows."""
         return len({ask(url, HASH) for url in self.servers().values()}) == 1
 
-    def compare(self, pauses=()):
+    def compare(self, pauses=(), kills=()):
         """What the writer was told is true at each server, and all servers have the same rows. While something was paused, from and to
-        when, a reader may have seen an old state."""
+        when, a reader may have seen an old state. In the moment after one of these kills it may have seen what no other server has."""
         self.note_histories()
-        acknowledged = self.acknowledged()
+        acknowledged = set(self.acknowledged())
         absent = {row for [row] in self.told("absent")}
-        seen = {row for rows in self.told("seen") for row in rows}
+        seen = collections.defaultdict(list)
+        for when, *rows in self.told("seen"):
+            for row in rows:
+                seen[row].append(float(when))
+        last_words = set()
         whole = self.told("whole")
         stale = [(row, when) for row, when in self.told("stale") if not any(a < float(when) < b for a, b in pauses)]
         primary = self.primary_url()
@@ -141,9 +155,16 @@ class Checker:
                 sys.exit(f"a part of a transaction is there: {wrong}")
             if (late := ask(url, LATE)) != "0":
                 sys.exit(f"{late} rows of an older generation stand behind one of a newer generation")
-            if missing := (set(acknowledged) | seen) - there:
-                raise OSError(f"missing: {len(missing)}, as {sorted(missing)[:5]}")
+            read = seen.keys() - there - acknowledged
+            lost = {row for row in read if all(any(kill < when < kill + LAST_WORDS for kill in kills) for when in seen[row])}
+            if missing := acknowledged - there | read - lost:
+                raise OSError(f"missing: {len(missing)}, as {'; '.join(described(row) for row in sorted(missing)[:5])}")
+            last_words.update(lost)
             return True
+
+        def described(row):
+            reads = [f"{when - max([it for it in kills if it < when], default=0):.3f} s" for when in seen.get(row, [])]
+            return f"{row}, {'' if row in acknowledged else 'not '}acknowledged, read so long after a kill: {' '.join(reads) or 'never'}"
 
         for pod in eventually("all servers", self.servers, self.wait):
             eventually(f"all rows at {pod} that were acknowledged or read", lambda: is_whole(self.servers()[pod]), self.wait)
@@ -152,7 +173,8 @@ class Checker:
             sys.exit(f"acknowledged, and not there for a reader at a primary: {stale}")
         print(
             f"{len(acknowledged)} acknowledged rows, and {len(seen)} that were read, are at each of {len(self.servers())} servers once; {len(self.histories)} timelines; "
-            f"{len(ready)} prepared transactions were left, {len(self.told('stale'))} reads were stale during a pause"
+            f"{len(ready)} prepared transactions were left, {len(self.told('stale'))} reads were stale during a pause, "
+            f"{len(last_words)} rows were lost that only readers at a killed server saw"
         )
 
 

@@ -68,7 +68,7 @@ class Told:
     whole     rows of one transaction, acknowledged or not: all of them are there, or none
     prepared  a row of an acknowledged PREPARE TRANSACTION: it is there, or its prepared transaction is
     undone    a row whose ROLLBACK PREPARED was acknowledged: its prepared transaction is not there
-    seen      rows that were read at a primary: they are there
+    seen      when (time.monotonic), and the rows that were read at a primary then: they are there
     pooled    rows that were acknowledged by way of a pooler
     stale     acknowledged rows that a reader who asked after that did not see at a primary, and when (time.monotonic)
     """
@@ -155,4 +155,4 @@ def read(client, told, known):
         told.tell("stale", known, time.monotonic())
     if others not in (["in recovery: false", "known: 0"], ["in recovery: false", "known: 1"]):
         raise Broken(lines)
-    told.tell("seen", *rows)
+    told.tell("seen", time.monotonic(), *rows)

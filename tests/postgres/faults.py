@@ -10,7 +10,7 @@ import sys
 import time
 
 from checker import eventually, psql
-from processes import arguments, children, send, tree
+from processes import arguments, children, is_first, send, tree
 
 LASTS = 10  # seconds
 MINUTE = 60
@@ -26,6 +26,8 @@ class Cluster:
 
     def __init__(self, it):
         self.it, self.revived = it, 0
+        # When a wrapper was killed that is not the first process of a container.
+        self.kills = []
 
     def revive(self):
         """A kubelet waits up to five minutes before it starts a container that has ended often. That of a new pod it starts at once."""
@@ -124,6 +126,16 @@ def paused(pids, lasts=LASTS):
         send(pids, signal.SIGCONT)
 
 
+def end(cluster, wrapper, pids=lambda wrapper: [wrapper], delete=lambda: None):
+    """Kills the wrapper of the primary, or all of these, at once after something is deleted. If it is the first process of a container, the kernel
+    ends all of that with it. Otherwise the other processes of the server notice the end."""
+    first = is_first(wrapper)
+    delete()
+    if not first:
+        cluster.kills.append(time.monotonic())
+    send(pids(wrapper), signal.SIGKILL)
+
+
 def server(cluster, pod, chance):
     """kill -9 of the server's first process"""
     send([cluster.server(pod)], signal.SIGKILL)
@@ -137,22 +149,23 @@ def backend(cluster, pod, chance):
 
 def container(cluster, pod, chance):
     """kill -9 of the wrapper: its container ends, and with it the server"""
-    send([cluster.wrapper(pod)], signal.SIGKILL)
+    end(cluster, cluster.wrapper(pod))
 
 
 def pod(cluster, pod, chance):
     """kubectl delete pod --force, with kill -9 at once"""
-    wrapper = cluster.wrapper(pod)
-    cluster.it.kubectl("delete", "pod", pod, "--force", "--grace-period=0", "--wait=false")
-    send(tree(wrapper), signal.SIGKILL)
+    delete = lambda: cluster.it.kubectl("delete", "pod", pod, "--force", "--grace-period=0", "--wait=false")
+    end(cluster, cluster.wrapper(pod), tree, delete)
 
 
 def claim(cluster, pod, chance):
     """the same, and the claim is deleted: the pod returns with an empty volume"""
-    wrapper = cluster.wrapper(pod)
-    cluster.it.kubectl("delete", "pvc", f"archive-volume-{pod}", "--wait=false")
-    cluster.it.kubectl("delete", "pod", pod, "--force", "--grace-period=0", "--wait=false")
-    send(tree(wrapper), signal.SIGKILL)
+
+    def delete():
+        cluster.it.kubectl("delete", "pvc", f"archive-volume-{pod}", "--wait=false")
+        cluster.it.kubectl("delete", "pod", pod, "--force", "--grace-period=0", "--wait=false")
+
+    end(cluster, cluster.wrapper(pod), tree, delete)
 
 
 def stopped(cluster, pod, chance):
@@ -205,7 +218,7 @@ def twice(cluster, pod, chance):
 
 def standby(cluster, pod, chance):
     """kill -9 of a standby's wrapper, and of the server a moment later"""
-    container(cluster, chance.choice(cluster.roles()[1]), chance)
+    send([cluster.wrapper(chance.choice(cluster.roles()[1]))], signal.SIGKILL)
     time.sleep(3 * chance.random())
     server(cluster, pod, chance)
 
@@ -216,7 +229,7 @@ def checkpointer(cluster, pod, chance):
     standby = chance.choice(cluster.roles()[1])
     send([checkpointer], signal.SIGSTOP)
     try:
-        container(cluster, standby, chance)
+        send([cluster.wrapper(standby)], signal.SIGKILL)
         time.sleep(5)
     finally:
         send([checkpointer], signal.SIGCONT)
@@ -230,7 +243,7 @@ def ahead(cluster, pod, chance):
         # In a transaction that never commits, and sooner than the standbys leave the sync set.
         sql = f"BEGIN; INSERT INTO own SELECT repeat('x', 1000) FROM generate_series(1, {OWN * 1000}); SELECT pg_sleep(60)"
         subprocess.run(["timeout", "1.5", psql, "-XqAt", cluster.it.servers()[pod], "-c", sql], capture_output=True)
-        send([cluster.wrapper(pod)], signal.SIGKILL)
+        end(cluster, cluster.wrapper(pod))
     finally:
         send(away, signal.SIGCONT)
 
@@ -300,7 +313,7 @@ def crowd(cluster, pod, chance):
     crowd = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(CROWD)]
     try:
         time.sleep(3)
-        container(cluster, chance.choice(cluster.roles()[1]), chance)
+        send([cluster.wrapper(chance.choice(cluster.roles()[1]))], signal.SIGKILL)
     finally:
         said = [it.communicate()[1] for it in crowd]
     if not any("too many clients" in it or "remaining connection slots" in it for it in said):

@@ -31,17 +31,33 @@ def apart(cluster, pod):
     return pod
 
 
-def with_leader(cluster, pod):
-    """The pod of the primary, once it is on the node of the Raft leader, and that is not the one of the clients."""
-    it = cluster.it
+def led_elsewhere(cluster, node):
+    """Has an agent on another node lead Raft."""
 
-    def elsewhere():
-        if it.node_of(eventually("an agent that leads", cluster.leads)) != CLIENTS_AT:
+    def is_led():
+        if cluster.it.node_of(eventually("an agent that leads", cluster.leads)) != node:
             return True
         paused([cluster.leader()], 3)
         return False
 
-    eventually("a Raft leader on another node", elsewhere, it.wait)
+    eventually("a Raft leader on another node", is_led, cluster.it.wait)
+
+
+def without_leader(cluster, pod):
+    """The pod of the primary, once neither the clients nor the Raft leader are on its node."""
+
+    def alone():
+        pod = apart(cluster, eventually("an open primary with a standby", cluster.primary, cluster.it.wait))
+        led_elsewhere(cluster, cluster.it.node_of(pod))
+        return pod == cluster.primary() and pod
+
+    return eventually("a primary apart from the Raft leader", alone, cluster.it.wait)
+
+
+def with_leader(cluster, pod):
+    """The pod of the primary, once it is on the node of the Raft leader, and that is not the one of the clients."""
+    it = cluster.it
+    led_elsewhere(cluster, CLIENTS_AT)
     node = it.node_of(cluster.leads())
     if it.node_of(pod) != node:
         to = eventually("a pod on the node of the leader", lambda: (there := it.pods_of(node)) and there[0], it.wait)
@@ -73,8 +89,8 @@ def lost(cluster, pod, begins, ends):
 
 
 def cut(cluster, pod, chance):
-    """its node is cut off for 10 s and more"""
-    lost(cluster, apart(cluster, pod), "cut", "heal")
+    """its node is cut off for 10 s and more; another one has the Raft leader"""
+    lost(cluster, without_leader(cluster, pod), "cut", "heal")
 
 
 def cut_leader(cluster, pod, chance):
@@ -83,8 +99,8 @@ def cut_leader(cluster, pod, chance):
 
 
 def power(cluster, pod, chance):
-    """its node loses power, and starts again"""
-    lost(cluster, apart(cluster, pod), "kill", "start")
+    """its node loses power, and starts again; another one has the Raft leader"""
+    lost(cluster, without_leader(cluster, pod), "kill", "start")
 
 
 def power_leader(cluster, pod, chance):

@@ -29,6 +29,13 @@ def tree(pid):
     return [pid] + [below for child in children(pid) for below in tree(child)]
 
 
+def is_first(pid):
+    """Whether it is the first process of a container."""
+    with open(f"/proc/{pid}/status") as file:
+        [ids] = [line.split()[1:] for line in file if line.startswith("NSpid:")]
+    return len(ids) > 1 and ids[-1] == "1"
+
+
 def send(pids, what):
     for pid in pids:
         try:
