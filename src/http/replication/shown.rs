@@ -14,6 +14,7 @@ use kaa_core::replication::{Place, PlaceState, Replication, Role, Survival};
 use kaa_core::resync::plan::WaitingReason;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 /// A code for programs, and the same in words.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -272,11 +273,13 @@ fn warnings(
     waits.map(|wait| WarningRow::new(&WaitingReason::Replication(wait), name.as_str(), prefix)).collect()
 }
 
-/// How a client reaches the primary: by a forwarded port, and by a URL that tries the addresses of all pods, as they are now, for the
-/// one that accepts writes.
+/// How a client reaches the primary: by a forwarded port, unless all pods are on one machine, as in the demo; and by a URL that tries the
+/// addresses of all pods, as they are now, for the one that accepts writes.
 fn connect(domain: &Domain, name: &DatabaseName, record: &Replication, places: &[Place]) -> Vec<Coded> {
     let mut found = Vec::new();
-    if let Some(primary) = domain.process_on(record.primary) {
+    let is_of_this_machine = |address: &str| address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    let primary = domain.process_on(record.primary).filter(|primary| !is_of_this_machine(&primary.about.address));
+    if let Some(primary) = primary {
         let (namespace, pod, port) = (&primary.identity.namespace, &primary.identity.pod, primary.about.port);
         let command = format!("kubectl port-forward -n {namespace} pod/{pod} 5432:{port}");
         found.push(both("port_forward", command));

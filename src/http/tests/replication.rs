@@ -73,6 +73,18 @@ async fn it_says_whether_services_lead_to_the_servers() {
     }
 }
 
+#[tokio::test]
+async fn a_port_is_forwarded_unless_the_pods_are_on_this_machine() {
+    for (address, first) in [("10.0.0.9", "port_forward"), ("fd00::9", "port_forward"), ("127.77.0.9", "url")] {
+        let source = fake::shop().source();
+        for process in source.domain.lock().unwrap().processes.values_mut() {
+            process.about.address = address.to_owned();
+        }
+        let (_, shown) = Domain::new(source).send(ELSEWHERE, get(SHOP)).await;
+        assert_eq!(shown["connect"][0]["code"], first, "{shown}");
+    }
+}
+
 /// The database does not wait for it, so it is nowhere else to be seen.
 #[tokio::test]
 async fn it_names_the_annotations_that_are_not_followed() {
