@@ -190,9 +190,9 @@ def damaged(cluster, pod, chance):
     file = f"{cluster.it.volume(standby)}/pgdata/global/pg_filenode.map"
     os.chmod(file, 0)
     try:
+        before = cluster.generation()
         send([cluster.server(standby), cluster.server(pod)], signal.SIGKILL)
-        eventually("an open primary", lambda: cluster.open() != standby)
-        time.sleep(2)
+        eventually("another one is the primary", lambda: cluster.generation() > before and cluster.open() != standby)
     finally:
         os.chmod(file, 0o600)
 

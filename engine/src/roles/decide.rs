@@ -470,7 +470,9 @@ fn follows(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::roles::declines::{FAILS, Tries, declined, ended};
+    use crate::roles::declines::{FAILS, LONG, Tries, declined, ended};
+    use std::time::Duration;
+    use tokio::time::Instant;
 
     const DATA: Data = Data::Initialized { system: 7, timeline: 2, highest: 2, major: 15 };
 
@@ -863,16 +865,16 @@ mod tests {
     #[test]
     fn a_grant_that_fails_again_and_again_is_given_up_for_good() {
         let (wanted, mut fails) = (lead(rule(3, 4, &[])), state(Run::Down));
-        let mut tries = Tries::default();
+        let (mut tries, now) = (Tries::default(), Instant::now());
         for _ in 1..FAILS {
-            tries.failed(&mut fails, &wanted);
+            tries.failed(&mut fails, &wanted, now);
         }
         assert_eq!((declined(&fails, &wanted, None), said(&fails, &wanted)), (None, "StartFenced".to_owned()));
         let alone = Assignment { replaceable: false, ..wanted.clone() };
         let (mut tries_on, mut more) = (fails.clone(), Tries::default());
-        (0..2 * FAILS).for_each(|_| more.failed(&mut tries_on, &alone));
+        (0..2 * FAILS).for_each(|_| more.failed(&mut tries_on, &alone, now + LONG));
         assert_eq!(declined(&tries_on, &alone, None), None, "no other one would get it");
-        tries.failed(&mut fails, &wanted);
+        tries.failed(&mut fails, &wanted, now);
         assert_eq!(
             (declined(&fails, &wanted, None), said(&fails, &wanted)),
             (Some(Generation(3)), "nothing".to_owned())
@@ -881,8 +883,21 @@ mod tests {
         assert_eq!(said(&starts, &wanted), "nothing", "another server may have been granted the next one");
         assert_eq!(said(&fails, &assigned(Wanted::Hold(Generation(3)))), "StartFenced", "it is tried again");
         assert_eq!(said(&starts, &lead(rule(4, 5, &[]))), "Promote", "a later one");
-        (0..FAILS).for_each(|_| tries.failed(&mut fails, &follow(5, None)));
+        (0..FAILS).for_each(|_| tries.failed(&mut fails, &follow(5, None), now));
         assert_eq!(fails.gave_up, Generation(3), "no grant");
+    }
+
+    #[test]
+    fn a_grant_that_has_come_to_nothing_for_long_is_given_up_with_the_next_failure() {
+        let (wanted, granted) = (lead(rule(3, 4, &[])), Instant::now());
+        for (after, gives_up) in [(LONG - Duration::from_millis(1), false), (LONG, true)] {
+            let (mut fails, mut tries) = (state(Run::Down), Tries::default());
+            tries.look(&mut fails, &wanted, granted);
+            tries.look(&mut fails, &wanted, granted + 2 * LONG);
+            assert_eq!(declined(&fails, &wanted, None), None, "it has not failed");
+            tries.failed(&mut fails, &wanted, granted + after);
+            assert_eq!(declined(&fails, &wanted, None).is_some(), gives_up, "{after:?}");
+        }
     }
 
     #[test]
@@ -915,11 +930,11 @@ mod tests {
             standby.run = Run::Fenced;
             assert_eq!(said(&standby, &hold), "nothing");
             let alone = Assignment { replaceable: false, ..lead(rule(4, 5, &[])) };
-            Tries::default().look(&mut standby, &alone);
+            Tries::default().look(&mut standby, &alone, Instant::now());
             assert_eq!(said(&standby, &alone), "Promote", "there is no other data");
-            Tries::default().look(&mut standby, &lead(rule(4, 5, &[])));
+            Tries::default().look(&mut standby, &lead(rule(4, 5, &[])), Instant::now());
             assert_eq!(declined(&standby, &lead(rule(4, 5, &[])), None), Some(Generation(4)), "another one is better");
-            Tries::default().look(&mut standby, &lead(rule(6, 7, &[])));
+            Tries::default().look(&mut standby, &lead(rule(6, 7, &[])), Instant::now());
             assert_eq!(
                 said(&standby, &lead(rule(6, 7, &[]))),
                 "Promote",

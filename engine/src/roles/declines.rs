@@ -6,9 +6,13 @@ use kaa_core::domain::ids::Generation;
 use kaa_core::domain::replicated::Ended;
 use kaa_core::replication::{Assignment, Wanted};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// So many steps fail before a grant is given up: its server cannot be started, say, or its volume takes no more notes.
 pub(super) const FAILS: u32 = 3;
+/// A step that fails so long after the grant is enough: a server that admits sessions and serves none takes longer to fail than another one
+/// to take over.
+pub(super) const LONG: Duration = Duration::from_secs(2);
 /// How long a server that does not run may take to start once it has a grant: its disk may hang.
 const START_LIMIT: Duration = Duration::from_secs(15);
 
@@ -16,23 +20,26 @@ const START_LIMIT: Duration = Duration::from_secs(15);
 #[derive(Debug, Default)]
 pub struct Tries {
     generation: Generation,
+    /// When this process learned of it.
+    since: Option<Instant>,
     fails: u32,
 }
 
 impl Tries {
     /// Notes that a step has failed.
-    pub fn failed(&mut self, state: &mut State, wanted: &Assignment) {
-        self.look(state, wanted);
-        self.fails += 1;
-        self.look(state, wanted);
+    pub fn failed(&mut self, state: &mut State, wanted: &Assignment, now: Instant) {
+        self.look(state, wanted, now);
+        let is_long = self.since.is_some_and(|since| now - since >= LONG);
+        self.fails = if is_long { FAILS } else { self.fails + 1 };
+        self.look(state, wanted, now);
     }
 
     /// Gives up the grant if nothing comes of it, and another server can be granted the next generation. This process never takes it up
     /// afterwards.
-    pub fn look(&mut self, state: &mut State, wanted: &Assignment) {
+    pub fn look(&mut self, state: &mut State, wanted: &Assignment, now: Instant) {
         let Some(generation) = awaits_promotion(state, wanted) else { return };
         if self.generation != generation {
-            *self = Self { generation, fails: 0 };
+            *self = Self { generation, since: Some(now), fails: 0 };
         }
         // Once: the others may be no better, or an operator wants this one.
         let is_strange = state.outside != Outside::No && state.gave_up == Generation(0);

@@ -228,7 +228,7 @@ impl Keeper {
             return;
         }
         let Some(wanted) = &self.wanted else { return };
-        self.tries.look(&mut self.state, wanted);
+        self.tries.look(&mut self.state, wanted, Instant::now());
         let (under, pauses) = (self.under.as_ref().map(|(step, _)| step), self.pauses());
         let Choice::Instead(step) = decide::choose(&self.state, wanted, under, pauses) else { return };
         if decide::hangs(&self.state, wanted) {
@@ -440,7 +440,7 @@ impl Keeper {
         let pause = self.pause.map_or(BACKOFF_FIRST, |(_, last)| (last * 2).min(BACKOFF_MAX));
         self.pause = Some((Instant::now() + pause, pause));
         if let Some(wanted) = &self.wanted {
-            self.tries.failed(&mut self.state, wanted);
+            self.tries.failed(&mut self.state, wanted, Instant::now());
         }
         self.trouble = why;
     }

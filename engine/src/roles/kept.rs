@@ -134,7 +134,7 @@ mod tests {
         notes.limit = Duration::from_millis(1);
         let kept = Kept { start: StartId(7), ..Kept::default() };
         let before = notes.turn.clone().lock_owned().await;
-        let error = notes.write(kept).await.unwrap_err();
+        let error = timeout(Duration::from_secs(30), notes.write(kept)).await.expect("it waits").unwrap_err();
         assert!(error.to_string().contains("has not taken a note for 1ms"), "{error}");
         notes.limit = LIMIT;
         assert_eq!(notes.read().unwrap(), Kept::default());

@@ -234,7 +234,7 @@ impl Wrapper {
             return;
         }
         let Some(wanted) = &self.wanted else { return };
-        self.tries.look(&mut self.state, wanted);
+        self.tries.look(&mut self.state, wanted, instant(now_ms));
         let pauses = self.pause.is_some_and(|(until_ms, _)| now_ms < until_ms);
         let under = self.under.as_ref().map(|under| &under.step);
         let Choice::Instead(step) = decisions::choose(&self.state, wanted, under, pauses) else { return };
@@ -316,7 +316,7 @@ impl Wrapper {
         let pause = self.pause.map_or(BACKOFF_FIRST_MS, |(_, last)| (last * 2).min(BACKOFF_MAX_MS));
         self.pause = Some((now_ms + pause, pause));
         if let Some(wanted) = &self.wanted {
-            self.tries.failed(&mut self.state, wanted);
+            self.tries.failed(&mut self.state, wanted, instant(now_ms));
         }
         self.trouble = why;
     }
