@@ -224,18 +224,30 @@ fn an_archive_that_joins_counts_once_it_has_all_that_was_acknowledged() {
 /// written then. The primary stands still, and that archive is granted.
 #[test]
 fn an_archive_that_has_joined_has_what_is_acknowledged_from_then_on() {
-    for seed in [0, 1, 4, 5] {
+    let mut plays = 0;
+    for seed in 0.. {
         let mut play = Play::well(seed);
         let (primary, one) = play.join_after_a_cut();
         let version = play.replication().version.0;
         let in_force =
             |wrapper: &mut Wrapper, _: &mut Postgres| wrapper.line.lock().unwrap().said.replica.in_force == version;
-        play.wait(10_000, "the primary waits for it", |play| play.wrapper(&primary, in_force) == Some(true));
+        // It may take too long to catch up: then it does not join yet.
+        play.wait(10_000, "the primary waits for it, or it does not join", |play| {
+            play.wrapper(&primary, in_force) == Some(true) || play.replication().version.0 > version
+        });
+        if play.replication().version.0 > version {
+            assert!(seed < 12, "it has joined in {plays} of {seed} runs");
+            continue;
+        }
         play.set_cut(&primary, &one, true);
         play.run(800);
         play.stand_still_until_another_leads(&[&primary]);
         assert_eq!(play.granted(), one);
         play.end();
+        plays += 1;
+        if plays == 4 {
+            break;
+        }
     }
 }
 
