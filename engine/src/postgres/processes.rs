@@ -385,10 +385,12 @@ fn wait(mut child: Child, shared: &Shared) -> Ended {
     let id = || Id::Pid(Pid::from_raw(child.id().cast_signed()));
     while waitid(id(), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) == Err(Errno::EINTR) {}
     *locked(&shared.is_own) = false;
-    let pipe = locked(&shared.death_pipe).take();
-    if let Some(pipe) = pipe {
+    // Who asks for it meanwhile waits until the others are killed.
+    let mut pipe = locked(&shared.death_pipe);
+    if let Some(pipe) = pipe.take() {
         pipe.end();
     }
+    drop(pipe);
     match child.wait() {
         Ok(status) => Ended { success: status.success(), how: described(status) },
         Err(error) => Ended { success: false, how: format!("ended, and how cannot be learned: {error}") },

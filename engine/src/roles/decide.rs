@@ -898,6 +898,12 @@ mod tests {
             tries.failed(&mut fails, &wanted, granted + after);
             assert_eq!(declined(&fails, &wanted, None).is_some(), gives_up, "{after:?}");
         }
+        let alone = Assignment { replaceable: false, ..wanted.clone() };
+        let (mut fails, mut tries) = (state(Run::Down), Tries::default());
+        tries.look(&mut fails, &alone, granted);
+        tries.failed(&mut fails, &alone, granted + LONG);
+        tries.look(&mut fails, &wanted, granted + 2 * LONG);
+        assert_eq!(declined(&fails, &wanted, None), None, "its next try may succeed before another one takes over");
     }
 
     #[test]

@@ -10,9 +10,9 @@ use tokio::time::Instant;
 
 /// So many steps fail before a grant is given up: its server cannot be started, say, or its volume takes no more notes.
 pub(super) const FAILS: u32 = 3;
-/// A step that fails so long after the grant is enough: a server that admits sessions and serves none takes longer to fail than another one
-/// to take over.
-pub(super) const LONG: Duration = Duration::from_secs(2);
+/// A step that fails so long after the grant is enough, if another server can take over now. It is less than a server that serves no session
+/// takes to fail, which may have begun before the grant.
+pub(super) const LONG: Duration = Duration::from_millis(1500);
 /// How long a server that does not run may take to start once it has a grant: its disk may hang.
 const START_LIMIT: Duration = Duration::from_secs(15);
 
@@ -29,7 +29,7 @@ impl Tries {
     /// Notes that a step has failed.
     pub fn failed(&mut self, state: &mut State, wanted: &Assignment, now: Instant) {
         self.look(state, wanted, now);
-        let is_long = self.since.is_some_and(|since| now - since >= LONG);
+        let is_long = wanted.replaceable && self.since.is_some_and(|since| now - since >= LONG);
         self.fails = if is_long { FAILS } else { self.fails + 1 };
         self.look(state, wanted, now);
     }
