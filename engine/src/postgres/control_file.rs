@@ -2,7 +2,7 @@
 
 use super::error::Error;
 use super::versions::Version;
-use super::{Data, Position, Settings};
+use super::{Data, Position, Server, Settings};
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -84,6 +84,25 @@ impl ControlFile {
 /// The major version that the data is of, if that is known.
 pub(super) fn version_of_data(settings: &Settings) -> Option<u32> {
     std::fs::read_to_string(settings.pgdata().join("PG_VERSION")).ok()?.trim().parse().ok()
+}
+
+impl Server {
+    /// What is in the directory. The server need not run.
+    ///
+    /// # Errors
+    /// Data that the programs do not understand or that Kaa does not support, with a sentence for the operator.
+    pub fn inspect(&self) -> Result<Data, Error> {
+        inspect(&self.settings)
+    }
+
+    /// The same, in time: a disk that hangs is an error.
+    ///
+    /// # Errors
+    /// The same, or if the disk does not answer.
+    pub async fn inspect_in_time(&mut self) -> Result<Data, Error> {
+        let settings = self.settings.clone();
+        self.in_time(move || inspect(&settings)).await
+    }
 }
 
 /// What is in the directory.

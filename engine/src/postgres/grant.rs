@@ -91,9 +91,12 @@ impl Server {
         }
         // Afterwards it could let no standby connect, and the generation would be used up.
         self.check_replication()?;
-        let control = ControlFile::read(&self.settings)?;
-        let (settings, timeline) = (self.settings.clone(), control.timeline.max(control.minimum_timeline));
-        self.in_time(move || histories::plant(&settings, timeline, generation)).await?;
+        let settings = self.settings.clone();
+        let planted = self.in_time(move || {
+            let control = ControlFile::read(&settings)?;
+            histories::plant(&settings, control.timeline.max(control.minimum_timeline), generation)
+        });
+        planted.await?;
         let text = configuration::rule(rule, generation);
         // From a rule under which nothing is released, at a server that acknowledges nothing: no proof is needed.
         match self.reload(|changeable| changeable.rule = text).await {

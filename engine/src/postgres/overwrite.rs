@@ -28,13 +28,13 @@ impl Server {
         self.in_thread(|| Ok(())).await?;
         if rewind {
             match self.rewind(source).await {
-                Ok(()) => return self.inspect(),
+                Ok(()) => return self.inspect_in_time().await,
                 Err(error) => tracing::warn!(%error, "the rewind has failed: the source is copied"),
             }
         }
         self.stop(Stop::Immediate).await?;
         self.copy(source).await?;
-        self.inspect()
+        self.inspect_in_time().await
     }
 
     /// Rewinds once. A second try could find a new divergence, or none where there is one.

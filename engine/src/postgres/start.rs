@@ -43,14 +43,6 @@ pub(super) enum Mounts {
 }
 
 impl Server {
-    /// What is in the directory. The server need not run.
-    ///
-    /// # Errors
-    /// Data that the programs do not understand or that Kaa does not support, with a sentence for the operator.
-    pub fn inspect(&self) -> Result<Data, Error> {
-        control_file::inspect(&self.settings)
-    }
-
     /// Makes a database cluster where there is none, with checksums, of UTF-8.
     ///
     /// # Errors
@@ -113,16 +105,19 @@ impl Server {
         }
         self.clear(&BTreeSet::new()).await?;
         let (settings, pgdata) = (&self.settings, self.settings.pgdata());
-        let Data::Initialized { major, .. } = self.inspect()? else {
-            return Err(Error::State(format!("there is no database cluster in {}", pgdata.display())));
-        };
         let path = settings.run().join(format!(".s.PGSQL.{}", settings.port));
         if path.as_os_str().len() > SOCKET_PATH {
             return Err(Error::Unusable(format!("{} is too long for a socket: {SOCKET_PATH} bytes", path.display())));
         }
         let prepared = settings.clone();
         // What was given up of an earlier step, as a signal to promote, comes before this.
-        let control = self.in_thread(move || prepare(&prepared)).await?;
+        let control = self.in_thread(move || match control_file::inspect(&prepared)? {
+            Data::Initialized { major, .. } => Ok((major, prepare(&prepared)?)),
+            Data::Empty => {
+                Err(Error::State(format!("there is no database cluster in {}", prepared.pgdata().display())))
+            }
+        });
+        let (major, control) = control.await?;
         let changeable = self.write(Changeable::fenced(), Mounts::Used).await?;
         let settings = &self.settings;
         // A standby makes no roles.

@@ -183,7 +183,7 @@ async fn carry_out(
             // What a server that has ended left behind may still write.
             server.stop(Stop::Immediate).await?;
             if state.outside != Outside::No {
-                *data = Some(server.inspect()?);
+                *data = Some(server.inspect_in_time().await?);
             }
             server.start_fenced().await?;
             *run = Run::Fenced;
@@ -193,7 +193,7 @@ async fn carry_out(
             *run = Run::Down;
             if state.outside != Outside::No {
                 // The domain has to hear of the number that its timeline has.
-                *data = server.inspect().ok();
+                *data = server.inspect_in_time().await.ok();
             }
         }
         Step::Promote(rule) => promote(server, rule, state, run, data).await?,
@@ -320,7 +320,7 @@ async fn promote(
     server.lower_limits().await?;
     let begins = server.promote(words::timeline(rule.generation), &members).await?;
     let ancestors = server.ancestors(words::timeline(rule.generation))?;
-    *data = Some(server.inspect()?);
+    *data = Some(server.inspect_in_time().await?);
     *run = Run::Primary(Box::new(Primary::promoted(begins, rule.clone(), stopped_ms, ancestors)));
     Ok(())
 }
