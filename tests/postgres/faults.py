@@ -34,7 +34,7 @@ class Cluster:
         if time.monotonic() < self.revived + REVIVED_EVERY:
             return
         self.revived = time.monotonic()
-        for pod in json.loads(self.it.kubectl("get", "pods", "--selector=database=shop", "-o", "json"))["items"]:
+        for pod in json.loads(self.it.kubectl("get", "pods", "-o", "json"))["items"]:
             name, ending = pod["metadata"]["name"], "deletionTimestamp" in pod["metadata"]
             for it in [] if ending else pod["status"].get("containerStatuses", []):
                 waiting = it["state"].get("waiting", {})

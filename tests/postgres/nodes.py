@@ -126,8 +126,10 @@ def barred(cluster, pod, *rules):
 
 def half_cut(cluster, pod, *rules):
     """Cuts one direction of the link of a pod's node, until another server is the primary and longer."""
-    pod = apart(cluster, pod)
+    pod = without_leader(cluster, pod)
     node = cluster.it.node_of(pod)
+    # Ready where they are now: what was done before is not a part of the fault.
+    cluster.it.paused()
     cluster.it.away.add(node)
     try:
         with barred_at(cluster, node, *rules):
@@ -138,12 +140,12 @@ def half_cut(cluster, pod, *rules):
 
 
 def deaf(cluster, pod, chance):
-    """its node hears nothing for 10 s and more, and is heard"""
+    """its node hears nothing for 10 s and more, and is heard; another one has the Raft leader"""
     half_cut(cluster, pod, ["INPUT", "-i", LINK], ["FORWARD", "-i", LINK])
 
 
 def mute(cluster, pod, chance):
-    """its node is not heard for 10 s and more, and hears"""
+    """its node is not heard for 10 s and more, and hears; another one has the Raft leader"""
     half_cut(cluster, pod, ["OUTPUT", "-o", LINK], ["FORWARD", "-o", LINK])
 
 

@@ -1,0 +1,70 @@
+"""Faults that come together, by a plan that the seed repeats."""
+
+import signal
+import subprocess
+import threading
+import time
+
+from checker import eventually
+from faults import end, paused
+from processes import is_first, send, tree
+
+WITHIN = 4  # seconds
+LONGEST = 8  # seconds that something is paused
+
+
+def several(cluster, pod, chance):
+    """three at random within 4 s, of any servers and agents: kill -9 or SIGSTOP of a wrapper, a server, an agent, a deleted pod, a switchover"""
+    servers, agents = sorted(cluster.it.servers()), sorted(row["id"] for row in cluster.peers())
+    for place in agents:
+        eventually(f"agent {place}", lambda: cluster.agent(place))
+    plan = []
+    for _ in range(3):
+        action = chance.choice(list(ACTIONS))
+        plan.append((WITHIN * chance.random(), action, chance.choice(agents if action.startswith("agent") else servers), LONGEST * chance.random()))
+    print("(" + ", ".join(f"{at:.1f} s {action} {of}" for at, action, of, _ in sorted(plan)) + ")", end=" ", flush=True)
+    failed = []
+
+    def act(at, action, of, lasts):
+        time.sleep(at)
+        try:
+            ACTIONS[action](cluster, of, lasts)
+        except (OSError, ValueError, subprocess.CalledProcessError):
+            pass  # It has ended by another fault, or the domain refuses a switchover now.
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=act, args=words) for words in plan]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+def held(cluster, of, first, lasts):
+    """Pauses a process and all below it."""
+    wrapper = cluster.wrapper(of)
+    is_last = not is_first(wrapper)
+    paused(tree(first), lasts)
+    if is_last:
+        # The wrapper may have been killed meanwhile: the others notice that only now.
+        cluster.kills.append(time.monotonic() - 0.01)
+
+
+ACTIONS = {
+    "wrapper killed": lambda cluster, of, _: end(cluster, cluster.wrapper(of)),
+    "pod killed": lambda cluster, of, _: end(cluster, cluster.wrapper(of), tree),
+    "wrapper paused": lambda cluster, of, lasts: paused([cluster.wrapper(of)], lasts),
+    "pod paused": lambda cluster, of, lasts: held(cluster, of, cluster.wrapper(of), lasts),
+    "server killed": lambda cluster, of, _: send([cluster.server(of)], signal.SIGKILL),
+    "server paused": lambda cluster, of, lasts: held(cluster, of, cluster.server(of), lasts),
+    "agent killed": lambda cluster, of, _: send([cluster.agent(of)], signal.SIGKILL),
+    "agent paused": lambda cluster, of, lasts: paused([cluster.agent(of)], lasts),
+    "pod deleted": lambda cluster, of, _: cluster.it.kubectl("delete", "pod", of, "--wait=false"),
+    "switchover to": lambda cluster, of, _: cluster.it.kaa("switchover", "shop", "--to", of, "--reason", "a test"),
+}
+FAULTS = {"several": several}
+# What is paused may answer a reader before it can close.
+PAUSES = set(FAULTS)
