@@ -9,6 +9,7 @@ mod archives;
 mod balancer;
 mod clusters;
 pub mod databases;
+mod failing;
 pub mod held;
 pub mod leadership;
 pub mod plan;
@@ -23,14 +24,13 @@ use crate::domain::audit::Subject;
 use crate::domain::change::Command;
 use crate::domain::command::{Fence, Refusal};
 use crate::domain::evidence::{Evidence, Fact, Need};
-use crate::domain::ids::{ArchiveId, ClusterName, Millis, RaftId, StartId};
+use crate::domain::ids::{ArchiveId, ClusterName, DatabaseName, Millis, RaftId, StartId};
 use crate::domain::managers::Gates;
 use crate::domain::process::{Process, Tombstone};
 use crate::domain::{Domain, Pause};
 use crate::observed::objects::RAFT_LOG_TEMPLATE;
 use crate::observed::{Observed, Unknown};
 use plan::{Finding, Kind, Plan, Waiting, WaitingReason};
-pub use replication::broken_settings;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,7 +66,7 @@ pub enum DatabaseDeletion {
 }
 
 /// Every subreconciler, in the order in which its findings are carried out.
-const SUBRECONCILERS: [fn(&View, &mut Plan); 8] = [
+const SUBRECONCILERS: [fn(&View, &mut Plan); 9] = [
     processes::plan, // first, since an archive can be judged only when no process is on it
     archives::plan,
     databases::plan, // after them, since a database goes after its archives
@@ -74,6 +74,7 @@ const SUBRECONCILERS: [fn(&View, &mut Plan); 8] = [
     clusters::plan,
     balancer::plan,
     replication::plan,
+    failing::plan,
     crate::tasks::plan,
 ];
 
@@ -118,6 +119,14 @@ pub fn plan(domain: &Domain, observed: &Observed, policy: &Policy, moment: &Mome
         plan.hold_takeaways(&reason);
     }
     plan
+}
+
+/// What is wrong with a database by what the watches show, which need not be in the domain: annotations of its replication that are not
+/// followed, and containers that end with an error before an engine registers.
+pub fn seen_wrong(observed: &Observed, domain: &Domain, name: &DatabaseName) -> Vec<WaitingReason> {
+    let replicated = domain.replicated(name);
+    let broken = replicated.map(|it| replication::broken_settings(observed, name, it.settings.as_ref()));
+    broken.into_iter().flatten().chain(failing::failed_containers(observed, domain, name)).collect()
 }
 
 /// Why it is not certain whose the objects of the namespace are: there are several admin StatefulSets, or it is not known

@@ -25,7 +25,6 @@ use kaa_core::domain::command::Actor;
 use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{ClusterName, DatabaseName, Millis, RaftId, ServerId, StartId};
 use kaa_core::domain::process::SessionState;
-use kaa_core::domain::replicated::Replicated;
 use kaa_core::membership::Anchor;
 use kaa_core::observed::{Observed, Unknown};
 use kaa_core::replication::Timing;
@@ -198,12 +197,10 @@ impl Source for Door {
         self.running().map(|shared| shared.slices.of(database)).unwrap_or_default()
     }
 
-    fn broken_settings(&self, database: &DatabaseName) -> Vec<WaitingReason> {
+    fn seen_wrong(&self, database: &DatabaseName) -> Vec<WaitingReason> {
         let Some(shared) = self.running() else { return Vec::new() };
-        let replicated = shared.raft.read(|domain| domain.replicated(database).cloned());
         let observed = shared.observed.read().unwrap_or_else(PoisonError::into_inner);
-        let last = |it: Replicated| resync::broken_settings(&observed, database, it.settings.as_ref());
-        replicated.map(last).unwrap_or_default()
+        shared.raft.read(|domain| resync::seen_wrong(&observed, domain, database))
     }
 
     fn timing(&self) -> Timing {

@@ -190,10 +190,8 @@ impl Source for Fake {
         self.health.clone()
     }
 
-    fn broken_settings(&self, database: &DatabaseName) -> Vec<WaitingReason> {
-        let domain = self.domain.lock().unwrap();
-        let replicated = domain.replicated(database);
-        replicated.map(|it| resync::broken_settings(&self.observed, database, it.settings.as_ref())).unwrap_or_default()
+    fn seen_wrong(&self, database: &DatabaseName) -> Vec<WaitingReason> {
+        resync::seen_wrong(&self.observed, &self.domain.lock().unwrap(), database)
     }
 
     fn routing(&self, _: &DatabaseName) -> Routing {

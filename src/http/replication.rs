@@ -20,6 +20,7 @@ use kaa_core::domain::database::{Database, DatabaseState};
 use kaa_core::domain::ids::{ArchiveId, DatabaseName, Generation};
 use kaa_core::domain::replicated::{Data, Replicated};
 use kaa_core::replication::{Accepted, failover};
+use kaa_core::resync::plan::WaitingReason;
 use serde::{Deserialize, Serialize};
 pub use servers::ServerRow;
 pub use shown::{
@@ -65,6 +66,14 @@ pub(super) struct DataWish {
     dry_run: bool,
 }
 
+/// Before its first engine registers, a database is known by its pods alone.
+fn not_known_yet(name: &DatabaseName, wrong: &[WaitingReason]) -> Error {
+    match wrong {
+        [] => unknown(name),
+        [first, ..] => Error::NotFound(format!("there is no database {name} yet: {first}")),
+    }
+}
+
 /// What was done, or would be.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -107,9 +116,10 @@ pub(super) async fn shown(
         let body = known(domain, &database).map(|found| ReplicationAnswer::new(domain, found, now, &prefix, &peers));
         (domain.index, body)
     });
-    let mut body = body.ok_or_else(|| unknown(&database))?;
+    let wrong = face.source.seen_wrong(&database);
+    let mut body = body.ok_or_else(|| not_known_yet(&database, &wrong))?;
     body.routed(&routing);
-    body.annotated(face.source.broken_settings(&database), &prefix);
+    body.seen_wrong(&wrong, &prefix);
     Ok(Answer { index, body })
 }
 

@@ -83,8 +83,8 @@ pub trait Source: Send + Sync + 'static {
     fn health(&self) -> Health;
     /// Whether the Services of a database lead to its servers.
     fn routing(&self, database: &DatabaseName) -> Routing;
-    /// The annotations of a database with one primary that are not followed, by what the watches show.
-    fn broken_settings(&self, database: &DatabaseName) -> Vec<WaitingReason>;
+    /// What is wrong with a database by what the watches show: annotations that are not followed, containers that end with an error.
+    fn seen_wrong(&self, database: &DatabaseName) -> Vec<WaitingReason>;
     /// The wall time, or later: times of the domain are compared with it, which may be ahead.
     fn now(&self) -> Millis;
 }

@@ -13,6 +13,9 @@ use kaa_core::observed::objects::{
 use kaa_core::observed::replication::Annotated;
 use kaa_core::tasks::preference::MOST_BYTES;
 
+/// How much is kept of a termination message: all pods are kept in memory.
+const MESSAGE_CHARS: usize = 500;
+
 /// What is kept of a StatefulSet. `prefix` is that of the annotations that the agent reads.
 pub fn stateful_set(object: &apps::StatefulSet, prefix: &str) -> StatefulSet {
     let spec = &object.spec;
@@ -176,7 +179,18 @@ fn container(status: &core::ContainerStatus) -> Container {
 
 fn ended(terminated: &core::ContainerStateTerminated) -> Option<Ended> {
     let id = container_id(terminated.container_id.as_deref()?)?;
-    Some(Ended { id, exit_code: Some(terminated.exit_code) })
+    let said = terminated.message.as_deref().map(last_line).unwrap_or_default();
+    Some(Ended { id, exit_code: Some(terminated.exit_code), said })
+}
+
+/// The last line that says anything. It comes from a container, and is shown at terminals.
+fn last_line(text: &str) -> String {
+    let shown = |line: &str| line.chars().filter(|char| !char.is_control()).collect::<String>().trim().to_owned();
+    let line = text.lines().rev().map(shown).find(|line| !line.is_empty()).unwrap_or_default();
+    match line.char_indices().nth(MESSAGE_CHARS) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line,
+    }
 }
 
 /// The id without its `runtime://`.
@@ -343,7 +357,17 @@ mod tests {
         assert_eq!(pod.zone.as_deref(), Some("z1"));
         let engine = pod.container("engine").expect("the container");
         assert_eq!(engine.running, Some(Running { id: "c2".into(), started: Millis(1_795_278_622_000) }));
-        assert_eq!(engine.ended, vec![Ended { id: "c1".into(), exit_code: Some(137) }]);
+        assert_eq!(engine.ended, vec![Ended { id: "c1".into(), exit_code: Some(137), said: String::new() }]);
+    }
+
+    #[test]
+    fn the_last_line_of_a_termination_message_is_kept() {
+        let said = |message: &str| last_line(message);
+        assert_eq!(said("INFO starts\nkaa: the volume is damaged\n\n"), "kaa: the volume is damaged");
+        assert_eq!(said("\u{1b}[31mkaa:\tno\u{7}\r\n \n"), "[31mkaa:no", "it is shown at terminals");
+        assert_eq!(said(" \n"), "");
+        let long = said(&"ä".repeat(5000));
+        assert_eq!((long.chars().count(), long.ends_with("ä...")), (503, true));
     }
 
     #[test]

@@ -179,7 +179,7 @@ fn the_core_of_the_embedded_kubernetes_is_pure() {
 
 /// The number of lines of the embedded Kubernetes without its tests. Its purpose is that tests run against it: the
 /// number rises only in a commit that names the need.
-const EMBEDDED_LINES: usize = 12_233;
+const EMBEDDED_LINES: usize = 12_261;
 
 #[test]
 fn the_embedded_kubernetes_does_not_grow() {

@@ -178,6 +178,8 @@ pub struct Ended {
     pub id: ContainerId,
     /// Its exit code.
     pub exit_code: Option<i32>,
+    /// The last line of its termination message; empty if it left none. It proves nothing.
+    pub said: String,
 }
 
 /// A PersistentVolumeClaim.

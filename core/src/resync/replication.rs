@@ -31,7 +31,7 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
 }
 
 /// The annotations that are to configure the replication of a database, and cannot be followed.
-pub fn broken_settings(observed: &Observed, name: &DatabaseName, last: Option<&Settings>) -> Vec<WaitingReason> {
+pub(super) fn broken_settings(observed: &Observed, name: &DatabaseName, last: Option<&Settings>) -> Vec<WaitingReason> {
     let set = observed.stateful_sets.known().ok().and_then(|sets| runs(sets, name));
     set.map_or_else(Vec::new, |set| reasons(set, set.replication(last).1))
 }

@@ -142,6 +142,17 @@ pub enum WaitingReason {
         /// Why.
         why: Broken,
     },
+    /// A container of a pod ends with an error, and no engine of the pod is registered.
+    ContainerFailed {
+        /// The pod.
+        pod: String,
+        /// The container.
+        container: String,
+        /// How it ended last.
+        exit_code: i32,
+        /// The last line of its termination message; empty if it left none.
+        said: String,
+    },
     /// A fresh read gave no answer that proves anything.
     Unread {
         /// What was read.
@@ -221,6 +232,10 @@ impl fmt::Display for WaitingReason {
                 write!(f, "annotation {annotation} of {object} changes nothing: {why}")
             }
             Self::SettingBroken { object, why } => write!(f, "{object}: {why}"),
+            Self::ContainerFailed { pod, container, exit_code, said } => {
+                write!(f, "pod {pod} has no engine: its container {container} ended with exit code {exit_code}")?;
+                if said.is_empty() { Ok(()) } else { write!(f, ": {said}") }
+            }
             Self::Unread { need, why } => write!(f, "{need} could not be read: {why}"),
             Self::NotConfirmed { read } => write!(f, "a fresh read does not confirm it: {read}"),
             Self::Replication(wait) => wait.fmt(f),
@@ -274,7 +289,7 @@ pub const WAITS: [Wait; OWN.len() + REPLICATION_WAITS.len() + TASK_WAITS.len()] 
 };
 
 /// Those of the variants but the last two, which stand for the reasons of replication and of tasks.
-const OWN: [Wait; 29] = [
+const OWN: [Wait; 30] = [
     Wait {
         code: "start_held",
         means: "the engine is not started yet: archives that may hold newer data have not reported, a storage manager is silent ([cold start](concepts.md#cold-start)), or its pod or a claim could not be read",
@@ -405,6 +420,11 @@ const OWN: [Wait; 29] = [
         code: "setting_broken",
         means: "an annotation that is to configure the replication of a database says what it may not, contradicts another one, or is none that is read: what it set last stays, and the others count",
         ends: "`kubectl annotate --overwrite` with a value that is allowed, or without the annotation: `kubectl annotate statefulset NAME kaa.dev/KEY-`",
+    },
+    Wait {
+        code: "container_failed",
+        means: "a container of a database's pod ends with an error before the engine registers: the wrapper refuses the data on its volume, its settings or its programs, or an init container fails. Kubernetes starts it again after a pause. Its last line is shown if the container has `terminationMessagePolicy: FallbackToLogsOnError`",
+        ends: "what the message names; all of it: `kubectl logs POD -c CONTAINER --previous`",
     },
     Wait {
         code: "unread",

@@ -1046,7 +1046,7 @@ impl Objects {
         }
         if let Some(ended) = get("ended") {
             let (id, code) = ended.split_once(':').expect("ended=ID:CODE");
-            engine.ended.push(Ended { id: id.into(), exit_code: code.parse().ok() });
+            engine.ended.push(Ended { id: id.into(), exit_code: code.parse().ok(), said: String::new() });
         }
         if engine.running.is_some() || !engine.ended.is_empty() {
             pod.containers = vec![engine];

@@ -118,10 +118,10 @@ impl Member {
     }
 
     /// It ended.
-    pub fn end(&mut self, code: i32, finished_at: Timestamp) {
+    pub fn end(&mut self, code: i32, message: String, finished_at: Timestamp) {
         let State::Running { id, since } = &self.state else { return };
         let reason = if code == 0 { "Completed" } else { "Error" };
-        let (id, started_at, message) = (id.clone(), Some(*since), String::new());
+        let (id, started_at) = (id.clone(), Some(*since));
         if finished_at.duration_since(*since) > FORGIVEN_AFTER {
             self.backoff = SignedDuration::ZERO;
         }

@@ -79,6 +79,15 @@ impl Log {
         !self.progress.borrow().ended
     }
 
+    /// The end of what is written, as a kubelet takes it for a termination message: so many lines and bytes at most.
+    pub fn end_of(&self, lines: usize, bytes: usize) -> io::Result<String> {
+        let progress = *self.progress.borrow();
+        let mut position = Position { segment: progress.segment, offset: 0 };
+        let all = self.read(&mut position, progress.segment)?;
+        let text: Vec<u8> = all[all.len().saturating_sub(lines)..].iter().flat_map(|line| line.shown(false)).collect();
+        Ok(String::from_utf8_lossy(&text[text.len().saturating_sub(bytes)..]).into_owned())
+    }
+
     /// Forgets what is written.
     pub fn remove(&self) {
         for segment in 0..=self.progress.borrow().segment {

@@ -214,10 +214,10 @@ impl Pod {
 
     fn told(&mut self, told: Told) {
         match told {
-            Told::Ended { index, id, code } => {
+            Told::Ended { index, id, code, message } => {
                 if let Some(live) = self.live[index].take_if(|live| live.id == id) {
                     live.probing.inspect(AbortHandle::abort);
-                    self.ended(index, code);
+                    self.ended(index, code, message);
                 }
             }
             Told::HookFailed { index, why } => {
@@ -227,9 +227,9 @@ impl Pod {
         }
     }
 
-    fn ended(&mut self, index: usize, code: i32) {
+    fn ended(&mut self, index: usize, code: i32, message: String) {
         let member = &mut self.members[index];
-        member.end(code, self.node.instance.now());
+        member.end(code, message, self.node.instance.now());
         if self.ending.is_none() && member.held_back(self.policy).is_some() {
             let pod = status::full_name(&self.object);
             let message = format!("Back-off restarting failed container {} in pod {pod}", member.name);

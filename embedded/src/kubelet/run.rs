@@ -3,6 +3,7 @@
 use super::logs::Log;
 use super::probes::{self, Target};
 use super::process::{Launch, Process};
+use crate::object::text;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncRead;
@@ -14,6 +15,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 const LEAST_GRACE: Duration = Duration::from_secs(2);
 /// How long output is awaited after all processes have ended.
 const DRAIN: Duration = Duration::from_secs(1);
+
+/// What a kubelet takes of a log for a termination message.
+const MESSAGE_LINES: usize = 80;
+/// The same in bytes.
+const MESSAGE_BYTES: usize = 2048;
 
 /// A run.
 #[derive(Debug)]
@@ -35,7 +41,7 @@ pub(super) struct Stop {
 /// What a run tells its pod.
 #[derive(Debug)]
 pub(super) enum Told {
-    Ended { index: usize, id: String, code: i32 },
+    Ended { index: usize, id: String, code: i32, message: String },
     HookFailed { index: usize, why: String },
 }
 
@@ -58,9 +64,22 @@ pub(super) async fn attend(
         tracing::warn!(container = run.id, "something outside of its container keeps writing to its log");
     }
     run.log.end();
+    let message = if code == 0 { String::new() } else { termination_message(&run, &target) };
     let (index, id) = (target.index, target.id);
     // The pod may be gone: then the message has no receiver, which is fine.
-    drop(told.send(Told::Ended { index, id, code }).await);
+    drop(told.send(Told::Ended { index, id, code, message }).await);
+}
+
+/// What a container that failed leaves for its status: the end of its log, if its policy says so. It has no file for that, since containers
+/// share the files of this machine.
+fn termination_message(run: &Run, target: &Target) -> String {
+    if text(&target.container, "/terminationMessagePolicy") != "FallbackToLogsOnError" {
+        return String::new();
+    }
+    run.log.end_of(MESSAGE_LINES, MESSAGE_BYTES).unwrap_or_else(|error| {
+        tracing::error!(container = run.id, %error, "the log cannot be read");
+        String::new()
+    })
 }
 
 /// Keeps what comes out of a stream.

@@ -14,6 +14,7 @@ async fn a_pod_runs_to_its_end() {
     let pod = world.until_is("p", |pod| pod["status"]["phase"] == "Failed").await;
     let ended = &status(&pod, "main")["state"]["terminated"];
     assert_eq!((&ended["exitCode"], &ended["reason"]), (&json!(3), &json!("Error")));
+    assert!(ended["message"].is_null(), "its policy is to take a file");
     assert_eq!(status(&pod, "first")["state"]["terminated"]["reason"], "Completed");
     let id = status(&pod, "main")["containerID"].as_str().unwrap();
     assert_eq!((id.starts_with("embedded://"), id.len()), (true, "embedded://".len() + 64));
@@ -21,6 +22,21 @@ async fn a_pod_runs_to_its_end() {
     assert!(log == "out\nerr\n" || log == "err\nout\n", "{log}");
     assert_eq!(world.log("p", |request| request.container = Some("first".to_owned())).await, "init\n");
     assert_eq!(world.told("p", "Started"), ["Started container first", "Started container main"]);
+    world.kubelet.stop().await;
+}
+
+#[tokio::test]
+async fn a_container_that_fails_leaves_the_end_of_its_log_if_it_is_to() {
+    let world = World::start();
+    let mut spec = shell("echo begins; echo it is damaged >&2; exit 3");
+    spec["restartPolicy"] = json!("Never");
+    spec["containers"][0]["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
+    world.run("p", spec);
+    let pod = world.until_is("p", |pod| pod["status"]["phase"] == "Failed").await;
+    let message = status(&pod, "main")["state"]["terminated"]["message"].as_str().unwrap();
+    let mut lines: Vec<_> = message.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["begins", "it is damaged"]);
     world.kubelet.stop().await;
 }
 

@@ -4,7 +4,7 @@ use super::{process, rows, shown_state};
 use crate::cli::Agent;
 use crate::cli::api::{Api, Error};
 use crate::http::rows::ProcessRow;
-use crate::http::{PlaceRow, ReplicationAnswer, SurvivalRow};
+use crate::http::{PlaceRow, ReplicationAnswer, SurvivalRow, WarningRow};
 use clap::Args;
 use kaa_core::domain::ids::Millis;
 use kaa_core::replication::vitals::Bytes;
@@ -37,6 +37,7 @@ impl Database {
 fn without_roles(shown: &ReplicationAnswer, processes: &[ProcessRow]) -> String {
     let mut lines = vec![format!("{} [state = {}]: {}", shown.name, shown.state, shown.kind.text)];
     lines.extend(processes.iter().map(|row| format!("  {}", process(row, shown_state(row, &BTreeSet::new())))));
+    lines.extend(shown.warnings.iter().map(warning));
     lines.join("\n") + "\n"
 }
 
@@ -69,9 +70,7 @@ pub(in crate::cli) fn database(shown: &ReplicationAnswer) -> String {
     if shown.warnings.is_empty() {
         lines.push("warnings: none".to_owned());
     }
-    for warning in &shown.warnings {
-        lines.push(format!("[!] {}\n    {}", warning.text, warning.ends));
-    }
+    lines.extend(shown.warnings.iter().map(warning));
     if let Some(last) = &shown.last_change {
         lines.push(format!("last change: {} ago, by {}: {}", ago(shown.at, last.at), last.by, last.text));
     }
@@ -91,6 +90,10 @@ fn head(shown: &ReplicationAnswer) -> String {
         _ => "no primary yet".to_owned(),
     };
     format!("{}{version}   {primary}", shown.name)
+}
+
+fn warning(row: &WarningRow) -> String {
+    format!("[!] {}\n    {}", row.text, row.ends)
 }
 
 /// Which pods can be lost.

@@ -249,9 +249,9 @@ impl ReplicationAnswer {
         self.connect.push(way);
     }
 
-    /// Adds what its annotations ask for in vain.
-    pub(super) fn annotated(&mut self, broken: Vec<WaitingReason>, prefix: &str) {
-        let rows = broken.iter().map(|reason| WarningRow::new(reason, &self.name, prefix));
+    /// Adds what is wrong by what Kubernetes shows.
+    pub(super) fn seen_wrong(&mut self, wrong: &[WaitingReason], prefix: &str) {
+        let rows = wrong.iter().map(|reason| WarningRow::new(reason, &self.name, prefix));
         let rows: Vec<_> = rows.collect();
         self.warnings.extend(rows);
     }
@@ -305,6 +305,9 @@ impl WarningRow {
         let mut ends = reason.ends().replace(ANNOTATION_PREFIX, prefix).replace("NAME --", &format!("{database} --"));
         if let WaitingReason::Replication(ReplicationWait::DataNotAdopted { archive, pod, .. }) = reason {
             ends = ends.replace("--archive ID", &format!("--archive {archive}")).replace("POD", pod);
+        }
+        if let WaitingReason::ContainerFailed { pod, container, .. } = reason {
+            ends = ends.replace("POD", pod).replace("CONTAINER", container);
         }
         Self { code: reason.code().to_owned(), text: reason.to_string(), ends }
     }

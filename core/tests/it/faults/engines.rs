@@ -169,7 +169,7 @@ impl Run {
         }
         if let Some(engine) = self.engines.get_mut(pod) {
             (engine.alive, engine.runs, engine.serves) = (false, false, false);
-            engine.before = Some(Ended { id: engine.container.clone(), exit_code: Some(0) });
+            engine.before = Some(Ended { id: engine.container.clone(), exit_code: Some(0), said: String::new() });
         }
         if shown {
             self.show_status(pod);

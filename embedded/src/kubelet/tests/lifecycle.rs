@@ -30,7 +30,7 @@ fn starts(policy: Policy, runs: &[(i64, i32)]) -> Vec<i64> {
         members[0].start("id".to_owned(), at(now));
         assert_eq!(next(&members, policy, at(now)), Next::Wait(None), "it runs");
         now += seconds;
-        members[0].end(*code, at(now));
+        members[0].end(*code, String::new(), at(now));
     }
     starts
 }
@@ -61,14 +61,14 @@ fn init_containers_run_one_after_another_and_before_all_others() {
     assert_eq!(next(&members, Policy::Always, at(0)), Next::Start(0));
     members[0].start("a".to_owned(), at(0));
     assert_eq!(next(&members, Policy::Always, at(0)), Next::Wait(None));
-    members[0].end(0, at(1));
+    members[0].end(0, String::new(), at(1));
     assert_eq!(next(&members, Policy::Always, at(1)), Next::Start(1));
     members[1].start("b".to_owned(), at(1));
-    members[1].end(1, at(2));
+    members[1].end(1, String::new(), at(2));
     assert_eq!(next(&members, Policy::Always, at(2)), Next::Start(1), "it failed, so it is repeated");
     assert_eq!(next(&members, Policy::Never, at(2)), Next::Finished, "it failed, and that is that");
     members[1].start("b".to_owned(), at(2));
-    members[1].end(0, at(3));
+    members[1].end(0, String::new(), at(3));
     assert_eq!(next(&members, Policy::Always, at(3)), Next::Start(2));
     members[2].start("c".to_owned(), at(3));
     assert_eq!(next(&members, Policy::Always, at(3)), Next::Start(3), "all others run at once");
@@ -83,7 +83,7 @@ fn what_cannot_be_started_is_tried_again_without_counting_as_a_restart() {
     members[0].block("ErrImagePull", "no such image".to_owned(), at(10));
     assert_eq!(next(&members, Policy::Never, at(10)), Next::Wait(Some(at(30))));
     members[0].start("id".to_owned(), at(30));
-    members[0].end(1, at(31));
+    members[0].end(1, String::new(), at(31));
     assert_eq!(members[0].restarts, 0);
     assert_eq!(members[0].restarts_at(Policy::Always), Some(at(31)), "it is held back for crashes only");
 }
@@ -92,7 +92,7 @@ fn what_cannot_be_started_is_tried_again_without_counting_as_a_restart() {
 fn a_run_that_was_blocked_between_two_is_one_restart() {
     let mut members = pod(0, 1);
     members[0].start("one".to_owned(), at(0));
-    members[0].end(3, at(1));
+    members[0].end(3, String::new(), at(1));
     members[0].block("CreateContainerConfigError", "no such map".to_owned(), at(1));
     members[0].start("two".to_owned(), at(20));
     assert_eq!(members[0].restarts, 1);

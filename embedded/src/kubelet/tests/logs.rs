@@ -55,6 +55,8 @@ async fn lines_are_given_as_they_are_asked_for() {
     assert_eq!(read(&log, &LogRequest { tail_lines: Some(2), ..request() }).await, "\nno end");
     assert_eq!(read(&log, &LogRequest { tail_lines: Some(0), ..request() }).await, "");
     assert_eq!(read(&log, &LogRequest { limit_bytes: Some(5), ..request() }).await, "one\n ");
+    assert_eq!(log.end_of(2, 100).unwrap(), "\nno end");
+    assert_eq!(log.end_of(80, 3).unwrap(), "end");
     let stamped = read(&log, &LogRequest { timestamps: true, tail_lines: Some(3), ..request() }).await;
     let time = "1970-01-01T00:00:00.000000000Z";
     assert_eq!(stamped, format!("{time}  two  spaces\n{time} \n{time} no end"));

@@ -17,7 +17,7 @@ fn member(name: &str, init: bool) -> Member {
 fn ran(name: &str, init: bool, code: i32) -> Member {
     let mut member = member(name, init);
     member.start(format!("{name}1"), at(1));
-    member.end(code, at(2));
+    member.end(code, String::new(), at(2));
     member
 }
 
@@ -78,7 +78,7 @@ example.com/gate=True
 fn a_pod_that_crashes_and_one_that_is_not_ready() {
     let mut crashing = ran("main", false, 3);
     crashing.start("main2".to_owned(), at(2));
-    crashing.end(3, at(3));
+    crashing.end(3, String::new(), at(3));
     assert_eq!(
         told(&[crashing, runs("side", false)], Policy::Always, false),
         r#"Running
