@@ -7,7 +7,7 @@ import time
 
 from checker import eventually
 from faults import end, paused
-from processes import is_first, send, tree
+from processes import arguments, is_first, send, tree
 
 WITHIN = 4  # seconds
 LONGEST = 8  # seconds that something is paused
@@ -15,7 +15,8 @@ LONGEST = 8  # seconds that something is paused
 
 def several(cluster, pod, chance):
     """three at random within 4 s, of any servers and agents: kill -9 or SIGSTOP of a wrapper, a server, an agent, a deleted pod, a switchover"""
-    servers, agents = sorted(cluster.it.servers()), sorted(row["id"] for row in cluster.peers())
+    servers = sorted(eventually("all servers", cluster.it.servers, cluster.it.wait))
+    agents = sorted(row["id"] for row in cluster.peers())
     for place in agents:
         eventually(f"agent {place}", lambda: cluster.agent(place))
     plan = []
@@ -46,11 +47,11 @@ def several(cluster, pod, chance):
 def held(cluster, of, first, lasts):
     """Pauses a process and all below it."""
     wrapper = cluster.wrapper(of)
-    is_last = not is_first(wrapper)
+    was_first = is_first(wrapper)
     paused(tree(first), lasts)
-    if is_last:
-        # The wrapper may have been killed meanwhile: the others notice that only now.
-        cluster.kills.append(time.monotonic() - 0.01)
+    if not was_first and arguments(wrapper)[0] == "":
+        # It was killed meanwhile: the others notice that only now.
+        cluster.kills.append(time.monotonic() - 0.05)
 
 
 ACTIONS = {

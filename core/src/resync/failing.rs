@@ -28,7 +28,7 @@ fn failed<'a>(
     counts: impl Fn(&DatabaseName) -> bool,
 ) -> impl Iterator<Item = (&'a DatabaseName, WaitingReason)> {
     let of_pod = |pod: &'a Pod| Some((pod.database.as_ref().filter(|name| counts(name))?, pod, last_failure(pod)?));
-    let mut found: Vec<_> = pods.values().filter(|pod| !pod.deleting).filter_map(of_pod).collect();
+    let mut found: Vec<_> = pods.values().filter(|pod| !pod.deleting && !pod.ended).filter_map(of_pod).collect();
     // Few containers fail, and there may be many processes.
     if !found.is_empty() {
         let registered: BTreeSet<_> = domain.processes.values().map(|process| &process.identity.pod_uid).collect();
@@ -87,6 +87,7 @@ mod tests {
         assert_eq!(shown(&pod(|pod| pod.containers[0].ended[0].exit_code = Some(0))), none);
         assert_eq!(shown(&pod(|pod| pod.containers[0].ended.clear())), none, "it was never started");
         assert_eq!(shown(&pod(|pod| pod.deleting = true)), none);
+        assert_eq!(shown(&pod(|pod| pod.ended = true)), none, "it was evicted, say, and is not started again");
         assert_eq!(shown(&pod(|pod| pod.database = Some("other".into()))), none);
         assert_eq!(shown(&Observed::default()), none, "pods are not known");
     }

@@ -1,7 +1,7 @@
 //! Replaces a server's data by that of a primary: by a rewind, or by a copy.
 
 use super::configuration;
-use super::control_file::ControlFile;
+use super::control_file::{self, ControlFile};
 use super::error::Error;
 use super::session::Session;
 use super::{Data, Role, Running, Server, Settings, Source, Stop, files, histories};
@@ -28,13 +28,19 @@ impl Server {
         self.in_thread(|| Ok(())).await?;
         if rewind {
             match self.rewind(source).await {
-                Ok(()) => return self.inspect_in_time().await,
+                Ok(()) => return self.overwritten().await,
                 Err(error) => tracing::warn!(%error, "the rewind has failed: the source is copied"),
             }
         }
         self.stop(Stop::Immediate).await?;
         self.copy(source).await?;
-        self.inspect_in_time().await
+        self.overwritten().await
+    }
+
+    /// What is on the volume now. It has no time limit: after an error all would be copied again.
+    async fn overwritten(&mut self) -> Result<Data, Error> {
+        let settings = self.settings.clone();
+        self.in_thread(move || control_file::inspect(&settings)).await
     }
 
     /// Rewinds once. A second try could find a new divergence, or none where there is one.
