@@ -95,7 +95,13 @@ impl Server {
         inspect(&self.settings)
     }
 
-    /// The same, in time: a disk that hangs is an error.
+    /// `pg_control`, in time.
+    pub(super) async fn control(&mut self) -> Result<ControlFile, Error> {
+        let settings = self.settings.clone();
+        self.in_time(move || ControlFile::read(&settings)).await
+    }
+
+    /// The same as [`Server::inspect`], in time: a disk that hangs is an error.
     ///
     /// # Errors
     /// The same, or if the disk does not answer.

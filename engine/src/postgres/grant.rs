@@ -160,17 +160,18 @@ impl Server {
     }
 
     /// Checks what the server has become.
-    async fn promoted(&self, session: &Session, generation: u32) -> Result<Begins, Error> {
+    async fn promoted(&mut self, session: &Session, generation: u32) -> Result<Begins, Error> {
         let row = session.row("learn the timeline", "SELECT pg_walfile_name(pg_current_wal_insert_lsn())").await?;
         let file: String = row.get(0);
-        let begins = histories::beginning(&self.settings, generation)?;
-        let mut state = ControlFile::read(&self.settings)?.state;
+        let settings = self.settings.clone();
+        let begins = self.in_time(move || histories::beginning(&settings, generation)).await?;
+        let mut state = self.control().await?.state;
         // It accepts sessions a moment before its control file is on disk.
         let began = Instant::now();
         while state == RECOVERING && began.elapsed() < CONTROL_FILE_LIMIT {
             sleep(LOOK_PERIOD).await;
             self.living()?;
-            state = ControlFile::read(&self.settings)?.state;
+            state = self.control().await?.state;
         }
         match begins {
             Some(begins) if file.starts_with(&format!("{generation:08X}")) && state == "in production" => Ok(begins),
@@ -208,8 +209,9 @@ impl Server {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn ancestors(&self, generation: u32) -> Result<Vec<Begins>, Error> {
-        histories::ancestors(&self.settings, generation)
+    pub async fn ancestors(&mut self, generation: u32) -> Result<Vec<Begins>, Error> {
+        let settings = self.settings.clone();
+        self.in_time(move || histories::ancestors(&settings, generation)).await
     }
 
     /// Writes a checkpoint. After a promotion it lets others rewind from this server.

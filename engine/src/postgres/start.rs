@@ -208,7 +208,11 @@ impl Server {
         let known = children?.union(&killed).copied().collect();
         self.clear(&known).await?;
         self.running = None;
-        if how == Stop::Fast { end_after_stop(&self.settings) } else { Ok(None) }
+        if how != Stop::Fast {
+            return Ok(None);
+        }
+        let settings = self.settings.clone();
+        self.in_time(move || end_after_stop(&settings)).await
     }
 
     /// Stops a server whose clients have ended: a primary after its standbys have all of its log.

@@ -319,7 +319,7 @@ async fn promote(
     let stopped_ms = monotonic_ms();
     server.lower_limits().await?;
     let begins = server.promote(words::timeline(rule.generation), &members).await?;
-    let ancestors = server.ancestors(words::timeline(rule.generation))?;
+    let ancestors = server.ancestors(words::timeline(rule.generation)).await?;
     *data = Some(server.inspect_in_time().await?);
     *run = Run::Primary(Box::new(Primary::promoted(begins, rule.clone(), stopped_ms, ancestors)));
     Ok(())
