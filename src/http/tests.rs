@@ -13,6 +13,7 @@ mod by_hand;
 mod crowd;
 mod https;
 mod replication;
+mod seen_wrong;
 mod snapshot;
 mod upgrade;
 mod writes;

@@ -179,17 +179,26 @@ fn container(status: &core::ContainerStatus) -> Container {
 
 fn ended(terminated: &core::ContainerStateTerminated) -> Option<Ended> {
     let id = container_id(terminated.container_id.as_deref()?)?;
-    let said = terminated.message.as_deref().map(last_line).unwrap_or_default();
+    let said = terminated.message.as_deref().map(last_words).unwrap_or_default();
     Some(Ended { id, exit_code: Some(terminated.exit_code), said })
 }
 
-/// The last line that says anything. It comes from a container, and is shown at terminals.
-fn last_line(text: &str) -> String {
+/// How a wrapper and its command line begin what they end with.
+const ERRORS: [&str; 2] = ["kaa: ", "error: "];
+
+/// Why a container ended, by its termination message: the paragraph of the last error, or else the last line. It comes from a container, and
+/// is shown at terminals.
+fn last_words(text: &str) -> String {
     let shown = |line: &str| line.chars().filter(|char| !char.is_control()).collect::<String>().trim().to_owned();
-    let line = text.lines().rev().map(shown).find(|line| !line.is_empty()).unwrap_or_default();
-    match line.char_indices().nth(MESSAGE_CHARS) {
-        Some((end, _)) => format!("{}...", &line[..end]),
-        None => line,
+    let lines: Vec<String> = text.lines().map(shown).collect();
+    let error = lines.iter().rposition(|line| ERRORS.iter().any(|begin| line.starts_with(begin)));
+    let last = lines.iter().rposition(|line| !line.is_empty()).unwrap_or(lines.len());
+    let said: Vec<&str> =
+        lines[error.unwrap_or(last)..].iter().map(String::as_str).take_while(|line| !line.is_empty()).collect();
+    let said = said.join(" ");
+    match said.char_indices().nth(MESSAGE_CHARS) {
+        Some((end, _)) => format!("{}...", &said[..end]),
+        None => said,
     }
 }
 
@@ -361,12 +370,22 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_of_a_termination_message_is_kept() {
-        let said = |message: &str| last_line(message);
-        assert_eq!(said("INFO starts\nkaa: the volume is damaged\n\n"), "kaa: the volume is damaged");
-        assert_eq!(said("\u{1b}[31mkaa:\tno\u{7}\r\n \n"), "[31mkaa:no", "it is shown at terminals");
-        assert_eq!(said(" \n"), "");
-        let long = said(&"ä".repeat(5000));
+    fn the_last_words_of_a_container_are_kept() {
+        for (message, said) in [
+            ("INFO starts\nkaa: the volume is damaged\n\n", "kaa: the volume is damaged"),
+            ("kaa: initdb exited with 1: no\n  space left\n", "kaa: initdb exited with 1: no space left"),
+            (
+                "error: these are missing:\n  --pod <POD>\n\nUsage: kaa engine\n\nFor more information, try '--help'.\n",
+                "error: these are missing: --pod <POD>",
+            ),
+            ("begins\nSegmentation fault\n", "Segmentation fault"),
+            ("\u{1b}[31mkaa:\tno\u{7}\r\n \n", "[31mkaa:no"),
+            (" \n", ""),
+            ("", ""),
+        ] {
+            assert_eq!(last_words(message), said, "{message:?}");
+        }
+        let long = last_words(&"ä".repeat(5000));
         assert_eq!((long.chars().count(), long.ends_with("ä...")), (503, true));
     }
 

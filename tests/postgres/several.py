@@ -24,14 +24,14 @@ def several(cluster, pod, chance):
         action = chance.choice(list(ACTIONS))
         plan.append((WITHIN * chance.random(), action, chance.choice(agents if action.startswith("agent") else servers), LONGEST * chance.random()))
     print("(" + ", ".join(f"{at:.1f} s {action} {of}" for at, action, of, _ in sorted(plan)) + ")", end=" ", flush=True)
-    failed = []
+    missed, failed = [], []
 
     def act(at, action, of, lasts):
         time.sleep(at)
         try:
             ACTIONS[action](cluster, of, lasts)
         except (OSError, ValueError, subprocess.CalledProcessError):
-            pass  # It has ended by another fault, or the domain refuses a switchover now.
+            missed.append(action)  # What it is about has ended by another one, or the domain refuses a switchover now.
         except BaseException as error:
             failed.append(error)
 
@@ -42,6 +42,10 @@ def several(cluster, pod, chance):
         thread.join()
     if failed:
         raise failed[0]
+    if missed:
+        print(f"(not possible: {', '.join(missed)})", end=" ", flush=True)
+    if len(missed) == len(plan):
+        raise OSError("nothing was possible")
 
 
 def held(cluster, of, first, lasts):

@@ -178,7 +178,7 @@ pub struct Ended {
     pub id: ContainerId,
     /// Its exit code.
     pub exit_code: Option<i32>,
-    /// The last line of its termination message; empty if it left none. It proves nothing.
+    /// The last words of its termination message; empty if it left none. They prove nothing.
     pub said: String,
 }
 

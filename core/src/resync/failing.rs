@@ -7,7 +7,7 @@ use crate::domain::Domain;
 use crate::domain::audit::Subject;
 use crate::domain::ids::DatabaseName;
 use crate::observed::Observed;
-use crate::observed::objects::Pod;
+use crate::observed::objects::{Container, Pod};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn plan(view: &View, plan: &mut Plan) {
@@ -39,7 +39,7 @@ fn failed<'a>(
 
 /// The container of a pod that does not run, and ended with an error when it ran last.
 fn last_failure(pod: &Pod) -> Option<WaitingReason> {
-    let of = |container: &crate::observed::objects::Container| {
+    let of = |container: &Container| {
         let last = container.ended.first().filter(|_| container.running.is_none())?;
         let exit_code = last.exit_code.filter(|code| *code != 0)?;
         let (pod, container, said) = (pod.name.clone(), container.name.clone(), last.said.clone());
@@ -51,7 +51,7 @@ fn last_failure(pod: &Pod) -> Option<WaitingReason> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observed::objects::{Container, Ended, Running};
+    use crate::observed::objects::{Ended, Running};
 
     fn pod(change: impl FnOnce(&mut Pod)) -> Observed {
         let ended = Ended { id: "c1".into(), exit_code: Some(69), said: "kaa: it is damaged".to_owned() };

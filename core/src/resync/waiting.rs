@@ -150,7 +150,7 @@ pub enum WaitingReason {
         container: String,
         /// How it ended last.
         exit_code: i32,
-        /// The last line of its termination message; empty if it left none.
+        /// The last words of its termination message; empty if it left none.
         said: String,
     },
     /// A fresh read gave no answer that proves anything.
@@ -423,8 +423,8 @@ const OWN: [Wait; 30] = [
     },
     Wait {
         code: "container_failed",
-        means: "a container of a database's pod ends with an error before the engine registers: the wrapper refuses the data on its volume, its settings or its programs, or an init container fails. Kubernetes starts it again after a pause. Its last line is shown if the container has `terminationMessagePolicy: FallbackToLogsOnError`",
-        ends: "what the message names; all of it: `kubectl logs POD -c CONTAINER --previous`",
+        means: "a container of a database's pod ends with an error before the engine registers: the wrapper refuses the data on its volume, its settings or its programs, or an init container fails. Kubernetes starts it again after a pause. Its last words are shown if the container has `terminationMessagePolicy: FallbackToLogsOnError`",
+        ends: "what the message names; all of it: `kubectl logs POD -c CONTAINER`",
     },
     Wait {
         code: "unread",

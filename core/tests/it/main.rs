@@ -63,6 +63,7 @@ cases! {
     clusters_scaled
     clusters_upgrade
     cold_start
+    container_failed
     container_taken_for_another
     copied_volume
     copied_volume_lost
