@@ -122,7 +122,7 @@ pub fn plan(domain: &Domain, observed: &Observed, policy: &Policy, moment: &Mome
 }
 
 /// What is wrong with a database by what the watches show, which need not be in the domain: annotations of its replication that are not
-/// followed, and containers that end with an error before an engine registers.
+/// followed, and containers that end with an error where the pod has no engine.
 pub fn seen_wrong(observed: &Observed, domain: &Domain, name: &DatabaseName) -> Vec<WaitingReason> {
     let replicated = domain.replicated(name);
     let broken = replicated.map(|it| replication::broken_settings(observed, name, it.settings.as_ref()));

@@ -42,6 +42,8 @@ def several(cluster, pod, chance):
         thread.join()
     if failed:
         raise failed[0]
+    # Meanwhile it replaces pods whose start a kubelet puts off: all of them may have ended often.
+    eventually("an open primary", cluster.open, cluster.it.wait)
     if missed:
         print(f"(not possible: {', '.join(missed)})", end=" ", flush=True)
     if len(missed) == len(plan):

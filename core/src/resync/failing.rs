@@ -1,11 +1,12 @@
-//! A pod of a database that has no process, since a container of it ends with an error: its wrapper refuses the data on its volume, say,
-//! and ends before it registers. Kubernetes starts the container again; the domain knows nothing of it.
+//! A pod of a database without an engine, since a container of it ends with an error: its wrapper refuses the data on its volume, say.
+//! Kubernetes starts the container again; the domain knows nothing of why it ends, even if the wrapper registered before.
 
 use super::View;
 use super::plan::{Kind, Plan, Waiting, WaitingReason};
 use crate::domain::Domain;
 use crate::domain::audit::Subject;
 use crate::domain::ids::DatabaseName;
+use crate::domain::process::SessionState;
 use crate::observed::Observed;
 use crate::observed::objects::{Container, Pod};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +17,7 @@ pub(super) fn plan(view: &View, plan: &mut Plan) {
     plan.waiting.extend(failed.map(|(name, reason)| Waiting { subject: Subject::Database(name.clone()), reason }));
 }
 
-/// The containers of a database's pods that end with an error before an engine registers; none while pods are not known.
+/// The containers of a database's pods that end with an error, where the pod has no engine; none while pods are not known.
 pub(super) fn failed_containers(observed: &Observed, domain: &Domain, name: &DatabaseName) -> Vec<WaitingReason> {
     let Ok(pods) = observed.pods.known() else { return Vec::new() };
     failed(domain, pods, |of| of == name).map(|(_, reason)| reason).collect()
@@ -31,8 +32,9 @@ fn failed<'a>(
     let mut found: Vec<_> = pods.values().filter(|pod| !pod.deleting && !pod.ended).filter_map(of_pod).collect();
     // Few containers fail, and there may be many processes.
     if !found.is_empty() {
-        let registered: BTreeSet<_> = domain.processes.values().map(|process| &process.identity.pod_uid).collect();
-        found.retain(|(_, pod, _)| !registered.contains(&pod.uid));
+        let live = domain.processes.values().filter(|process| process.session.state == SessionState::Live);
+        let live: BTreeSet<_> = live.map(|process| &process.identity.pod_uid).collect();
+        found.retain(|(_, pod, _)| !live.contains(&pod.uid));
     }
     found.into_iter().map(|(name, _, reason)| (name, reason))
 }

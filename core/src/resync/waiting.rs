@@ -142,7 +142,7 @@ pub enum WaitingReason {
         /// Why.
         why: Broken,
     },
-    /// A container of a pod ends with an error, and no engine of the pod is registered.
+    /// A container of a pod ends with an error, and no engine of the pod has a session.
     ContainerFailed {
         /// The pod.
         pod: String,
@@ -423,7 +423,7 @@ const OWN: [Wait; 30] = [
     },
     Wait {
         code: "container_failed",
-        means: "a container of a database's pod ends with an error before the engine registers: the wrapper refuses the data on its volume, its settings or its programs, or an init container fails. Kubernetes starts it again after a pause. Its last words are shown if the container has `terminationMessagePolicy: FallbackToLogsOnError`",
+        means: "a container of a database's pod ends with an error, and the pod has no engine with a session: the wrapper refuses the data on its volume, its settings or its programs, or an init container fails. Kubernetes starts it again after a pause. Its last words are shown if the container has `terminationMessagePolicy: FallbackToLogsOnError`",
         ends: "what the message names; all of it: `kubectl logs POD -c CONTAINER`",
     },
     Wait {
