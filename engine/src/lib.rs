@@ -38,7 +38,7 @@ use nix::sys::signal::Signal;
 use probe::Health;
 use proto::Register;
 use roles::Keeper;
-use session::{Report, Session, Times, Told};
+use session::{Report, Session, Times};
 use signals::Signals;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -83,8 +83,9 @@ pub enum Error {
     },
     /// What the server on the volume must not forget is damaged.
     #[error(
-        "{} is damaged: {source}. Do not delete it: it says whether the data is whole. Delete the claim of this pod, so that the \
-         archive is copied again",
+        "{} is damaged, or of a later version: {source}. Do not delete it: it says whether the data is whole. If `kaa show database` shows \
+         an open primary at another pod, delete the claim and the pod of this server, so that the data is copied from there; if not, this \
+         may be the only copy: restore the volume",
         path.display()
     )]
     Kept {
@@ -154,14 +155,22 @@ async fn run(args: EngineArgs) -> Result<i32, Error> {
         Adapter::Command => Times::COMMAND,
         Adapter::Postgres => Times::ROLE,
     };
-    let session = Session::new((config.dial.clone(), times), register(&config), reported, tell);
-    let session = tokio::spawn(session.keep());
     let (health, shown) = watch::channel(Health::default());
-    let probes = tokio::spawn(probe::answer(config.pod_uid.clone(), config.container.clone(), shown));
     let out = Out { report, health };
-    let result = match (config.adapter, archive) {
-        (Adapter::Postgres, Some(archive)) => run_with_role(config, archive, out, told, signals).await,
-        (_, archive) => Supervisor::new(config, archive, out, told, signals).run().await,
+    let (dial, register) = (config.dial.clone(), register(&config));
+    let (pod_uid, container) = (config.pod_uid.clone(), config.container.clone());
+    // What refuses its volume never registers: the domain would have to ask whether it has written there.
+    let engine = match (config.adapter, archive) {
+        (Adapter::Postgres, Some(archive)) => {
+            Engine::WithRole(Box::new(Keeper::new(config, archive, out, told, signals)?))
+        }
+        (_, archive) => Engine::Command(Box::new(Supervisor::new(config, archive, out, told, signals))),
+    };
+    let session = tokio::spawn(Session::new((dial, times), register, reported, tell).keep());
+    let probes = tokio::spawn(probe::answer(pod_uid, container, shown));
+    let result = match engine {
+        Engine::WithRole(keeper) => keeper.run().await,
+        Engine::Command(supervisor) => supervisor.run().await,
     };
     probes.abort();
     session.abort();
@@ -178,15 +187,12 @@ struct Out {
     health: watch::Sender<Health>,
 }
 
-/// Runs a server that is given a role.
-async fn run_with_role(
-    config: Config,
-    archive: Locked,
-    out: Out,
-    told: mpsc::Receiver<Told>,
-    signals: Signals,
-) -> Result<i32, Error> {
-    Keeper::new(config, archive, out, told, signals)?.run().await
+/// The one task that decides about an engine.
+enum Engine {
+    /// It is given a role.
+    WithRole(Box<Keeper>),
+    /// It is a command.
+    Command(Box<Supervisor>),
 }
 
 /// Locks the archive's directory; `None` if told to end while another has it.

@@ -22,6 +22,7 @@ use super::gate::Start;
 use super::ids::{ArchiveId, DatabaseName, StartId};
 use super::managers::Managers;
 use super::process::{DurableState, EngineKind, EngineState, ExitReason, Process, SessionState};
+use super::replicated::Data;
 use std::cmp::Reverse;
 
 impl Domain {
@@ -83,7 +84,10 @@ impl Domain {
 
     /// Notes up to where an archive was written to by a process that is gone.
     pub(super) fn note_end_of_writing(&mut self, process: &Process, reason: &ExitReason) {
-        let Some(archive) = process.archive.filter(|_| process.may_have_run()) else { return };
+        let Some(archive) = process.archive.filter(|_| process.may_have_run() && !self.has_yet_to_start(process))
+        else {
+            return;
+        };
         let stopping = self.databases.get(&process.database).and_then(|database| database.stopping_since);
         let stopping = stopping.filter(|_| process.engine == EngineState::ShuttingDown);
         let index = self.index;
@@ -104,6 +108,14 @@ impl Domain {
         if *reason == ExitReason::Graceful && heard && !unread {
             archive.holds_to = archive.holds_to.max(stopping.unwrap_or_default());
         }
+    }
+
+    /// Whether no server of a process can have run: one with a role starts on data that the domain knows, or makes the first data once it was
+    /// chosen for that.
+    fn has_yet_to_start(&self, process: &Process) -> bool {
+        let without_data = self.replicated(&process.database).filter(|it| it.record.is_none());
+        let chosen = without_data.map(|it| it.initializes.is_some_and(|chosen| process.archive == Some(chosen)));
+        chosen == Some(false) && !matches!(process.data, Some(Data::Initialized { .. }))
     }
 
     /// Notes since when all storage managers of a database that run are stopping. Only what an engine says begins it: that

@@ -78,6 +78,8 @@ impl Domain {
         let process = self.processes.get(&process)?;
         let replicated = self.replicated(&process.database)?;
         let archive = process.archive?;
+        // What a volume remembers is judged before it is overwritten: a wrapper notes its own start once it is assigned anything.
+        process.data?;
         let what = self.wanted(process, replicated, archive, report);
         // Data that was given up is not used, but replaced.
         let replaces = matches!(what, Wanted::Follow { permission: Some(_), discard: true, .. });

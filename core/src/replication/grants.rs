@@ -118,12 +118,19 @@ fn after_end(domain: &Domain, replicated: &Replicated, over: Over, now: Now) -> 
 }
 
 /// Why nothing is granted after the end of a primary; `None` if a grant is about to be made.
-pub(super) fn holds_after_end(domain: &Domain, replicated: &Replicated, over: Over, now: Now) -> Option<NotLost> {
+pub(super) fn holds_after_end(
+    domain: &Domain,
+    name: &DatabaseName,
+    replicated: &Replicated,
+    over: Over,
+    now: Now,
+) -> Option<NotLost> {
     if replicated.uncertain.is_some() {
         return Some(NotLost::Uncertain);
     }
-    if after_end(domain, replicated, over, now).is_some() {
-        return None;
+    if let Some((winner, reason)) = after_end(domain, replicated, over, now) {
+        let asked = propose(domain, name, replicated, winner, reason, &Timing::default())?;
+        return domain.may_grant(&asked, Role::RaftLeader, now).err().map(|why| NotLost::Refused(why.to_string()));
     }
     let mode = replicated.failover();
     let left = too_soon_ms(replicated, now);

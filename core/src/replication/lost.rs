@@ -44,6 +44,8 @@ pub enum NotLost {
         /// Until when the next grant waits.
         until: Millis,
     },
+    /// The server that is next may not lead: why.
+    Refused(String),
 }
 
 impl NotLost {
@@ -68,6 +70,7 @@ impl fmt::Display for NotLost {
             Self::StillHeard(archives) => {
                 write!(f, "the server of archive {} may still hear it", listed(archives))
             }
+            Self::Refused(why) => write!(f, "no grant is possible: {why}"),
             Self::HeldBack { until } => {
                 write!(f, "the last failover found a primary that ran; the next one may begin after {until}")
             }

@@ -33,6 +33,15 @@ pub enum ReplicationWait {
         /// Whether the database has no data yet that could take its place.
         first: bool,
     },
+    /// A volume held data of a database that has none yet, and does not show it now.
+    DataMissing {
+        /// Its archive.
+        archive: ArchiveId,
+        /// The pod of that.
+        pod: String,
+        /// Whether its server is there, and says that the volume is empty.
+        empty: bool,
+    },
     /// The archive that makes the first data has not made it yet.
     FirstDataAwaited(ArchiveId),
     /// The primary has no server that is connected, or its server has ended and no grant follows.
@@ -85,6 +94,14 @@ impl fmt::Display for ReplicationWait {
                      {highest}): it is not touched"
                 )?;
                 if *first { f.write_str(", and no pod makes the first data meanwhile") } else { Ok(()) }
+            }
+            Self::DataMissing { archive, pod, empty } => {
+                let now = if *empty { "its volume is empty now" } else { "its server is away" };
+                write!(
+                    f,
+                    "archive {archive} held data when its server was last there (pod {pod}), and {now}: no pod makes the first data \
+                     meanwhile"
+                )
             }
             Self::FirstDataAwaited(archive) => {
                 write!(f, "archive {archive} makes the first data and has not reported any yet")
@@ -141,7 +158,7 @@ pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Mi
     let is_away = on_it.is_none_or(|on_it| on_it.session.state != SessionState::Live);
     let over = domain.primary_is_over(replicated);
     let holds = match over {
-        Some(over) => grants::holds_after_end(domain, replicated, over, now.into()),
+        Some(over) => grants::holds_after_end(domain, name, replicated, over, now.into()),
         None => domain.lost_primary(replicated, now).err(),
     };
     if is_away || (over.is_some() && holds.is_some()) {
@@ -186,6 +203,18 @@ fn strange(
     })
 }
 
+/// The archives that held data, none of which is strange: their servers do not report any.
+fn missing(domain: &Domain, name: &DatabaseName) -> impl Iterator<Item = ReplicationWait> {
+    let held = domain.archives.values().filter(move |archive| archive.database == *name && archive.ever_ran);
+    let on_it = held.map(|archive| (archive.id, domain.process_on(archive.id)));
+    // What a server that has just registered finds on its volume is known in a moment.
+    let known = on_it.filter(|(_, process)| process.is_none_or(|process| process.data.is_some()));
+    known.map(|(archive, process)| {
+        let (pod, empty) = (domain.pod_of(archive), process.is_some());
+        ReplicationWait::DataMissing { archive, pod, empty }
+    })
+}
+
 fn without_data(domain: &Domain, name: &DatabaseName, replicated: &Replicated) -> Vec<ReplicationWait> {
     let strange: Vec<_> = strange(domain, name, replicated, true).collect();
     if !strange.is_empty() {
@@ -193,6 +222,10 @@ fn without_data(domain: &Domain, name: &DatabaseName, replicated: &Replicated) -
     }
     if let Some(archive) = replicated.initializes {
         return vec![ReplicationWait::FirstDataAwaited(archive)];
+    }
+    let missing: Vec<_> = missing(domain, name).collect();
+    if !missing.is_empty() {
+        return missing;
     }
     let of_it = |process: &&Process| process.database == *name;
     let there = domain.processes.values().filter(of_it).filter(|process| process.data == Some(Data::Empty)).count();
@@ -211,7 +244,7 @@ impl ReplicationWait {
 }
 
 /// Every reason: in the order of the variants.
-pub const REPLICATION_WAITS: [Wait; 9] = [
+pub const REPLICATION_WAITS: [Wait; 10] = [
     Wait {
         code: "pods_awaited",
         means: "a database with one primary has no data yet, and not all pods of its StatefulSet have registered with an empty volume: one that is late may have data",
@@ -221,6 +254,11 @@ pub const REPLICATION_WAITS: [Wait; 9] = [
         code: "data_not_adopted",
         means: "a volume holds data that the domain knows nothing of: of a server that ran without Kaa, of another database or domain, an old state of it from a snapshot; or what a failover with `--accept-data-loss` left behind, perhaps all that is left of the lost commits. It is neither used nor overwritten",
         ends: "if it is the database's data, and that has had no primary: `kaa database adopt NAME --archive ID --reason WHY`; if it is to continue in place of a primary that is lost: `kaa failover NAME --to POD --accept-data-loss NAME --reason WHY`; if it is not needed: `kaa database discard NAME --archive ID --reason WHY`; as long as the database has no primary, `kubectl delete pvc/archive-volume-POD pod/POD` instead, and the pod comes back with an empty volume",
+    },
+    Wait {
+        code: "data_missing",
+        means: "a database with one primary has no data yet; a volume of it held data when its server was last there, and that is away or finds none now: data that may be needed is not replaced by an empty database",
+        ends: "start its pod, with the volume that has the data: `kubectl scale`; if the data is not needed: `kubectl delete pvc/archive-volume-POD pod/POD`",
     },
     Wait {
         code: "first_data_awaited",

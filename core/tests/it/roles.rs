@@ -464,6 +464,64 @@ fn a_pod_that_is_late_holds_up_the_first_data() {
     assert!(!play.news().contains("makes the first data"));
 }
 
+/// None of their servers can have run.
+#[test]
+fn pods_that_end_before_there_is_any_data_hold_up_nothing() {
+    for reason in [ExitReason::Graceful, ExitReason::Killed, ExitReason::PodGone, ExitReason::Evicted] {
+        let mut play = Play::new(WhenAlone::Degrade);
+        play.exits(2, reason.clone());
+        play.settle();
+        play.said(0, EngineState::ShuttingDown);
+        play.exits(0, reason.clone());
+        play.starts(0);
+        play.settle();
+        assert!(!play.news().contains("makes the first data"), "{reason:?}: a pod is late");
+        play.starts(2);
+        play.settle();
+        assert!(play.news().contains("generation 2: the server of archive 1 is open"), "{reason:?}");
+    }
+}
+
+#[test]
+fn one_that_ends_while_it_makes_the_first_data_goes_on_with_it() {
+    let mut play = Play::new(WhenAlone::Degrade);
+    for _ in 0..20 {
+        if play.domain.replicated(&SHOP.into()).unwrap().initializes.is_some() {
+            break;
+        }
+        play.round();
+    }
+    play.exits(0, ExitReason::PodGone);
+    assert!(play.domain.archives[&ArchiveId(1)].ever_ran, "its server may have run");
+    play.starts(0);
+    play.settle();
+    assert!(play.news().contains("generation 2: the server of archive 1 is open"));
+}
+
+#[test]
+fn data_that_is_away_before_the_first_is_made_is_named() {
+    let mut play = Play::new(WhenAlone::Degrade);
+    play.servers.get_mut(&2).unwrap().data = Data::Initialized { system: SystemId(78), highest: Generation(1) };
+    play.settle();
+    play.exits(2, ExitReason::PodGone);
+    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
+    database.replicated.as_mut().unwrap().settings.as_mut().unwrap().replicas = 2;
+    play.settle();
+    assert!(!play.news().contains("makes the first data"));
+    let said = |play: &Play, now: &str| {
+        let replicated = play.domain.replicated(&SHOP.into()).unwrap();
+        let waits = waits::of(&play.domain, &SHOP.into(), replicated, play.domain.time);
+        let said: Vec<_> = waits.iter().map(ToString::to_string).collect();
+        let held = "archive 3 held data when its server was last there (pod shop-2)";
+        assert_eq!(said, [format!("{held}, and {now}: no pod makes the first data meanwhile")]);
+    };
+    said(&play, "its server is away");
+    play.servers.get_mut(&2).unwrap().data = Data::Empty;
+    play.starts(2);
+    play.settle();
+    said(&play, "its volume is empty now");
+}
+
 #[test]
 fn data_that_the_domain_does_not_know_is_not_touched_until_it_is_adopted() {
     let mut play = Play::new(WhenAlone::Degrade);
@@ -721,6 +779,56 @@ fn all_pods_stop_at_once_and_the_database_is_back_without_an_operator() {
     let news = play.news();
     assert!(news.contains("generation 3: the server of archive 1 is open"), "{news}");
     assert!(news.contains("is in the sync set"), "{news}");
+}
+
+/// Its wrapper notes its own start on the volume once it is assigned anything: what the volume remembered before would be gone.
+#[test]
+fn a_server_is_assigned_nothing_before_the_domain_has_judged_its_data() {
+    let mut play = running(WhenAlone::Degrade);
+    play.exits(2, ExitReason::PodGone);
+    play.starts(2);
+    let assigned = |play: &Play| play.domain.assignment(play.servers[&2].process, Some(&play.report(2)));
+    assert_eq!(assigned(&play), None);
+    play.settle();
+    assert!(assigned(&play).is_some());
+}
+
+/// What it was copied from was the primary until that was lost.
+#[test]
+fn a_copy_that_is_whole_when_a_loss_is_accepted_is_kept() {
+    for discarded in [false, true] {
+        let mut play = running(WhenAlone::Degrade);
+        play.exits(1, ExitReason::PodGone);
+        play.exits(2, ExitReason::PodGone);
+        play.settle();
+        if discarded {
+            let discard = DiscardData { database: SHOP.into(), archive: ArchiveId(3), why: "of a test".to_owned() };
+            assert_eq!(play.does(Role::Operator, Command::DiscardData(discard)), Outcome::Changed);
+        }
+        play.servers.get_mut(&2).unwrap().diverged = true;
+        play.starts(2);
+        let overwrites = |play: &Play| {
+            let record = play.domain.replicated(&SHOP.into()).unwrap().record.clone().unwrap();
+            record.overwriting.contains_key(&ArchiveId(3))
+        };
+        while !overwrites(&play) {
+            assert!(!play.round());
+        }
+        let before = play.servers[&2].memory.returned;
+        while play.servers[&2].memory.returned == before {
+            assert!(play.obeys(2));
+        }
+        play.lose(2);
+        play.exits(0, ExitReason::PodGone);
+        play.starts(1);
+        play.settle();
+        assert_eq!(play.gives_up(2, &[1], true), "Changed");
+        play.settle();
+        play.returns(2);
+        play.settle();
+        assert!(!overwrites(&play), "{discarded}: it says that the copy is whole");
+        assert_eq!(waits(&play), ["data_not_adopted", "few_standbys"], "{discarded}");
+    }
 }
 
 /// What waits, by its codes.

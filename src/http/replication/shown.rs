@@ -306,6 +306,9 @@ impl WarningRow {
         if let WaitingReason::Replication(ReplicationWait::DataNotAdopted { archive, pod, .. }) = reason {
             ends = ends.replace("--archive ID", &format!("--archive {archive}")).replace("POD", pod);
         }
+        if let WaitingReason::Replication(ReplicationWait::DataMissing { pod, .. }) = reason {
+            ends = ends.replace("POD", pod);
+        }
         if let WaitingReason::ContainerFailed { pod, container, .. } = reason {
             ends = ends.replace("POD", pod).replace("CONTAINER", container);
         }

@@ -136,6 +136,7 @@ impl Change for GrantPrimary {
         let uncertain = replicated.uncertain.is_some();
         let record = replicated.record_mut(&self.database)?;
         let before = record.primary;
+        let overwriting: BTreeSet<ArchiveId> = record.overwriting.keys().copied().collect();
         self.grant_in(record, known, uncertain)?;
         let Self { database: name, current: _, winner, process, sync_set, reason, lease_ms } = self;
         let generation = record.generation;
@@ -145,6 +146,8 @@ impl Change for GrantPrimary {
             // lets it be overwritten.
             replicated.own.retain(|archive| *archive == winner || empty.contains(archive));
             replicated.own.insert(winner);
+            // What was given up may be whole again, with what is lost now.
+            replicated.discarded.retain(|archive| !overwriting.contains(archive));
         }
         replicated.highest = generation;
         let old = replicated.primary.as_ref().map(|primary| primary.process);

@@ -76,8 +76,10 @@ impl Change for OverwriteArchive {
             }
             Overwrite::Return(permission) => {
                 record.end_overwrite(archive, permission)?;
-                replicated.own.insert(archive);
-                replicated.discarded.remove(&archive);
+                // Not if a loss was accepted meanwhile: it may hold what was lost.
+                if replicated.discarded.remove(&archive) {
+                    replicated.own.insert(archive);
+                }
                 ReplicationEvent::Whole { archive, permission }
             }
         };
