@@ -68,6 +68,8 @@ struct Shared {
     is_consistent: AtomicBool,
     /// How often a client has cancelled the wait of its commit.
     cancelled_waits: AtomicU64,
+    /// The processes of the last clients that tried to write where that is not possible.
+    misled: Mutex<VecDeque<i32>>,
     /// Of a server, once it has started.
     death_pipe: Mutex<Option<DeathPipe>>,
 }
@@ -76,8 +78,9 @@ impl Shared {
     fn new() -> Self {
         let (is_own, is_consistent) = (Mutex::new(true), AtomicBool::new(false));
         let cancelled_waits = AtomicU64::new(0);
-        let (said, receivers, death_pipe) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { is_own, said, receivers, is_consistent, cancelled_waits, death_pipe }
+        let (said, receivers, misled, death_pipe) =
+            (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
+        Self { is_own, said, receivers, is_consistent, cancelled_waits, misled, death_pipe }
     }
 }
 
@@ -289,6 +292,11 @@ impl Messages {
         self.0.cancelled_waits.load(Ordering::Relaxed)
     }
 
+    /// The processes of clients that tried to write where that is not possible, since this was last asked.
+    pub fn misled(&self) -> Vec<i32> {
+        locked(&self.0.misled).drain(..).collect()
+    }
+
     /// Whether the receivers end, at present, because the primary has removed log that this server lacks. One that streams leaves what the last
     /// ones said.
     pub fn lacks_log(&self) -> bool {
@@ -323,6 +331,9 @@ const CONSISTENT: &str = "consistent recovery state reached";
 /// with a tab, unless several processes write more at once than a pipe takes.
 pub(super) const LINE_PREFIX: &str = "%p %b ";
 
+/// No more clients are remembered that tried to write.
+const MISLED: usize = 1000;
+
 /// The level of a line and its message, if a process of this kind has printed it.
 fn said_by<'a>(kind: &str, line: &'a str) -> Option<(&'a str, &'a str)> {
     let (pid, rest) = line.split_once(' ')?;
@@ -349,6 +360,13 @@ fn failure_of_receiver(line: &str) -> Option<&str> {
 /// answer.
 const CANCELLED_WAIT: &str = "canceling wait for synchronous replication due to user request";
 
+/// The process of a client that tried to write where that is not possible. Nothing a client sends begins a line like this.
+fn misled(line: &str) -> Option<i32> {
+    let (level, message) = said_by("client backend", line)?;
+    let writes = message.starts_with("cannot execute ") && message.ends_with(" in a read-only transaction");
+    (level == "ERROR" && writes).then(|| line.split(' ').next()?.parse().ok())?
+}
+
 /// Takes note of what a line of a server says.
 fn note(line: &str, shared: &Shared) {
     if said_by("startup", line).is_some_and(|(_, message)| message.starts_with(CONSISTENT)) {
@@ -357,6 +375,13 @@ fn note(line: &str, shared: &Shared) {
     // A statement may have the same words.
     if said_by("client backend", line) == Some(("WARNING", CANCELLED_WAIT)) {
         shared.cancelled_waits.fetch_add(1, Ordering::Relaxed);
+    }
+    if let Some(pid) = misled(line) {
+        let mut misled = locked(&shared.misled);
+        if misled.len() >= MISLED {
+            misled.pop_front();
+        }
+        misled.push_back(pid);
     }
     let Some(why) = failure_of_receiver(line) else { return };
     let mut receivers = locked(&shared.receivers);
@@ -453,6 +478,20 @@ mod tests {
         note("9 client backend ERROR:  canceling statement due to user request", &shared);
         note(cancelled, &shared);
         assert_eq!(Messages(shared).cancelled_waits(), 2);
+    }
+
+    #[test]
+    fn who_tries_to_write_where_that_is_not_possible_is_remembered() {
+        let shared = Arc::new(Shared::new());
+        let refused = "cannot execute INSERT in a read-only transaction";
+        note(&format!("21 client backend ERROR:  {refused}"), &shared);
+        note(&format!("22 client backend STATEMENT:  {refused}"), &shared);
+        note(&format!("23 walsender ERROR:  {refused}"), &shared);
+        note("24 client backend ERROR:  cannot execute VACUUM during recovery", &shared);
+        note("25 client backend ERROR:  cannot execute SELECT FOR UPDATE in a read-only transaction", &shared);
+        let messages = Messages(shared);
+        assert_eq!(messages.misled(), [21, 25]);
+        assert!(messages.misled().is_empty(), "once");
     }
 
     #[test]

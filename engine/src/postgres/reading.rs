@@ -147,6 +147,7 @@ impl Reader {
         };
         // A session that failed is not used again.
         let reading = self.read_by(&monitor).await?;
+        self.send_on(&monitor).await?;
         *kept = Some(monitor);
         // It is healthy whatever is mounted: a complaint comes from the step that uses what has changed.
         if matches!(self.role, Role::Follows { .. })
@@ -203,6 +204,24 @@ impl Reader {
             cancelled_waits: self.messages.cancelled_waits(),
             overridden: self.overridden(monitor).await?,
         })
+    }
+
+    /// At a standby, ends the sessions that tried to write. Their clients were led here while it was the primary, or by an address that was out
+    /// of date: in a pool they would stay, and fail, for as long as the pool keeps a session.
+    async fn send_on(&self, monitor: &Session) -> Result<(), Error> {
+        let misled = self.messages.misled();
+        if misled.is_empty() || !matches!(self.role, Role::Follows { .. }) {
+            return Ok(());
+        }
+        let pids: Vec<String> = misled.iter().map(ToString::to_string).collect();
+        let end = format!(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid = ANY ('{{{}}}') \
+             AND backend_type = 'client backend' AND NOT {OWN}",
+            pids.join(",")
+        );
+        let ended: i64 = monitor.row("end sessions that try to write", &end).await?.get(0);
+        tracing::info!(ended, "sessions of clients that try to write at a standby are ended");
+        Ok(())
     }
 
     /// The parameters that are not what this wrapper has written.

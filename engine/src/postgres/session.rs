@@ -28,9 +28,11 @@ pub(super) const OWN: &str =
     "(usename = 'kaa' AND client_port = -1 AND application_name IN ('kaa_engine', 'kaa_proof'))";
 /// How long a server may take to accept a session, or to answer what it answers at once.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// A session that commits waits for the rule whatever the database's own settings are, and waits as long as it takes.
+/// A session that commits waits for the rule whatever the database's own settings are, and waits as long as it takes. A standby answers
+/// nothing to one that is serializable.
 const OPTIONS: &str = "-c synchronous_commit=on -c statement_timeout=0 -c lock_timeout=0 -c idle_session_timeout=0 \
     -c idle_in_transaction_session_timeout=0 -c default_transaction_read_only=off -c search_path=pg_catalog \
+    -c default_transaction_isolation=read\\ committed -c default_transaction_deferrable=off \
     -c standard_conforming_strings=on -c client_min_messages=warning -c log_statement=none \
     -c log_min_duration_statement=-1 -c log_min_error_statement=panic -c password_encryption=scram-sha-256 \
     -c lc_messages=C";

@@ -75,6 +75,44 @@ async fn three_servers_change_places_twice_and_lose_nothing() {
     }
 }
 
+/// Its client was led there by an address that is out of date, and a pool would keep the session.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_tries_to_write_at_a_standby_is_ended() {
+    let Some(lab) = Lab::new() else { return };
+    let ([a, mut b, _c], _) = lab.three().await;
+    b.server.admit_readers().await.unwrap();
+    let (misled, reader) = (b.client().await.unwrap(), b.client().await.unwrap());
+    let refused = misled.batch_execute("DELETE FROM rows").await.unwrap_err();
+    assert!(refused.to_string().contains("db error"), "{refused}");
+    eventually_async("the end of the session", async || {
+        b.server.read().await.map_err(|error| error.to_string())?;
+        misled.batch_execute("SELECT 1").await.err().map(drop).ok_or("it goes on".to_owned())
+    })
+    .await;
+    reader.batch_execute("SELECT 1").await.unwrap();
+    let client = a.client().await.unwrap();
+    client.batch_execute("SET default_transaction_read_only = on").await.unwrap();
+    client.batch_execute("DELETE FROM rows").await.unwrap_err();
+    a.server.read().await.unwrap();
+    client.batch_execute("SELECT 1").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_user_makes_the_default_of_transactions_keeps_no_standby_from_taking_over() {
+    let Some(lab) = Lab::new() else { return };
+    lab.set_parameters(
+        "shared_buffers = 16MB\nmax_connections = 60\ndefault_transaction_isolation = serializable\n\
+                        default_transaction_deferrable = on\n",
+    );
+    let ([mut a, mut b, _c], _) = lab.three().await;
+    b.server.read().await.unwrap();
+    kill(a.postmaster());
+    a.server.ended().await;
+    b.server.fence().await.unwrap();
+    b.lead(3, &[]).await;
+    insert(&b, 0..2).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_that_crashed_with_log_of_its_own_is_not_connected_and_rewound() {
     let Some(lab) = Lab::new() else { return };
