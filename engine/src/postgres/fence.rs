@@ -129,6 +129,10 @@ impl Server {
             Ok(Role::Fenced) => return self.exact_end().await,
             Ok(Role::Follows { .. }) => match self.stop_taking().await {
                 Ok(end) => return Ok(end),
+                // A start would make a standby of it again, and hide what it wrote.
+                Err(_) if self.was_promoted().await => {
+                    return Err(Error::State("the standby was promoted by another than its wrapper".to_owned()));
+                }
                 Err(error) => tracing::warn!(%error, "the standby does not stop to take log: it is started fenced"),
             },
             Ok(Role::Primary { .. }) | Err(_) => {}
@@ -136,6 +140,12 @@ impl Server {
         self.stop(Stop::Immediate).await?;
         self.start_fenced().await?;
         self.exact_end().await
+    }
+
+    /// Whether a server that was started as a standby says that it is none.
+    async fn was_promoted(&self) -> bool {
+        let Ok(session) = Session::connect(&self.settings).await else { return false };
+        session.row("look at the role", "SELECT NOT pg_is_in_recovery()").await.is_ok_and(|row| row.get(0))
     }
 
     /// Has a standby that runs stop to take log.

@@ -67,20 +67,21 @@ impl Server {
 
 impl Slots {
     /// Does it once: a primary tells how far each member is, a standby moves its slots there, and makes and drops them as they are
-    /// at the primary. Does nothing at a server that has no such role. It may be dropped, and called again.
+    /// at the primary. Does nothing at a server that has no such role. It may be dropped, and called again. False if it is a primary, and a
+    /// slot of one of these archives is not there: it was dropped by hand, say.
     ///
     /// # Errors
     /// If the server refuses or does not answer.
-    pub async fn tend(&self) -> Result<(), Error> {
+    pub async fn tend(&self, members: &[ArchiveId]) -> Result<bool, Error> {
         match self.role {
-            Role::Fenced => Ok(()),
-            Role::Primary { generation } => self.tell(generation).await,
-            Role::Follows { generation } => self.keep(generation).await,
+            Role::Fenced => Ok(true),
+            Role::Primary { generation } => self.tell(generation, members).await,
+            Role::Follows { generation } => self.keep(generation).await.map(|()| true),
         }
     }
 
     /// At a primary. No client waits for what is written, and it may be lost.
-    async fn tell(&self, generation: u32) -> Result<(), Error> {
+    async fn tell(&self, generation: u32, members: &[ArchiveId]) -> Result<bool, Error> {
         let session = Session::connect(&self.settings).await?;
         let flushed = super::grant::flushed(&session).await?;
         let slots = list(&session).await?;
@@ -88,8 +89,10 @@ impl Slots {
             renew(&session, &slot.name).await?;
         }
         let received = received(self.own, flushed, &slots);
+        let all =
+            members.iter().map(|it| configuration::slot(*it)).all(|name| slots.iter().any(|slot| slot.name == name));
         if told(&session, generation).await? == received {
-            return Ok(());
+            return Ok(all);
         }
         let rows: Vec<String> =
             received.iter().map(|(archive, at)| format!("({archive}, '{at}', {generation})")).collect();
@@ -98,7 +101,7 @@ impl Slots {
                 INSERT INTO kaa.received VALUES {}; COMMIT",
             rows.join(", ")
         );
-        session.run("tell how far the members are", &write).await
+        session.run("tell how far the members are", &write).await.map(|()| all)
     }
 
     /// At a standby.

@@ -225,10 +225,32 @@ pub fn choose(state: &State, wanted: &Assignment, under: Option<&Step>, pauses: 
     }
     // It may refuse to be begun again, as a promotion that is on the volume already: that is no trouble.
     let stays = |under: &Step| {
-        let gives_way = under.waits() || (closes && under.gives_way()) || hangs;
+        let gives_way = under.waits() || (closes && under.gives_way()) || hangs || is_withdrawn(under, wanted, &step);
         !gives_way || matches!(&step, Ok(Some(step)) if step == under)
     };
     if under.is_some_and(stays) { Choice::Stay } else { Choice::Instead(step) }
+}
+
+/// Whether a step takes as long as a disk does, or as another server does not answer, and nothing comes of it any more.
+fn is_withdrawn(under: &Step, wanted: &Assignment, step: &Result<Option<Step>, String>) -> bool {
+    match under {
+        // Its checkpoint may last for minutes, in which the rule may have to change, or the switchover is given up.
+        Step::Retire => !matches!(step, Ok(Some(Step::Retire | Step::StandDown))),
+        Step::HoldCommits => matches!(step, Ok(Some(Step::Require(_)))),
+        // The connection to a server that is frozen stays.
+        Step::Overwrite { generation: from, .. } => {
+            matches!(&wanted.what, Wanted::Follow { generation, .. } if generation > from)
+        }
+        _ => false,
+    }
+}
+
+/// Takes note that a step is dropped. Its server may have done a part of it.
+pub fn dropped(state: &mut State, step: &Step) {
+    if let (Step::Retire, Run::Primary(primary)) = (step, &mut state.run) {
+        // Clients may be refused already: it opens again, if it is to.
+        primary.close();
+    }
 }
 
 /// Takes note of a step that begins. `end` is that of the primary's log. False if nothing is to be done.
@@ -542,6 +564,27 @@ mod tests {
             lease_ms: 2_500,
             wait_ms: 0,
         })
+    }
+
+    #[test]
+    fn what_takes_long_and_is_not_wanted_any_more_is_dropped() {
+        let chosen = |state: &State, wanted: &Assignment, under: &Step| choose(state, wanted, Some(under), false);
+        let mut at = state(primary(4, &[2], true, true));
+        assert_eq!(chosen(&at, &stand_down(), &Step::Retire), Choice::Stay);
+        let requires = Choice::Instead(Ok(Some(Step::Require(rule(3, 5, &[6])))));
+        assert_eq!(chosen(&at, &lead(rule(3, 5, &[6])), &Step::Retire), requires, "the switchover is given up");
+        assert_eq!(chosen(&at, &lead(rule(3, 5, &[6])), &Step::HoldCommits), requires, "a standby has joined");
+        dropped(&mut at, &Step::Retire);
+        let Run::Primary(closed) = &at.run else { panic!("{:?}", at.run) };
+        assert!(!closed.admits && !closed.open, "clients may be refused already: it opens again");
+
+        let mut at = state(Run::Down);
+        at.memory.overwriting = true;
+        let Choice::Instead(Ok(Some(copy))) = choose(&at, &follow(3, Some(7)), None, false) else { panic!("a copy") };
+        assert_eq!(chosen(&at, &follow(3, Some(7)), &copy), Choice::Stay);
+        let again = chosen(&at, &follow(4, Some(7)), &copy);
+        let is_copy = matches!(&again, Choice::Instead(Ok(Some(Step::Overwrite { generation: Generation(4), .. }))));
+        assert!(is_copy, "its source may be frozen: {again:?}");
     }
 
     #[test]

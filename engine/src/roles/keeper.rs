@@ -234,7 +234,10 @@ impl Keeper {
         if decide::hangs(&self.state, wanted) {
             tracing::error!("the primary has not answered for long: it is stopped, so that another one can take over");
         }
-        self.under = None;
+        if let Some((dropped, _)) = self.under.take() {
+            tracing::info!(step = dropped.name(), "given up: something else is wanted");
+            decide::dropped(&mut self.state, &dropped);
+        }
         let step = step.unwrap_or_else(|why| {
             self.trouble = why;
             None

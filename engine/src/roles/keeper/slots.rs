@@ -3,6 +3,8 @@
 use super::Keeper;
 use crate::postgres::Slots;
 use crate::roles::decide::Run;
+use kaa_core::domain::ids::ArchiveId;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -16,6 +18,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct Tending {
     under: Option<JoinHandle<()>>,
+    /// Set where a primary was seen without the slot of a member, with the members.
+    missing: Arc<Mutex<Option<Vec<ArchiveId>>>>,
     next: Option<Instant>,
 }
 
@@ -43,10 +47,17 @@ impl Drop for Tending {
 impl Keeper {
     /// Begins it, if it is due and no step is under way.
     pub(super) fn tend_slots(&mut self) {
-        let serves = match &self.state.run {
-            Run::Primary(primary) => primary.open,
-            Run::Follows { .. } => true,
-            Run::Down | Run::Fenced => false,
+        let missing = self.tending.missing.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let (Run::Primary(primary), Some(members)) = (&mut self.state.run, missing)
+            && primary.slots == members
+        {
+            tracing::warn!("the slot of a member is not there: it is made again");
+            primary.slots.clear();
+        }
+        let (serves, members) = match &self.state.run {
+            Run::Primary(primary) => (primary.open, primary.slots.clone()),
+            Run::Follows { .. } => (true, Vec::new()),
+            Run::Down | Run::Fenced => return,
         };
         let now = Instant::now();
         let Some(member) = self.member.as_ref().filter(|_| serves && self.under.is_none() && self.tending.is_due(now))
@@ -57,13 +68,16 @@ impl Keeper {
         else {
             return;
         };
-        self.tending = Tending { under: Some(tokio::spawn(tend(slots))), next: Some(now + PERIOD) };
+        let missing = Arc::default();
+        let under = tokio::spawn(tend(slots, members, Arc::clone(&missing)));
+        self.tending = Tending { under: Some(under), missing, next: Some(now + PERIOD) };
     }
 }
 
-async fn tend(slots: Slots) {
-    match timeout(LIMIT, slots.tend()).await {
-        Ok(Ok(())) => {}
+async fn tend(slots: Slots, members: Vec<ArchiveId>, missing: Arc<Mutex<Option<Vec<ArchiveId>>>>) {
+    match timeout(LIMIT, slots.tend(&members)).await {
+        Ok(Ok(true)) => {}
+        Ok(Ok(false)) => *missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(members),
         Ok(Err(error)) => tracing::warn!(%error, "the slots were not looked after: tried again"),
         Err(_) => tracing::warn!("the slots were not looked after within {LIMIT:?}: tried again"),
     }
@@ -76,12 +90,14 @@ mod tests {
     #[tokio::test]
     async fn one_is_under_way_at_a_time_and_a_step_ends_it() {
         let now = Instant::now();
-        let begin = || Tending { under: Some(tokio::spawn(std::future::pending())), next: Some(now + PERIOD) };
+        let next = Some(now + PERIOD);
+        let begin = || Tending { under: Some(tokio::spawn(std::future::pending())), missing: Arc::default(), next };
         let mut tending = begin();
         assert!(!tending.is_due(now + PERIOD * 2), "it takes long");
         tending.give_up(now);
         assert_eq!([now, now + PERIOD].map(|at| tending.is_due(at)), [false, true], "not while roles change");
-        let done = Tending { under: None, next: Some(now + PERIOD) };
+        let mut done = Tending::default();
+        done.next = next;
         assert_eq!([now, now + PERIOD].map(|at| done.is_due(at)), [false, true]);
     }
 }

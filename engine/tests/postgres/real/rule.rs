@@ -297,6 +297,29 @@ async fn a_rule_is_not_in_force_before_the_checkpointer_has_commits_wait() {
     assert!(lost.is_empty(), "{lost:?}");
 }
 
+/// A checkpoint that is done at once may take minutes, and the checkpointer looks at nothing meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_without_members_is_not_in_force_while_commits_still_wait() {
+    let Some(lab) = Lab::new() else { return };
+    let mut trio = Trio::new(&lab).await;
+    let b = trio.members[1].archive;
+    trio.require(&[b]).await.unwrap();
+    for standby in &mut trio.members[1..] {
+        standby.server.stop(Stop::Immediate).await.unwrap();
+    }
+    let checkpointer = titled(&trio.members[0], "checkpointer");
+    hold(&checkpointer, Signal::SIGSTOP);
+    let change = timeout(Duration::from_millis(1000), trio.require(&[])).await;
+    assert!(change.is_err(), "it has not looked");
+    let client = trio.members[0].client().await.unwrap();
+    let write = client.batch_execute("INSERT INTO rows VALUES (1, 0)");
+    assert!(timeout(Duration::from_millis(200), write).await.is_err(), "commits wait");
+    hold(&checkpointer, Signal::SIGCONT);
+    trio.require(&[]).await.unwrap();
+    let client = trio.members[0].client().await.unwrap();
+    client.batch_execute("INSERT INTO rows VALUES (2, 0)").await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_that_runs_on_completes_nothing_that_the_next_one_lacks() {
     let name = "a_primary_that_runs_on_completes_nothing_that_the_next_one_lacks";

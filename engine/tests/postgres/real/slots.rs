@@ -32,7 +32,7 @@ async fn write(member: &mut Member, ids: std::ops::Range<i64>) {
 }
 
 async fn tend(member: &Member) {
-    member.server.slots(member.archive).unwrap().tend().await.unwrap();
+    member.server.slots(member.archive).unwrap().tend(&[]).await.unwrap();
 }
 
 /// Has a standby look after its slots until they are such.
@@ -112,6 +112,25 @@ async fn a_slot_at_a_standby_never_fills_its_volume_and_goes_with_its_archive() 
     keeps(&a, &b, "another one in its place", |slots| slots["kaa_3"] >= Some(end - 1)).await;
     a.server.provide_slots(&[b.archive]).await.unwrap();
     keeps(&a, &b, "no slot of an archive that was removed", |slots| slots.keys().eq(["kaa_1"])).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_was_dropped_by_hand_is_missed() {
+    let Some(lab) = Lab::new() else { return };
+    lab.set_parameters(PARAMETERS);
+    let ([mut a, b, mut c], _) = lab.three().await;
+    let members = [b.archive, c.archive];
+    let tend = async |a: &Member| a.server.slots(a.archive).unwrap().tend(&members).await.unwrap();
+    assert!(tend(&a).await);
+    c.server.stop(Stop::Fast).await.unwrap();
+    eventually_async("the slot to be dropped", async || {
+        let drop = a.superuser().await.batch_execute("SELECT pg_drop_replication_slot('kaa_3')").await;
+        drop.map_err(|error| error.to_string())
+    })
+    .await;
+    assert!(!tend(&a).await);
+    a.server.provide_slots(&members).await.unwrap();
+    assert!(tend(&a).await);
 }
 
 /// What a primary keeps for a member that is away has a limit.

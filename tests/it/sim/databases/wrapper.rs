@@ -238,7 +238,9 @@ impl Wrapper {
         let pauses = self.pause.is_some_and(|(until_ms, _)| now_ms < until_ms);
         let under = self.under.as_ref().map(|under| &under.step);
         let Choice::Instead(step) = decisions::choose(&self.state, wanted, under, pauses) else { return };
-        self.under = None;
+        if let Some(dropped) = self.under.take() {
+            decisions::dropped(&mut self.state, &dropped.step);
+        }
         let step = step.unwrap_or_else(|why| {
             self.trouble = why;
             None
