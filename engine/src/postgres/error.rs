@@ -38,6 +38,9 @@ pub enum Error {
     /// The step needs a running server, or one in another role.
     #[error("{0}")]
     State(String),
+    /// A standby is none any more.
+    #[error("the standby was promoted, and not by its wrapper")]
+    Promoted,
     /// The server has ended during the step.
     #[error("the server has ended: {0}")]
     Ended(String),

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// How often the state of a server that stops to take log is read.
 const LOOK_PERIOD: Duration = Duration::from_millis(4);
@@ -130,9 +130,7 @@ impl Server {
             Ok(Role::Follows { .. }) => match self.stop_taking().await {
                 Ok(end) => return Ok(end),
                 // A start would make a standby of it again, and hide what it wrote.
-                Err(_) if self.was_promoted().await => {
-                    return Err(Error::State("the standby was promoted by another than its wrapper".to_owned()));
-                }
+                Err(error) if error.is_from_server() && self.was_promoted().await => return Err(Error::Promoted),
                 Err(error) => tracing::warn!(%error, "the standby does not stop to take log: it is started fenced"),
             },
             Ok(Role::Primary { .. }) | Err(_) => {}
@@ -144,8 +142,11 @@ impl Server {
 
     /// Whether a server that was started as a standby says that it is none.
     async fn was_promoted(&self) -> bool {
-        let Ok(session) = Session::connect(&self.settings).await else { return false };
-        session.row("look at the role", "SELECT NOT pg_is_in_recovery()").await.is_ok_and(|row| row.get(0))
+        let look = async {
+            let session = Session::connect(&self.settings).await?;
+            session.row("look at the role", "SELECT NOT pg_is_in_recovery()").await
+        };
+        timeout(PROGRESS_LIMIT, look).await.is_ok_and(|row| row.is_ok_and(|row| row.get(0)))
     }
 
     /// Has a standby that runs stop to take log.

@@ -68,8 +68,7 @@ struct Shared {
     is_consistent: AtomicBool,
     /// How often a client has cancelled the wait of its commit.
     cancelled_waits: AtomicU64,
-    /// The processes of the last clients that tried to write where that is not possible.
-    misled: Mutex<VecDeque<i32>>,
+    misled: Mutex<Misled>,
     /// Of a server, once it has started.
     death_pipe: Mutex<Option<DeathPipe>>,
 }
@@ -81,6 +80,31 @@ impl Shared {
         let (said, receivers, misled, death_pipe) =
             (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
         Self { is_own, said, receivers, is_consistent, cancelled_waits, misled, death_pipe }
+    }
+}
+
+/// The processes of the last clients that tried to write where that is not possible.
+#[derive(Debug, Default)]
+struct Misled {
+    once: VecDeque<i32>,
+    /// More than once: no mere try. Not told of yet.
+    again: VecDeque<i32>,
+}
+
+impl Misled {
+    fn note(&mut self, pid: i32) {
+        let known = self.once.iter().position(|it| *it == pid);
+        let list = match known {
+            Some(place) => {
+                self.once.remove(place);
+                &mut self.again
+            }
+            None => &mut self.once,
+        };
+        if list.len() >= MISLED {
+            list.pop_front();
+        }
+        list.push_back(pid);
     }
 }
 
@@ -292,9 +316,9 @@ impl Messages {
         self.0.cancelled_waits.load(Ordering::Relaxed)
     }
 
-    /// The processes of clients that tried to write where that is not possible, since this was last asked.
+    /// The processes of clients that tried more than once to write where that is not possible, since this was last asked.
     pub fn misled(&self) -> Vec<i32> {
-        locked(&self.0.misled).drain(..).collect()
+        locked(&self.0.misled).again.drain(..).collect()
     }
 
     /// Whether the receivers end, at present, because the primary has removed log that this server lacks. One that streams leaves what the last
@@ -360,11 +384,19 @@ fn failure_of_receiver(line: &str) -> Option<&str> {
 /// answer.
 const CANCELLED_WAIT: &str = "canceling wait for synchronous replication due to user request";
 
-/// The process of a client that tried to write where that is not possible. Nothing a client sends begins a line like this.
+/// What a standby prints of a client that wants what only a primary does. Nothing that a client sends begins a line.
+const ONLY_AT_PRIMARY: [(&str, &str); 4] = [
+    ("cannot execute ", " in a read-only transaction"),
+    ("cannot execute ", " during recovery"),
+    ("cannot set transaction read-write mode during recovery", ""),
+    ("cannot use serializable mode in a hot standby", ""),
+];
+
+/// The process of a client that tried to write where that is not possible.
 fn misled(line: &str) -> Option<i32> {
     let (level, message) = said_by("client backend", line)?;
-    let writes = message.starts_with("cannot execute ") && message.ends_with(" in a read-only transaction");
-    (level == "ERROR" && writes).then(|| line.split(' ').next()?.parse().ok())?
+    let writes = ONLY_AT_PRIMARY.iter().any(|(begin, end)| message.starts_with(begin) && message.ends_with(end));
+    if level == "ERROR" && writes { line.split(' ').next()?.parse().ok() } else { None }
 }
 
 /// Takes note of what a line of a server says.
@@ -377,11 +409,7 @@ fn note(line: &str, shared: &Shared) {
         shared.cancelled_waits.fetch_add(1, Ordering::Relaxed);
     }
     if let Some(pid) = misled(line) {
-        let mut misled = locked(&shared.misled);
-        if misled.len() >= MISLED {
-            misled.pop_front();
-        }
-        misled.push_back(pid);
+        locked(&shared.misled).note(pid);
     }
     let Some(why) = failure_of_receiver(line) else { return };
     let mut receivers = locked(&shared.receivers);
@@ -484,13 +512,21 @@ mod tests {
     fn who_tries_to_write_where_that_is_not_possible_is_remembered() {
         let shared = Arc::new(Shared::new());
         let refused = "cannot execute INSERT in a read-only transaction";
-        note(&format!("21 client backend ERROR:  {refused}"), &shared);
-        note(&format!("22 client backend STATEMENT:  {refused}"), &shared);
-        note(&format!("23 walsender ERROR:  {refused}"), &shared);
-        note("24 client backend ERROR:  cannot execute VACUUM during recovery", &shared);
-        note("25 client backend ERROR:  cannot execute SELECT FOR UPDATE in a read-only transaction", &shared);
-        let messages = Messages(shared);
-        assert_eq!(messages.misled(), [21, 25]);
+        let messages = Messages(shared.clone());
+        let lines = [
+            format!("21 client backend ERROR:  {refused}"),
+            format!("22 client backend STATEMENT:  {refused}"),
+            format!("23 walsender ERROR:  {refused}"),
+            "24 client backend ERROR:  cannot execute VACUUM during recovery".to_owned(),
+            "25 client backend ERROR:  cannot execute SELECT FOR UPDATE in a read-only transaction".to_owned(),
+            "26 client backend ERROR:  cannot use serializable mode in a hot standby".to_owned(),
+            "27 client backend ERROR:  cannot set transaction read-write mode during recovery".to_owned(),
+            "28 client backend FATAL:  the database system is not accepting connections".to_owned(),
+        ];
+        lines.iter().for_each(|line| note(line, &shared));
+        assert!(messages.misled().is_empty(), "once may be a mere try");
+        lines.iter().for_each(|line| note(line, &shared));
+        assert_eq!(messages.misled(), [21, 24, 25, 26, 27]);
         assert!(messages.misled().is_empty(), "once");
     }
 

@@ -206,7 +206,7 @@ impl Reader {
         })
     }
 
-    /// At a standby, ends the sessions that tried to write. Their clients were led here while it was the primary, or by an address that was out
+    /// At a standby, ends the sessions that try to write again and again. Their clients were led here while it was the primary, or by an address that was out
     /// of date: in a pool they would stay, and fail, for as long as the pool keeps a session.
     async fn send_on(&self, monitor: &Session) -> Result<(), Error> {
         let misled = self.messages.misled();

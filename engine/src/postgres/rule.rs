@@ -153,6 +153,7 @@ impl Server {
                 );
                 said_at += FLAG_PATIENCE;
             }
+            sleep(LOOK_PERIOD).await;
         }
     }
 

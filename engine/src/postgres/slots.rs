@@ -67,21 +67,21 @@ impl Server {
 
 impl Slots {
     /// Does it once: a primary tells how far each member is, a standby moves its slots there, and makes and drops them as they are
-    /// at the primary. Does nothing at a server that has no such role. It may be dropped, and called again. False if it is a primary, and a
-    /// slot of one of these archives is not there: it was dropped by hand, say.
+    /// at the primary. Does nothing at a server that has no such role. It may be dropped, and called again. `members` are the archives that
+    /// have a slot at a primary: one that was dropped by hand is made again.
     ///
     /// # Errors
     /// If the server refuses or does not answer.
-    pub async fn tend(&self, members: &[ArchiveId]) -> Result<bool, Error> {
+    pub async fn tend(&self, members: &[ArchiveId]) -> Result<(), Error> {
         match self.role {
-            Role::Fenced => Ok(true),
+            Role::Fenced => Ok(()),
             Role::Primary { generation } => self.tell(generation, members).await,
-            Role::Follows { generation } => self.keep(generation).await.map(|()| true),
+            Role::Follows { generation } => self.keep(generation).await,
         }
     }
 
     /// At a primary. No client waits for what is written, and it may be lost.
-    async fn tell(&self, generation: u32, members: &[ArchiveId]) -> Result<bool, Error> {
+    async fn tell(&self, generation: u32, members: &[ArchiveId]) -> Result<(), Error> {
         let session = Session::connect(&self.settings).await?;
         let flushed = super::grant::flushed(&session).await?;
         let slots = list(&session).await?;
@@ -89,10 +89,13 @@ impl Slots {
             renew(&session, &slot.name).await?;
         }
         let received = received(self.own, flushed, &slots);
-        let all =
-            members.iter().map(|it| configuration::slot(*it)).all(|name| slots.iter().any(|slot| slot.name == name));
+        let wanted = members.iter().map(|member| configuration::slot(*member));
+        for name in wanted.filter(|name| !slots.iter().any(|slot| slot.name == *name)) {
+            tracing::warn!(name, "the slot of a member was dropped: it is made again");
+            make(&session, &name).await?;
+        }
         if told(&session, generation).await? == received {
-            return Ok(all);
+            return Ok(());
         }
         let rows: Vec<String> =
             received.iter().map(|(archive, at)| format!("({archive}, '{at}', {generation})")).collect();
@@ -101,7 +104,7 @@ impl Slots {
                 INSERT INTO kaa.received VALUES {}; COMMIT",
             rows.join(", ")
         );
-        session.run("tell how far the members are", &write).await.map(|()| all)
+        session.run("tell how far the members are", &write).await
     }
 
     /// At a standby.

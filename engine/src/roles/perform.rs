@@ -313,6 +313,11 @@ async fn promote(
         Err(Error::NoSql { said: why, .. }) if state.run == Run::Fenced => {
             tracing::warn!(why, "it is promoted without an answer")
         }
+        // It runs on until the next reading takes note of it: a start would hide that.
+        Err(error @ Error::Promoted) => {
+            *run = state.run;
+            return Err(error);
+        }
         Err(error) => return Err(error),
     }
     // It takes no log any more.
@@ -334,8 +339,15 @@ async fn follow(
     run: &mut Run,
 ) -> Result<Outcome, Error> {
     // If that fails, it may be connected.
-    *run = Run::Down;
-    let followed = server.follow(own, source, words::timeline(generation), history).await?;
+    let before = std::mem::replace(run, Run::Down);
+    let followed = match server.follow(own, source, words::timeline(generation), history).await {
+        // It runs on until the next reading takes note of it.
+        Err(error @ Error::Promoted) => {
+            *run = before;
+            return Err(error);
+        }
+        followed => followed?,
+    };
     *run = Run::Fenced;
     match followed {
         Follows::Streams => {

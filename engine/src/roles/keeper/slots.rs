@@ -4,7 +4,6 @@ use super::Keeper;
 use crate::postgres::Slots;
 use crate::roles::decide::Run;
 use kaa_core::domain::ids::ArchiveId;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -18,8 +17,6 @@ const LIMIT: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct Tending {
     under: Option<JoinHandle<()>>,
-    /// Set where a primary was seen without the slot of a member, with the members.
-    missing: Arc<Mutex<Option<Vec<ArchiveId>>>>,
     next: Option<Instant>,
 }
 
@@ -47,13 +44,6 @@ impl Drop for Tending {
 impl Keeper {
     /// Begins it, if it is due and no step is under way.
     pub(super) fn tend_slots(&mut self) {
-        let missing = self.tending.missing.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let (Run::Primary(primary), Some(members)) = (&mut self.state.run, missing)
-            && primary.slots == members
-        {
-            tracing::warn!("the slot of a member is not there: it is made again");
-            primary.slots.clear();
-        }
         let (serves, members) = match &self.state.run {
             Run::Primary(primary) => (primary.open, primary.slots.clone()),
             Run::Follows { .. } => (true, Vec::new()),
@@ -68,16 +58,13 @@ impl Keeper {
         else {
             return;
         };
-        let missing = Arc::default();
-        let under = tokio::spawn(tend(slots, members, Arc::clone(&missing)));
-        self.tending = Tending { under: Some(under), missing, next: Some(now + PERIOD) };
+        self.tending = Tending { under: Some(tokio::spawn(tend(slots, members))), next: Some(now + PERIOD) };
     }
 }
 
-async fn tend(slots: Slots, members: Vec<ArchiveId>, missing: Arc<Mutex<Option<Vec<ArchiveId>>>>) {
+async fn tend(slots: Slots, members: Vec<ArchiveId>) {
     match timeout(LIMIT, slots.tend(&members)).await {
-        Ok(Ok(true)) => {}
-        Ok(Ok(false)) => *missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(members),
+        Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(%error, "the slots were not looked after: tried again"),
         Err(_) => tracing::warn!("the slots were not looked after within {LIMIT:?}: tried again"),
     }
@@ -90,14 +77,12 @@ mod tests {
     #[tokio::test]
     async fn one_is_under_way_at_a_time_and_a_step_ends_it() {
         let now = Instant::now();
-        let next = Some(now + PERIOD);
-        let begin = || Tending { under: Some(tokio::spawn(std::future::pending())), missing: Arc::default(), next };
+        let begin = || Tending { under: Some(tokio::spawn(std::future::pending())), next: Some(now + PERIOD) };
         let mut tending = begin();
         assert!(!tending.is_due(now + PERIOD * 2), "it takes long");
         tending.give_up(now);
         assert_eq!([now, now + PERIOD].map(|at| tending.is_due(at)), [false, true], "not while roles change");
-        let mut done = Tending::default();
-        done.next = next;
+        let done = Tending { under: None, next: Some(now + PERIOD) };
         assert_eq!([now, now + PERIOD].map(|at| done.is_due(at)), [false, true]);
     }
 }

@@ -291,8 +291,8 @@ async fn a_standby_that_is_promoted_from_outside_says_so_and_releases_no_commit(
     let write = client.batch_execute("INSERT INTO rows VALUES (1, 0)");
     assert!(timeout(Duration::from_millis(500), write).await.is_err(), "nothing is acknowledged");
     // A fenced start would make a standby of it, which hides what it has written.
-    let fenced = b.server.fence().await.unwrap_err().to_string();
-    assert!(fenced.contains("was promoted by another"), "{fenced}");
+    let fenced = b.server.fence().await.unwrap_err();
+    assert!(matches!(fenced, Error::Promoted), "{fenced}");
     assert!(!b.server.read().await.unwrap().in_recovery, "it was not started again");
     b.server.stop(Stop::Immediate).await.unwrap();
     let Data::Initialized { highest, .. } = b.server.inspect().unwrap() else { panic!("data") };
