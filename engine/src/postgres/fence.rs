@@ -247,6 +247,8 @@ impl Server {
     /// # Errors
     /// If the server does not answer, or a session does not end: then only a stop closes it.
     pub async fn close(&mut self) -> Result<(), Error> {
+        // What it waited for says nothing of the commits that end now.
+        self.establishing = None;
         let admits = match self.living()?.role {
             Role::Primary { .. } => Admits::Standbys,
             Role::Fenced | Role::Follows { .. } => Admits::Wrapper,

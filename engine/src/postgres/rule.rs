@@ -14,7 +14,7 @@ use kaa_core::domain::ids::ArchiveId;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// How often the state of the senders is read.
 const LOOK_PERIOD: Duration = Duration::from_millis(4);
@@ -88,7 +88,11 @@ impl Server {
     pub async fn release_nothing(&mut self) -> Result<(), Error> {
         self.primary()?;
         let session = self.reload(|changeable| NONE.clone_into(&mut changeable.rule)).await?;
-        self.commit_until_waiting(&session).await.map(drop)
+        // A standby may join meanwhile, and a rule with it is made then.
+        let waits = timeout(FLAG_PATIENCE, self.commit_until_waiting(&session)).await;
+        let late =
+            || Error::State(format!("commits do not wait {FLAG_PATIENCE:?} after the rule was set: tried again"));
+        waits.map_err(|_| late())?.map(drop)
     }
 
     /// Waits until every sender of a member's name obeys the rule that releases nothing. It sets its priority itself

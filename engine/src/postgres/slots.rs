@@ -92,7 +92,9 @@ impl Slots {
         let wanted = members.iter().map(|member| configuration::slot(*member));
         for name in wanted.filter(|name| !slots.iter().any(|slot| slot.name == *name)) {
             tracing::warn!(name, "the slot of a member was dropped: it is made again");
-            make(&session, &name).await?;
+            if let Err(error) = make(&session, &name).await {
+                tracing::warn!(%error, name, "it is tried again");
+            }
         }
         if told(&session, generation).await? == received {
             return Ok(());

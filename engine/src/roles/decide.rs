@@ -72,6 +72,11 @@ impl Primary {
     pub fn close(&mut self) {
         (self.open, self.admits, self.established) = (false, false, false);
     }
+
+    /// Clients may be refused already, or served still: it opens again, if it is to, and closes if its lease ends before that.
+    pub fn may_refuse(&mut self) {
+        (self.open, self.established) = (false, false);
+    }
 }
 
 /// What is known of a server.
@@ -236,7 +241,6 @@ fn is_withdrawn(under: &Step, wanted: &Assignment, step: &Result<Option<Step>, S
     match under {
         // Its checkpoint may last for minutes, in which the rule may have to change, or the switchover is given up.
         Step::Retire => !matches!(step, Ok(Some(Step::Retire | Step::StandDown))),
-        Step::HoldCommits => !matches!(step, Ok(None | Some(Step::HoldCommits | Step::Prepare))),
         // The connection to a server that is frozen stays.
         Step::Overwrite { generation: from, .. } => {
             matches!(&wanted.what, Wanted::Follow { generation, .. } if generation > from)
@@ -247,13 +251,8 @@ fn is_withdrawn(under: &Step, wanted: &Assignment, step: &Result<Option<Step>, S
 
 /// Takes note that a step is dropped. Its server may have done a part of it.
 pub fn dropped(state: &mut State, step: &Step) {
-    let Run::Primary(primary) = &mut state.run else { return };
-    match step {
-        // Clients may be refused already, or served still: it opens again, if it is to, and closes if its lease ends before that.
-        Step::Retire => (primary.open, primary.established) = (false, false),
-        // It applies something else than its rule, until a rule is made again.
-        Step::HoldCommits => primary.ruling.doubt(),
-        _ => {}
+    if let (Step::Retire, Run::Primary(primary)) = (step, &mut state.run) {
+        primary.may_refuse();
     }
 }
 
@@ -577,16 +576,11 @@ mod tests {
         assert_eq!(chosen(&at, &stand_down(), &Step::Retire), Choice::Stay);
         let requires = Choice::Instead(Ok(Some(Step::Require(rule(3, 5, &[6])))));
         assert_eq!(chosen(&at, &lead(rule(3, 5, &[6])), &Step::Retire), requires, "the switchover is given up");
-        assert_eq!(chosen(&at, &lead(rule(3, 5, &[6])), &Step::HoldCommits), requires, "a standby has joined");
         dropped(&mut at, &Step::Retire);
         assert_eq!(said(&at, &lead(rule(3, 4, &[2]))), "Establish", "clients may be refused already: it opens again");
         assert_eq!(chosen(&at, &stand_down(), &Step::Establish), Choice::Instead(Ok(Some(Step::Retire))));
         at.lease.holds = false;
         assert_eq!(said(&at, &lead(rule(3, 4, &[2]))), "Close", "clients may be served still");
-        let mut at = state(primary(4, &[], true, true));
-        dropped(&mut at, &Step::HoldCommits);
-        let again = said(&at, &lead(rule(3, 4, &[])));
-        assert!(again.starts_with("Require"), "commits may wait: {again}");
 
         let mut at = state(Run::Down);
         at.memory.overwriting = true;

@@ -276,6 +276,7 @@ async fn at_primary(step: &Step, server: &mut Server, primary: &mut Primary) -> 
         }
         Step::Retire => {
             server.checkpoint().await?;
+            primary.may_refuse();
             server.close().await?;
             // If it is not to stand down after all, it opens again.
             primary.close();
