@@ -41,6 +41,7 @@ use roles::Keeper;
 use session::{Report, Session, Times};
 use signals::Signals;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::process::ExitCode;
 use std::time::Duration;
 use supervisor::Supervisor;
@@ -160,18 +161,13 @@ async fn run(args: EngineArgs) -> Result<i32, Error> {
     let (dial, register) = (config.dial.clone(), register(&config));
     let (pod_uid, container) = (config.pod_uid.clone(), config.container.clone());
     // What refuses its volume never registers: the domain would have to ask whether it has written there.
-    let engine = match (config.adapter, archive) {
-        (Adapter::Postgres, Some(archive)) => {
-            Engine::WithRole(Box::new(Keeper::new(config, archive, out, told, signals)?))
-        }
-        (_, archive) => Engine::Command(Box::new(Supervisor::new(config, archive, out, told, signals))),
+    let engine: Pin<Box<dyn Future<Output = Result<i32, Error>>>> = match (config.adapter, archive) {
+        (Adapter::Postgres, Some(archive)) => Box::pin(Keeper::new(config, archive, out, told, signals)?.run()),
+        (_, archive) => Box::pin(Supervisor::new(config, archive, out, told, signals).run()),
     };
     let session = tokio::spawn(Session::new((dial, times), register, reported, tell).keep());
     let probes = tokio::spawn(probe::answer(pod_uid, container, shown));
-    let result = match engine {
-        Engine::WithRole(keeper) => keeper.run().await,
-        Engine::Command(supervisor) => supervisor.run().await,
-    };
+    let result = engine.await;
     probes.abort();
     session.abort();
     // It has ended before the runtime shuts down. Otherwise it would try the next agent, and log that it cannot read its files.
@@ -185,14 +181,6 @@ struct Out {
     report: watch::Sender<Report>,
     /// To probes.
     health: watch::Sender<Health>,
-}
-
-/// The one task that decides about an engine.
-enum Engine {
-    /// It is given a role.
-    WithRole(Box<Keeper>),
-    /// It is a command.
-    Command(Box<Supervisor>),
 }
 
 /// Locks the archive's directory; `None` if told to end while another has it.

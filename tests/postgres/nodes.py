@@ -1,18 +1,21 @@
 """Faults of a primary that need a real cluster: of nodes, of ports, of the API server."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
+import tempfile
 import time
 
 from checker import eventually, here
-from deployed import CLIENTS_AT
+from deployed import CLIENTS_AT, NODE
 from faults import LASTS, MINUTE, paused, server
 
 UP = os.path.join(here, "../cluster/up")
 API = 20  # seconds without an API server
 LINK = "eth0"  # of a node to the others
+NOWHERE = "192.0.2.9"  # an address for documentation
 
 
 def moved(cluster, *to):
@@ -182,6 +185,30 @@ def api(cluster, pod, chance):
     finally:
         subprocess.run([UP, it.directory], check=True, capture_output=True, text=True)
     eventually("an answer of the API server", it.servers, it.wait)
+    followed(it)
+
+
+def followed(it):
+    """Waits until the node of the clients follows Services again: its kube-proxy asks an API server that is away less and less often."""
+    labels = {"kubernetes.io/service-name": "probe"}
+    service = {"kind": "Service", "apiVersion": "v1", "metadata": {"name": "probe"}, "spec": {"ports": [{"port": 9}]}}
+    endpoints = {
+        "kind": "EndpointSlice",
+        "apiVersion": "discovery.k8s.io/v1",
+        "metadata": {"name": "probe", "labels": labels},
+        "addressType": "IPv4",
+        "ports": [{"name": "", "port": 9}],
+        "endpoints": [{"addresses": [NOWHERE]}],
+    }
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({"kind": "List", "apiVersion": "v1", "items": [service, endpoints]}, file)
+        file.flush()
+        eventually("an endpoint", lambda: it.kubectl("apply", "-f", file.name), it.wait)
+    rules = [NODE, it.directory, "exec", CLIENTS_AT.removeprefix("node"), "iptables-save"]
+    try:
+        eventually("a node that leads to it", lambda: NOWHERE in subprocess.run(rules, check=True, capture_output=True, text=True).stdout, it.wait)
+    finally:
+        it.kubectl("delete", "service/probe", "endpointslice/probe", "--ignore-not-found")
 
 
 def dns(cluster, pod, chance):

@@ -113,9 +113,11 @@ impl Domain {
     /// Whether no server of a process can have run: one with a role starts on data that the domain knows, or makes the first data once it was
     /// chosen for that.
     fn has_yet_to_start(&self, process: &Process) -> bool {
-        let without_data = self.replicated(&process.database).filter(|it| it.record.is_none());
-        let chosen = without_data.map(|it| it.initializes.is_some_and(|chosen| process.archive == Some(chosen)));
-        chosen == Some(false) && !matches!(process.data, Some(Data::Initialized { .. }))
+        let Some(without_data) = self.replicated(&process.database).filter(|it| it.record.is_none()) else {
+            return false;
+        };
+        let chosen = without_data.initializes.is_some() && without_data.initializes == process.archive;
+        !chosen && !matches!(process.data, Some(Data::Initialized { .. }))
     }
 
     /// Notes since when all storage managers of a database that run are stopping. Only what an engine says begins it: that

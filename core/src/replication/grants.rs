@@ -4,7 +4,7 @@ use super::elapsed::{Began, Now};
 use super::lost::{HELD_BACK_MS, NotLost};
 use crate::domain::Domain;
 use crate::domain::change::{Asked, Command, GrantPrimary, GrantReason, InitializeDatabase, RequestSwitchover};
-use crate::domain::command::Role;
+use crate::domain::command::{Refusal, Role};
 use crate::domain::ids::{ArchiveId, DatabaseName, StartId};
 use crate::domain::process::Process;
 use crate::domain::replicated::{Data, Ended, FailoverMode, Over, Replicated};
@@ -83,8 +83,20 @@ fn grant(
             (winner, GrantReason::Silent { by, held_back_ms })
         }
     };
+    judged(domain, name, replicated, (winner, reason), now, timing)?.ok()
+}
+
+/// The grant to a winner, or why it is refused; `None` if its server is not there.
+fn judged(
+    domain: &Domain,
+    name: &DatabaseName,
+    replicated: &Replicated,
+    (winner, reason): (ArchiveId, GrantReason),
+    now: Now,
+    timing: &Timing,
+) -> Option<Result<GrantPrimary, Refusal>> {
     let asked = propose(domain, name, replicated, winner, reason, timing)?;
-    domain.may_grant(&asked, Role::RaftLeader, now).ok().map(|()| asked)
+    Some(domain.may_grant(&asked, Role::RaftLeader, now).map(|()| asked))
 }
 
 /// Who follows a primary that has ended, and why.
@@ -128,9 +140,9 @@ pub(super) fn holds_after_end(
     if replicated.uncertain.is_some() {
         return Some(NotLost::Uncertain);
     }
-    if let Some((winner, reason)) = after_end(domain, replicated, over, now) {
-        let asked = propose(domain, name, replicated, winner, reason, &Timing::default())?;
-        return domain.may_grant(&asked, Role::RaftLeader, now).err().map(|why| NotLost::Refused(why.to_string()));
+    if let Some(next) = after_end(domain, replicated, over, now) {
+        let refused = judged(domain, name, replicated, next, now, &Timing::default())?.err();
+        return refused.map(|why| NotLost::Refused(why.to_string()));
     }
     let mode = replicated.failover();
     let left = too_soon_ms(replicated, now);

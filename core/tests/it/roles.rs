@@ -781,6 +781,26 @@ fn all_pods_stop_at_once_and_the_database_is_back_without_an_operator() {
     assert!(news.contains("is in the sync set"), "{news}");
 }
 
+/// Its volume was replaced by an empty one under the same claim.
+#[test]
+fn a_sole_primary_that_comes_back_without_data_is_not_said_to_be_promoted() {
+    let mut play = running(WhenAlone::Degrade);
+    play.exits(1, ExitReason::PodGone);
+    play.exits(2, ExitReason::PodGone);
+    play.settle();
+    play.exits(0, ExitReason::PodGone);
+    play.servers.get_mut(&0).unwrap().data = Data::Empty;
+    play.starts(0);
+    play.settle();
+    assert!(!play.news().contains("granted"));
+    let replicated = play.domain.replicated(&SHOP.into()).unwrap();
+    let said: Vec<_> =
+        waits::of(&play.domain, &SHOP.into(), replicated, play.domain.time).iter().map(ToString::to_string).collect();
+    let expected = "the server of the primary, on archive 1, has ended, and no other archive of the sync set has a server. It does not return \
+                    by itself: no grant is possible: archive 1 has no engine that is connected, has the database's data, and was not told to stop";
+    assert_eq!(said, [expected]);
+}
+
 /// Its wrapper notes its own start on the volume once it is assigned anything: what the volume remembered before would be gone.
 #[test]
 fn a_server_is_assigned_nothing_before_the_domain_has_judged_its_data() {

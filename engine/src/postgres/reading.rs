@@ -147,7 +147,7 @@ impl Reader {
         };
         // A session that failed is not used again.
         let reading = self.read_by(&monitor).await?;
-        self.send_on(&monitor).await?;
+        self.end_misled(&monitor).await?;
         *kept = Some(monitor);
         // It is healthy whatever is mounted: a complaint comes from the step that uses what has changed.
         if matches!(self.role, Role::Follows { .. })
@@ -206,9 +206,9 @@ impl Reader {
         })
     }
 
-    /// At a standby, ends the sessions that try to write again and again. Their clients were led here while it was the primary, or by an address that was out
-    /// of date: in a pool they would stay, and fail, for as long as the pool keeps a session.
-    async fn send_on(&self, monitor: &Session) -> Result<(), Error> {
+    /// At a standby, ends the sessions that try to write again and again. Their clients were led here while it was the primary, or by an address
+    /// that was out of date: in a pool they would stay, and fail, for as long as the pool keeps a session.
+    async fn end_misled(&self, monitor: &Session) -> Result<(), Error> {
         let misled = self.messages.misled();
         if misled.is_empty() || !matches!(self.role, Role::Follows { .. }) {
             return Ok(());

@@ -126,6 +126,10 @@ pub(super) async fn perform(
         Some(limit) => timeout(limit, work).await.unwrap_or_else(|_| Err(late(limit))),
         None => work.await,
     };
+    // It runs on until the next reading takes note of it: a start would hide that.
+    if matches!(&result, Err(Error::Promoted)) {
+        run = before.clone();
+    }
     // What is mounted is no reason to stop a server.
     let may_be_lost = !matches!(step, Step::Refresh);
     // One that does not close must not show anything more.
@@ -314,11 +318,6 @@ async fn promote(
         Err(Error::NoSql { said: why, .. }) if state.run == Run::Fenced => {
             tracing::warn!(why, "it is promoted without an answer")
         }
-        // It runs on until the next reading takes note of it: a start would hide that.
-        Err(error @ Error::Promoted) => {
-            *run = state.run;
-            return Err(error);
-        }
         Err(error) => return Err(error),
     }
     // It takes no log any more.
@@ -340,15 +339,8 @@ async fn follow(
     run: &mut Run,
 ) -> Result<Outcome, Error> {
     // If that fails, it may be connected.
-    let before = std::mem::replace(run, Run::Down);
-    let followed = match server.follow(own, source, words::timeline(generation), history).await {
-        // It runs on until the next reading takes note of it.
-        Err(error @ Error::Promoted) => {
-            *run = before;
-            return Err(error);
-        }
-        followed => followed?,
-    };
+    *run = Run::Down;
+    let followed = server.follow(own, source, words::timeline(generation), history).await?;
     *run = Run::Fenced;
     match followed {
         Follows::Streams => {

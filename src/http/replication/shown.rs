@@ -303,14 +303,15 @@ fn connect(domain: &Domain, name: &DatabaseName, record: &Replication, places: &
 impl WarningRow {
     fn new(reason: &WaitingReason, database: &str, prefix: &str) -> Self {
         let mut ends = reason.ends().replace(ANNOTATION_PREFIX, prefix).replace("NAME --", &format!("{database} --"));
-        if let WaitingReason::Replication(ReplicationWait::DataNotAdopted { archive, pod, .. }) = reason {
-            ends = ends.replace("--archive ID", &format!("--archive {archive}")).replace("POD", pod);
-        }
-        if let WaitingReason::Replication(ReplicationWait::DataMissing { pod, .. }) = reason {
-            ends = ends.replace("POD", pod);
-        }
-        if let WaitingReason::ContainerFailed { pod, container, .. } = reason {
-            ends = ends.replace("POD", pod).replace("CONTAINER", container);
+        match reason {
+            WaitingReason::Replication(ReplicationWait::DataNotAdopted { archive, pod, .. }) => {
+                ends = ends.replace("--archive ID", &format!("--archive {archive}")).replace("POD", pod);
+            }
+            WaitingReason::Replication(ReplicationWait::DataMissing { pod, .. }) => ends = ends.replace("POD", pod),
+            WaitingReason::ContainerFailed { pod, container, .. } => {
+                ends = ends.replace("POD", pod).replace("CONTAINER", container);
+            }
+            _ => {}
         }
         Self { code: reason.code().to_owned(), text: reason.to_string(), ends }
     }
