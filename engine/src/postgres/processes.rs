@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use std::collections::{BTreeSet, VecDeque};
-use std::io::{BufRead, BufReader, PipeReader};
+use std::io::{BufRead, BufReader, PipeReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -27,6 +27,8 @@ use tokio::time::{sleep, timeout};
 const ORDERS: usize = 4;
 /// The lines at the end of what a process printed that are kept.
 const LINES: usize = 40;
+/// The bytes of a line that are printed as one. A server prints statements of clients, which may be of any length.
+const LINE: u64 = 8192;
 /// The ends of receivers that are kept.
 const FAILURES: usize = 2;
 /// A receiver is started again within less than this.
@@ -421,15 +423,33 @@ fn note(line: &str, shared: &Shared) {
 }
 
 fn listen(program: &str, reader: PipeReader, shared: &Shared) {
-    for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
-        let line = String::from_utf8_lossy(&line).into_owned();
+    read_lines(BufReader::new(reader), |line, is_begin| {
         tracing::info!(target: "postgres", program, "{line}");
-        note(&line, shared);
+        // Words within a long line are a client's.
+        if !is_begin {
+            return;
+        }
+        note(line, shared);
         let mut said = locked(&shared.said);
         if said.len() >= LINES {
             said.pop_front();
         }
-        said.push_back(line);
+        said.push_back(line.to_owned());
+    });
+}
+
+/// Calls this with each line until the end, and with pieces of [`LINE`] bytes of a longer one. The second argument is whether
+/// the piece begins a line.
+fn read_lines(mut reader: impl BufRead, mut each: impl FnMut(&str, bool)) {
+    let (mut piece, mut is_begin) = (Vec::new(), true);
+    // A pipe that cannot be read has ended.
+    while reader.by_ref().take(LINE).read_until(b'\n', &mut piece).is_ok_and(|length| length > 0) {
+        let is_last = piece.pop_if(|last| *last == b'\n').is_some();
+        if is_begin || !piece.is_empty() {
+            each(&String::from_utf8_lossy(&piece), is_begin);
+        }
+        is_begin = is_last;
+        piece.clear();
     }
 }
 
@@ -477,6 +497,22 @@ mod tests {
             said_by("startup", "7 startup LOG:  consistent recovery state reached at 0/1"),
             Some(("LOG", "consistent recovery state reached at 0/1"))
         );
+    }
+
+    #[test]
+    fn a_long_line_is_kept_by_its_first_piece() {
+        let size = usize::try_from(LINE).unwrap();
+        let statement = format!("9 client backend STATEMENT:  {}", "x".repeat(3 * size));
+        let misleading = format!("{}9 walreceiver FATAL:  words of a client", "y".repeat(size));
+        let exact = "z".repeat(size);
+        let text = format!("one\n\n{statement}\n{misleading}\n{exact}\nlast");
+        let mut pieces = Vec::new();
+        read_lines(text.as_bytes(), |line, is_begin| pieces.push((line.to_owned(), is_begin)));
+        let begins: Vec<&str> =
+            pieces.iter().filter(|(_, is_begin)| *is_begin).map(|(line, _)| line.as_str()).collect();
+        assert_eq!(begins, ["one", "", &statement[..size], &"y".repeat(size), &exact, "last"]);
+        assert_eq!(pieces.iter().map(|(line, _)| line.as_str()).collect::<String>(), text.replace('\n', ""));
+        assert!(pieces.iter().all(|(line, _)| line.len() <= size));
     }
 
     #[test]
