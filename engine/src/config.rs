@@ -336,9 +336,12 @@ impl Config {
         let PostgresArgs { postgres_parameters, postgres_hba, postgres_replication, postgres_application, .. } =
             &self.postgres;
         let PostgresArgs { postgres_tls, postgres_tls_optional, postgres_domain, .. } = &self.postgres;
+        let bin = postgres_bin.clone().ok_or_else(|| needs("--postgres-bin DIR (KAA_POSTGRES_BIN)"))?;
+        let major = postgres::check_programs(&bin).map_err(|source| Error::Server(Box::new(source)))?;
         Ok(postgres::Settings {
             directory: self.archive.clone().ok_or_else(|| needs("--archive DIR (KAA_ARCHIVE)"))?,
-            bin: postgres_bin.clone().ok_or_else(|| needs("--postgres-bin DIR (KAA_POSTGRES_BIN)"))?,
+            bin,
+            major,
             user: postgres_user.map(|UserGroup(user, group)| (user, group)),
             listen: postgres_listen.clone(),
             port: self.port,

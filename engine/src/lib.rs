@@ -1,11 +1,13 @@
 //! `kaa-engine`, or `kaa engine`: the entrypoint of a database container. It makes an engine a process of the domain.
 //!
-//! `supervisor` decides about the engine and is the only one that does; `session` keeps a stream open to any agent
-//! and carries words to and fro; `child` and `signals` are the duties of a container's first process; [`marker`]
-//! is the archive's directory. What to do is decided by the domain: nothing of it is known here.
+//! One task decides about the engine: `supervisor` about one that has one life, `roles` about a server with a role, which is
+//! started and stopped as the domain assigns. `session` keeps a stream open to any agent and carries words to and fro; `child` and
+//! `signals` are the duties of a container's first process; [`marker`] is the archive's directory. What to do is decided by the
+//! domain: nothing of it is known here.
 //!
-//! Always: the engine starts only after its registration is committed and Start was said; a running engine runs on
-//! when agents are away or refuse it; an archive's directory is locked from before the registration to the end.
+//! Always: an engine starts only after its registration is committed, one with one life only after Start was said, and a server with
+//! a role always fenced; a running engine runs on when agents are away or refuse it; an archive's directory is locked from before the
+//! registration to the end.
 
 mod child;
 mod clock;

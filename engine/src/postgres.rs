@@ -32,6 +32,7 @@ mod sizes;
 mod slots;
 mod start;
 mod versions;
+mod worker;
 
 pub use error::Error;
 #[doc(hidden)]
@@ -52,7 +53,7 @@ use processes::{Process, Starter};
 use reading::Monitor;
 use roles::Roles;
 use std::path::PathBuf;
-use tokio::task::JoinHandle;
+use worker::Worker;
 
 /// Where a server is, and how it runs. It does not change while the server runs.
 #[derive(Clone, Debug)]
@@ -61,6 +62,8 @@ pub struct Settings {
     pub directory: PathBuf,
     /// The directory of `postgres`, `initdb`, `pg_controldata`, `pg_basebackup`, `pg_rewind` and `pg_waldump`.
     pub bin: PathBuf,
+    /// Their major version, by [`check_programs`].
+    pub major: u32,
     /// User and group id of the server, if the wrapper is root; the wrapper's own otherwise.
     pub user: Option<(u32, u32)>,
     /// `listen_addresses`: `*` in a pod, one loopback address in the demo and in tests.
@@ -101,6 +104,8 @@ pub enum Data {
         highest: u32,
         /// The major version.
         major: u32,
+        /// The last checkpoint. Whatever the server does, that of the same data only grows.
+        checkpoint: Position,
     },
 }
 
@@ -230,8 +235,8 @@ pub struct Server {
     complaints: Vec<String>,
     /// The user's own lines of `pg_hba.conf`.
     own: hba::Own,
-    /// The thread that writes files. What it does may have been given up.
-    writing: Option<JoinHandle<()>>,
+    /// Reads and writes files.
+    files: Worker,
     /// Why the application's role is not as a Secret asks for.
     unprepared: Option<String>,
     /// The session of the readings.
@@ -254,7 +259,7 @@ impl Server {
             reloads: 0,
             complaints: Vec::new(),
             own: hba::Own::default(),
-            writing: None,
+            files: Worker::default(),
             unprepared: None,
             monitor: Monitor::default(),
             establishing: None,
@@ -298,6 +303,7 @@ impl Settings {
         Self {
             directory: directory.to_owned(),
             bin: PathBuf::new(),
+            major: 15,
             user: None,
             listen: String::new(),
             port: 5432,

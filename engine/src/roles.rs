@@ -24,7 +24,9 @@ pub(crate) use keeper::Keeper;
 #[doc(hidden)]
 pub mod decisions {
     pub use super::admission::{Admission, Held, granted, version};
-    pub use super::decide::{Choice, Heard, Primary, Readers, Run, State, Step, begins, choose, done, dropped, heard};
+    pub use super::decide::{
+        Choice, Heard, Primary, Readers, Run, State, Step, choose, note_begin, note_done, note_dropped, note_reading,
+    };
     pub use super::declines::Tries;
     pub use super::keeper::{Ear, Hearing};
     pub use super::outside::Outside;

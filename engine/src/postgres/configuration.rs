@@ -312,9 +312,9 @@ pub(super) fn rule(members: &[ArchiveId], generation: u32) -> String {
     if names.is_empty() { String::new() } else { format!("ANY {} ({list})", names.len()) }
 }
 
-/// How to connect to a primary under this name. The password is in the passfile.
+/// How to connect to a primary under this name. Writes the files that it names: the passfile, and the authority of certificates.
 pub(super) fn conninfo(settings: &Settings, source: &Source, name: &str) -> Result<String, Error> {
-    let user = credentials::needed(settings)?.name;
+    let user = credentials::needed(credentials::keep(settings)?)?.name;
     // A copy is made before any start. What is of no use is complained of at the next one.
     certificates::copy(settings)?;
     let quoted = |value: &str| format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'"));

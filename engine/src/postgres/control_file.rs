@@ -1,7 +1,6 @@
 //! What is in a data directory, read without a server.
 
 use super::error::Error;
-use super::versions::Version;
 use super::{Data, Position, Server, Settings};
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
@@ -81,11 +80,6 @@ impl ControlFile {
     }
 }
 
-/// The major version that the data is of, if that is known.
-pub(super) fn version_of_data(settings: &Settings) -> Option<u32> {
-    std::fs::read_to_string(settings.pgdata().join("PG_VERSION")).ok()?.trim().parse().ok()
-}
-
 impl Server {
     /// What is in the directory. The server need not run.
     ///
@@ -122,7 +116,7 @@ pub(super) fn inspect(settings: &Settings) -> Result<Data, Error> {
         Err(source) => return Err(Error::File { path: pgdata.join("PG_VERSION"), source }),
     };
     let major = text.trim().parse().map_err(|_| not_a_cluster(&pgdata))?;
-    let programs = major_of_programs(settings)?;
+    let programs = settings.major;
     if major != programs {
         return Err(Error::Unusable(format!(
             "the data in {} is PostgreSQL {major}'s, and the programs in {} are PostgreSQL {programs}'s. Use an image with PostgreSQL {major}; \
@@ -132,14 +126,27 @@ pub(super) fn inspect(settings: &Settings) -> Result<Data, Error> {
         )));
     }
     refuse_other_volumes(&pgdata)?;
+    sync(&pgdata)?;
     let control = ControlFile::read(settings)?;
     let highest = highest(&pgdata)?.max(control.timeline).max(control.minimum_timeline);
-    Ok(Data::Initialized { system: control.system, timeline: control.timeline, highest, major })
+    let ControlFile { system, timeline, checkpoint, .. } = control;
+    Ok(Data::Initialized { system, timeline, highest, major, checkpoint })
+}
+
+/// What is noted of `pg_control` must not be newer than what the disk has. If the file is missing, who reads it says so.
+fn sync(pgdata: &Path) -> Result<(), Error> {
+    let path = pgdata.join("global/pg_control");
+    let synced = std::fs::File::open(&path).and_then(|file| file.sync_data());
+    match synced {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(Error::File { path, source }),
+        _ => Ok(()),
+    }
 }
 
 /// The way out where data is of no use, and another server has it.
-const COPY_AGAIN: &str = "If `kaa show database` shows a primary, delete the claim and the pod of this server, so that the data is copied \
-    from there; if no server has the data, restore the volume";
+const COPY_AGAIN: &str = "Delete the claim and the pod, so that the data is copied, only if `kaa show database` lists another pod as `primary` \
+    and `open`, this one as `spare` or `overwriting`, and no loss has been accepted; otherwise this may be the only copy: take a snapshot of \
+    the volume first, and keep it";
 
 /// A volume without data. Data of another image's layout is refused: a second database cluster on the volume would hide it.
 fn empty(settings: &Settings) -> Result<Data, Error> {
@@ -185,12 +192,6 @@ fn refuse_other_volumes(pgdata: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn major_of_programs(settings: &Settings) -> Result<u32, Error> {
-    let text = printed(settings, "pg_controldata", &["--version".as_ref()])?;
-    let version = Version::parse(&text).ok_or_else(|| Error::Unusable(format!("{text:?} names no version")))?;
-    Ok(version.major)
-}
-
 /// Runs a program of the server's that ends at once, and gives what it printed.
 pub(super) fn printed(settings: &Settings, program: &str, arguments: &[&std::ffi::OsStr]) -> Result<String, Error> {
     said(settings, program, arguments).map(|(printed, _)| printed)
@@ -217,9 +218,13 @@ fn said(settings: &Settings, program: &str, arguments: &[&std::ffi::OsStr]) -> R
 /// The greatest number of a timeline in the names of the log's files.
 fn highest(pgdata: &Path) -> Result<u32, Error> {
     let path = pgdata.join("pg_wal");
-    let entries = std::fs::read_dir(&path).map_err(|source| Error::File { path, source })?;
-    let names = entries.filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.to_owned()));
-    Ok(names.filter_map(|name| timeline_of(&name)).max().unwrap_or(0))
+    let failed = |source| Error::File { path: path.clone(), source };
+    let mut highest = 0;
+    for entry in std::fs::read_dir(&path).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        highest = name.to_str().and_then(timeline_of).map_or(highest, |timeline| highest.max(timeline));
+    }
+    Ok(highest)
 }
 
 /// The timeline in the name of a file of the log, or of a history.

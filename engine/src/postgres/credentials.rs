@@ -46,7 +46,7 @@ impl Settings {
     /// If the Secret of the replication role is of no use, and the volume has no earlier one. A primary would learn that only after it
     /// was promoted.
     pub fn check_replication(&self) -> Result<(), Error> {
-        needed(self).map(drop)
+        needed(known(self)).map(drop)
     }
 }
 
@@ -116,9 +116,9 @@ pub(super) fn keep(settings: &Settings) -> Result<Known, Error> {
 /// The role, for what cannot be done without.
 ///
 /// # Errors
-/// If there is none, or it cannot be written.
-pub(super) fn needed(settings: &Settings) -> Result<Replication, Error> {
-    let Known { role, complaint } = keep(settings)?;
+/// If there is none.
+pub(super) fn needed(known: Known) -> Result<Replication, Error> {
+    let Known { role, complaint } = known;
     role.ok_or_else(|| Error::Unusable(complaint.unwrap_or_default()))
 }
 

@@ -87,7 +87,9 @@ impl Look {
     async fn take(session: &Session) -> Result<Self, Error> {
         let row = session.row("look at the recovery", LOOK).await?;
         let replayed: Option<String> = row.get(0);
-        let replayed = replayed.and_then(|text| text.parse().ok()).unwrap_or_default();
+        // Histories past it are removed: no position is not the first one.
+        let replayed = replayed.ok_or_else(|| Error::Stuck("the server has no position of its replay".to_owned()))?;
+        let replayed = replayed.parse().map_err(Error::Stuck)?;
         let (waits, receivers, has_more): (bool, Vec<i32>, bool) = (row.get(1), row.get(2), row.get(3));
         Ok(Self { replayed, is_end: waits && receivers.is_empty(), receivers, has_more })
     }
@@ -110,14 +112,16 @@ impl Server {
     /// [`Error::NoSql`] if the server is fenced and accepts no session: it can be promoted, but its end is not known.
     pub async fn fence(&mut self) -> Result<Position, Error> {
         let end = self.taken().await?;
-        let unreached = histories::unreached(&self.settings, end)?;
+        let settings = self.settings.clone();
+        let unreached = self.in_time(move || histories::unreached(&settings, end)).await?;
         if unreached.is_empty() {
             return Ok(end);
         }
         // Recovery goes along one of them. A promotion would continue it, from before the point where it begins.
         tracing::info!(?unreached, %end, "timelines whose histories were received, and no log: forgotten");
         self.stop(Stop::Immediate).await?;
-        histories::forget(&self.settings, &unreached)?;
+        let settings = self.settings.clone();
+        self.in_time(move || histories::forget(&settings, &unreached)).await?;
         self.start_fenced().await?;
         self.exact_end().await
     }

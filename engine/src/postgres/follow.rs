@@ -57,8 +57,8 @@ impl Server {
         generation: u32,
         history: &[Begins],
     ) -> Result<Follows, Error> {
-        if self.is_of(generation)? {
-            if let Some(why) = self.begins_elsewhere(generation, history)? {
+        if self.is_of(generation).await? {
+            if let Some(why) = self.begins_elsewhere(generation, history).await? {
                 return Ok(Follows::Outside { why });
             }
         } else {
@@ -71,14 +71,18 @@ impl Server {
             };
             let session = Session::connect(&self.settings).await?;
             let written = timeline(&session).await?;
-            let control = ControlFile::read(&self.settings)?;
-            let Some(timeline) = histories::timeline_before(&self.settings, &control, end)? else {
+            let settings = self.settings.clone();
+            let before = self.in_time(move || {
+                let control = ControlFile::read(&settings)?;
+                histories::timeline_before(&settings, &control, end)
+            });
+            let Some(timeline) = before.await? else {
                 return Ok(Follows::NeedsOverwrite {
                     why: format!("the timeline of its log before {end} is not known"),
                 });
             };
             let timeline = timeline.max(written);
-            if let Some(why) = self.begins_elsewhere(timeline, history)? {
+            if let Some(why) = self.begins_elsewhere(timeline, history).await? {
                 return Ok(Follows::Outside { why });
             }
             let place = Place { timeline: Generation(timeline.into()), end };
@@ -86,7 +90,7 @@ impl Server {
                 return Ok(Follows::NeedsOverwrite { why });
             }
         }
-        let conninfo = configuration::conninfo(&self.settings, source, &configuration::member(own, generation))?;
+        let conninfo = self.conninfo(source, configuration::member(own, generation)).await?;
         // From here on it takes log, whether or not this future is completed.
         if let Some(running) = &mut self.running {
             running.role = Role::Follows { generation };
@@ -105,8 +109,9 @@ impl Server {
     }
 
     /// Why a timeline that is here is not that of the generation of its number, if that is known.
-    fn begins_elsewhere(&self, timeline: u32, history: &[Begins]) -> Result<Option<String>, Error> {
-        let own = histories::beginning(&self.settings, timeline)?;
+    async fn begins_elsewhere(&mut self, timeline: u32, history: &[Begins]) -> Result<Option<String>, Error> {
+        let settings = self.settings.clone();
+        let own = self.in_time(move || histories::beginning(&settings, timeline)).await?;
         let known = history.iter().find(|begins| begins.generation.0 == u64::from(timeline));
         let Some((own, known)) = own.zip(known).filter(|(own, known)| own != *known) else { return Ok(None) };
         Ok(Some(format!(
@@ -118,13 +123,17 @@ impl Server {
     /// Whether a server that was fenced by its start has data of this generation, and of no later one: then its log is
     /// a prefix wherever it ends, since one primary alone has written this timeline. After a rewind its end is not
     /// known before it has received more.
-    fn is_of(&self, generation: u32) -> Result<bool, Error> {
+    async fn is_of(&mut self, generation: u32) -> Result<bool, Error> {
         if !self.living().is_ok_and(|running| running.role == Role::Fenced) {
             return Ok(false);
         }
-        let control = ControlFile::read(&self.settings)?;
-        let own = control.timeline.max(control.minimum_timeline);
-        Ok(own == generation && histories::latest(&self.settings, &control)? == generation)
+        let settings = self.settings.clone();
+        let is_of = move || {
+            let control = ControlFile::read(&settings)?;
+            let own = control.timeline.max(control.minimum_timeline);
+            Ok(own == generation && histories::latest(&settings, &control)? == generation)
+        };
+        self.in_time(is_of).await
     }
 
     /// Admits clients to a standby that streams and is past the beginning of its generation.

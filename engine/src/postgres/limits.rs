@@ -78,18 +78,23 @@ pub(super) fn pending(named: Vec<String>, runs_with: &Limits, wanted: &Limits) -
 }
 
 impl Server {
+    /// What the settings of the user say now.
+    pub(super) async fn wanted_limits(&mut self) -> Result<Limits, Error> {
+        let settings = self.settings.clone();
+        self.in_time(move || wanted(&settings)).await
+    }
+
     /// Starts a server that is about to be promoted once more if it runs with more than is wanted of such parameters. It does
     /// not if much log would have to be replayed: then it keeps its values until the next time.
     ///
     /// # Errors
     /// If the server is not fenced, or does not run in the end.
     pub async fn lower_limits(&mut self) -> Result<(), Error> {
-        let running = self.living()?;
-        if running.role != Role::Fenced {
+        if self.living()?.role != Role::Fenced {
             return Err(Error::State("only a fenced server is started once more".to_owned()));
         }
-        let wanted = wanted(&self.settings)?;
-        let names = lower(&running.limits, &wanted).join(", ");
+        let wanted = self.wanted_limits().await?;
+        let names = lower(&self.running()?.limits, &wanted).join(", ");
         if names.is_empty() {
             return Ok(());
         }
@@ -100,7 +105,7 @@ impl Server {
             return Ok(());
         };
         let end = self.fence().await?;
-        let redo = ControlFile::read(&self.settings)?.redo;
+        let redo = self.control().await?.redo;
         if !replays_little(redo, end) {
             tracing::warn!(names, %redo, %end, "lower values wait for another start: it would have to replay much log");
             return Ok(());

@@ -1,13 +1,13 @@
 //! Replaces a server's data by that of a primary: by a rewind, or by a copy.
 
-use super::configuration;
 use super::control_file::{self, ControlFile};
 use super::error::Error;
 use super::session::Session;
 use super::{Data, Role, Running, Server, Settings, Source, Stop, files, histories};
+use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::sys::statvfs::statvfs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What a program that copies calls itself: no name of a member, since what it has received is in no server.
 const COPY: &str = "copy_to_standby";
@@ -53,15 +53,15 @@ impl Server {
         // What it has is replayed, so that the program need not recover it.
         self.fence().await?;
         self.stop(Stop::Fast).await?;
-        let settings = &self.settings;
-        let server = format!("{} dbname=postgres", configuration::conninfo(settings, source, COPY)?);
+        let server = format!("{} dbname=postgres", self.conninfo(source, COPY.to_owned()).await?);
+        let settings = self.settings.clone();
         let pgdata = settings.pgdata().display().to_string();
         // Its own recovery of the target would write a checkpoint there.
         let words = ["--target-pgdata", &pgdata, "--source-server", &server, "--no-ensure-shutdown"];
         let arguments = words.map(str::to_owned);
         // It keeps no slot: those that were here are of another history.
         self.starter.run("pg_rewind", &arguments, &settings.run()).await?;
-        check_log(settings)
+        self.in_thread(move || check_log(&settings)).await
     }
 
     /// Ends the senders of copies that are being made of this server's data. They are begun again from the next primary.
@@ -73,25 +73,47 @@ impl Server {
     }
 
     /// Copies the source into another directory, and replaces the data by the copy.
-    async fn copy(&self, source: &Source) -> Result<(), Error> {
-        let settings = &self.settings;
+    async fn copy(&mut self, source: &Source) -> Result<(), Error> {
+        let settings = self.settings.clone();
+        // The new copy may need the room.
+        let old = old(&settings);
+        self.in_thread(move || files::remove(&old)).await?;
         let draft = self.draft().await?;
-        let server = format!("{} {COPY_OPTIONS}", configuration::conninfo(settings, source, COPY)?);
+        let server = format!("{} {COPY_OPTIONS}", self.conninfo(source, COPY.to_owned()).await?);
         let path = draft.display().to_string();
         let words = ["-D", &path, "-d", &server, "-X", "stream", "-c", "fast"];
         self.starter.run("pg_basebackup", &words.map(str::to_owned), &settings.run()).await?;
-        let pgdata = settings.pgdata();
-        let failed = |source: std::io::Error| Error::File { path: pgdata.clone(), source };
-        if pgdata.exists() {
-            // At no moment is there neither of the two.
-            renameat2(AT_FDCWD, &draft, AT_FDCWD, &pgdata, RenameFlags::RENAME_EXCHANGE)
-                .map_err(|error| failed(error.into()))?;
-        } else {
-            std::fs::rename(&draft, &pgdata).map_err(failed)?;
-        }
-        files::sync(&settings.directory).map_err(failed)?;
-        keep_or_remove(settings, &draft)
+        self.in_thread(move || {
+            exchange(&settings, &draft)?;
+            keep_or_remove(&settings)
+        })
+        .await
     }
+}
+
+/// Puts a copy in the place of the data, and the data, if there is any, beside it.
+fn exchange(settings: &Settings, draft: &Path) -> Result<(), Error> {
+    let pgdata = settings.pgdata();
+    let failed = |source: std::io::Error| Error::File { path: pgdata.clone(), source };
+    let old = old(settings);
+    let exchanged = match pgdata.exists() {
+        // At no moment is there neither of the two.
+        true => match renameat2(AT_FDCWD, draft, AT_FDCWD, &pgdata, RenameFlags::RENAME_EXCHANGE) {
+            Ok(()) => std::fs::rename(draft, &old),
+            // A file system on a network may not know that. The volume remembers that its data is being overwritten.
+            Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => {
+                std::fs::rename(&pgdata, &old).and_then(|()| std::fs::rename(draft, &pgdata))
+            }
+            Err(error) => Err(error.into()),
+        },
+        false => std::fs::rename(draft, &pgdata),
+    };
+    exchanged.and_then(|()| files::sync(&settings.directory)).map_err(failed)
+}
+
+/// The data that the last copy has replaced.
+fn old(settings: &Settings) -> PathBuf {
+    settings.directory.join("pgdata.old")
 }
 
 /// That data which was rewound has all the log that its recovery needs. The program does not look whether the source has
@@ -109,13 +131,8 @@ fn check_log(settings: &Settings) -> Result<(), Error> {
     }
 }
 
-/// What was replaced stays while more than half of the volume is free: an operator may want to look at it.
-fn keep_or_remove(settings: &Settings, replaced: &Path) -> Result<(), Error> {
-    let old = settings.directory.join("pgdata.old");
-    files::remove(&old)?;
+/// What was replaced stays until the next copy if more than half of the volume is free now: an operator may want to look at it.
+fn keep_or_remove(settings: &Settings) -> Result<(), Error> {
     let has_room = statvfs(&settings.directory).is_ok_and(|volume| volume.blocks_available() > volume.blocks() / 2);
-    if !has_room || !replaced.exists() {
-        return files::remove(replaced);
-    }
-    std::fs::rename(replaced, &old).map_err(|source| Error::File { path: old, source })
+    if has_room { Ok(()) } else { files::remove(&old(settings)) }
 }

@@ -5,6 +5,7 @@ use super::error::Error;
 use super::follow::timeline;
 use super::processes::Messages;
 use super::session::{OWN, Session};
+use super::worker::Worker;
 use super::{Position, Reading, Role, Server, Settings, Standby, credentials, limits};
 use nix::sys::statvfs::statvfs;
 use std::path::Path;
@@ -13,6 +14,8 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+/// How long a reading waits for files: less than it may take, so that the volume alone does not keep a server from being read.
+const FILES_LIMIT: Duration = Duration::from_millis(500);
 /// How long a server may take to let a new session in.
 const LETS_IN: Duration = Duration::from_secs(5);
 /// What a server says to a new session once it was told to shut down. One that waits for its sessions to end before that serves them
@@ -102,9 +105,13 @@ pub struct Reader {
     messages: Messages,
 }
 
-/// The session of the readings. It stays open.
+/// What the readings of a server share.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Monitor(Arc<Mutex<Option<Session>>>);
+pub(super) struct Monitor {
+    /// It stays open.
+    session: Arc<Mutex<Option<Session>>>,
+    files: Arc<Mutex<Worker>>,
+}
 
 impl Server {
     /// What reads this server in the role that it has now.
@@ -140,7 +147,7 @@ impl Reader {
     /// # Errors
     /// If the server refuses or does not answer.
     pub async fn read(&self) -> Result<Reading, Error> {
-        let mut kept = self.monitor.0.lock().await;
+        let mut kept = self.monitor.session.lock().await;
         let monitor = match kept.take() {
             Some(monitor) => monitor,
             None => Session::connect(&self.settings).await?,
@@ -149,13 +156,27 @@ impl Reader {
         let reading = self.read_by(&monitor).await?;
         self.end_misled(&monitor).await?;
         *kept = Some(monitor);
-        // It is healthy whatever is mounted: a complaint comes from the step that uses what has changed.
-        if matches!(self.role, Role::Follows { .. })
-            && let Err(error) = credentials::keep(&self.settings)
-        {
-            tracing::debug!(%error, "the replication role's password was not written");
-        }
         Ok(reading)
+    }
+
+    /// The limits that are wanted now; those that the server has while its volume does not answer. A standby's password for the primary is
+    /// brought up to date.
+    async fn look_at_files(&self) -> limits::Limits {
+        let (settings, follows) = (self.settings.clone(), matches!(self.role, Role::Follows { .. }));
+        let work = move || {
+            // It is healthy whatever is mounted: a complaint comes from the step that uses what has changed.
+            if follows && let Err(error) = credentials::keep(&settings) {
+                tracing::debug!(%error, "the replication role's password was not written");
+            }
+            limits::wanted(&settings)
+        };
+        let looked = timeout(FILES_LIMIT, async { self.monitor.files.lock().await.run(work).await }).await;
+        match looked {
+            Ok(Ok(wanted)) => return wanted,
+            Ok(Err(error)) => tracing::debug!(%error, "the limits that are wanted are not known"),
+            Err(_) => tracing::debug!("the volume has not answered for {FILES_LIMIT:?}"),
+        }
+        self.limits
     }
 
     /// Whether a standby that was not read lacks log that its primary has removed: one whose data was rewound accepts no session before it
@@ -194,7 +215,7 @@ impl Reader {
             behind: row.get::<_, Option<i64>>(10).map(unsigned),
             standbys,
             replay_lag_ms: row.get::<_, Option<i64>>(3).map(unsigned),
-            restart_pending: limits::pending(row.get(4), &self.limits, &limits::wanted(&self.settings)?),
+            restart_pending: limits::pending(row.get(4), &self.limits, &self.look_at_files().await),
             connections: u32::try_from(row.get::<_, i64>(5)).unwrap_or(u32::MAX),
             oldest_xid_age: unsigned(row.get(6)),
             retained_wal_bytes: unsigned(row.get(7)),

@@ -25,7 +25,7 @@ impl std::fmt::Debug for Roles {
 impl Roles {
     /// What is of use, each Secret by itself; and why the application's is not.
     fn read(settings: &Settings) -> Result<(Self, Option<String>), Error> {
-        let replication = credentials::needed(settings)?;
+        let replication = credentials::needed(credentials::known(settings))?;
         let application = settings.application.as_deref().map(|directory| application(directory, &replication.name));
         let (application, complaint) = match application.transpose() {
             Ok(application) => (application, None),
@@ -195,6 +195,7 @@ mod tests {
             assert!(complaint.contains(&path) && complaint.contains(wrong), "{complaint}");
         }
         // And the other way round: the last good one of the replication role is enough.
+        credentials::keep(&settings).unwrap();
         std::fs::remove_file(replication.path().join("username")).unwrap();
         mount(&application, "username", "app");
         let (roles, complaint) = Roles::read(&settings).unwrap();

@@ -2,7 +2,6 @@
 
 use super::Settings;
 use super::configuration::SUPERUSER;
-use super::control_file::version_of_data;
 use super::error::{Error, told};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -50,8 +49,7 @@ fn cancels(message: &str) -> bool {
 
 /// What a session sets for itself.
 fn options(settings: &Settings) -> String {
-    let later = version_of_data(settings).is_some_and(|major| major >= LATER);
-    format!("{OPTIONS}{}", if later { LATER_OPTIONS } else { "" })
+    format!("{OPTIONS}{}", if settings.major >= LATER { LATER_OPTIONS } else { "" })
 }
 
 /// A session. It ends when this is dropped; what it has begun may not.

@@ -8,12 +8,11 @@ use super::proc::{self, children};
 use super::processes::SERVER;
 use super::reading::Monitor;
 use super::session::Session;
-use super::{Data, Position, Role, Running, Server, Settings, Stop, files, histories, limits};
+use super::{Data, Position, Role, Running, Server, Settings, Source, Stop, files, histories, limits};
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
 /// A server that starts is asked for a session after this, and then at growing intervals: it logs each refusal.
@@ -47,9 +46,9 @@ impl Server {
     ///
     /// # Errors
     /// If there is one, or `initdb` fails. Nothing that exists is replaced but the remains of an earlier try.
-    pub async fn initialize(&self) -> Result<Data, Error> {
-        let (settings, pgdata) = (&self.settings, self.settings.pgdata());
-        if self.inspect()? != Data::Empty {
+    pub async fn initialize(&mut self) -> Result<Data, Error> {
+        let (settings, pgdata) = (self.settings.clone(), self.settings.pgdata());
+        if self.inspect_in_time().await? != Data::Empty {
             return Err(Error::State(format!("{} is a database cluster already", pgdata.display())));
         }
         let draft = self.draft().await?;
@@ -67,22 +66,30 @@ impl Server {
             }
             result => result?,
         };
-        // Only an empty directory is replaced.
-        std::fs::rename(&draft, &pgdata).map_err(|source| Error::File { path: pgdata.clone(), source })?;
-        files::sync(&settings.directory).map_err(|source| Error::File { path: settings.directory.clone(), source })?;
-        self.inspect()
+        self.in_thread(move || {
+            let failed = |source| Error::File { path: pgdata.clone(), source };
+            // Only an empty directory is replaced.
+            std::fs::rename(&draft, &pgdata).map_err(failed)?;
+            files::sync(&settings.directory).map_err(failed)?;
+            control_file::inspect(&settings)
+        })
+        .await
     }
 
     /// An empty directory in which data is made before it takes its place.
-    pub(super) async fn draft(&self) -> Result<PathBuf, Error> {
-        let settings = &self.settings;
+    pub(super) async fn draft(&mut self) -> Result<PathBuf, Error> {
+        let settings = self.settings.clone();
         // An earlier try may have been given up.
         self.clear(&BTreeSet::new()).await?;
-        configuration::write_base(settings)?;
-        let draft = settings.directory.join("pgdata.new");
-        files::remove(&draft)?;
-        files::make_directory(&draft, settings.user)?;
-        Ok(draft)
+        // It may have left all of a database to remove.
+        self.in_thread(move || {
+            configuration::write_base(&settings)?;
+            let draft = settings.directory.join("pgdata.new");
+            files::remove(&draft)?;
+            files::make_directory(&draft, settings.user)?;
+            Ok(draft)
+        })
+        .await
     }
 
     /// Starts the server as a standby that follows no server and admits no client. Gives back when sessions are
@@ -119,10 +126,10 @@ impl Server {
         });
         let (major, control) = control.await?;
         let changeable = self.write(Changeable::fenced(), Mounts::Used).await?;
-        let settings = &self.settings;
         // A standby makes no roles.
         self.unprepared = None;
-        let wanted = limits::wanted(settings)?;
+        let wanted = self.wanted_limits().await?;
+        let settings = &self.settings;
         let limits = if readers { limits::of_a_standby(wanted, &control) } else { wanted };
         let arguments = configuration::arguments(settings, major, &limits::arguments(&limits, &wanted), readers);
         let process = self.starter.start(SERVER, &arguments, &pgdata).await?;
@@ -311,10 +318,10 @@ impl Server {
         let running = self.living()?;
         let role = running.role;
         let mut connects = None;
-        if let (Role::Follows { generation }, Some((own, source))) = (role, &running.follows) {
+        if let (Role::Follows { generation }, Some((own, source))) = (role, running.follows.clone()) {
             // The same server under the same name. The role and its password may be others.
-            let name = configuration::member(*own, generation);
-            connects = Some((configuration::conninfo(&self.settings, source, &name)?, configuration::slot(*own)));
+            let conninfo = self.conninfo(&source, configuration::member(own, generation)).await?;
+            connects = Some((conninfo, configuration::slot(own)));
         }
         let change = |changeable: &mut Changeable| changeable.follows = connects.or(changeable.follows.take());
         match (self.reload(change).await, role) {
@@ -371,7 +378,13 @@ impl Server {
         self.in_time(move || hba::keep(&settings, &text)).await
     }
 
-    /// Writes files in a thread, in time: a disk that hangs is an error.
+    /// How to connect to a primary under this name.
+    pub(super) async fn conninfo(&mut self, source: &Source, name: String) -> Result<String, Error> {
+        let (settings, source) = (self.settings.clone(), source.clone());
+        self.in_time(move || configuration::conninfo(&settings, &source, &name)).await
+    }
+
+    /// Reads or writes files in a thread, in time: a disk that hangs is an error.
     pub(super) async fn in_time<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
@@ -381,24 +394,13 @@ impl Server {
         timeout(FILES_LIMIT, self.in_thread(work)).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Writes files in a thread: the disk may be slow, and the caller's own limit holds meanwhile. What was given up may still be under way,
+    /// Reads or writes files in a thread: the disk may be slow, and the caller's own limit holds meanwhile. What was given up may still be under way,
     /// and would come after this: it ends first.
     pub(super) async fn in_thread<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        if let Some(earlier) = &mut self.writing {
-            let _ = earlier.await;
-            self.writing = None;
-        }
-        let (tell, done) = oneshot::channel();
-        let thread = tokio::task::spawn_blocking(move || {
-            let _ = tell.send(work());
-        });
-        let ended = self.writing.insert(thread).await;
-        self.writing = None;
-        let why = || ended.err().map_or_else(String::new, |error| format!(": {error}"));
-        done.await.unwrap_or_else(|_| Err(Error::Stuck(format!("the server's files were not written{}", why()))))
+        self.files.run(work).await
     }
 
     /// The rule that a new session shows is the one that was written. A superuser may have changed it since.

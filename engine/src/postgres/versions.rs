@@ -56,18 +56,18 @@ impl Version {
     }
 }
 
-/// Whether the programs in a directory are of a release that Kaa supports.
+/// The major version of the programs in a directory, if they are of a release that Kaa supports.
 ///
 /// # Errors
 /// If not, with a sentence for the operator; if they cannot be executed.
-pub fn check_programs(bin: &Path) -> Result<(), Error> {
+pub fn check_programs(bin: &Path) -> Result<u32, Error> {
     let program = bin.join(SERVER);
     let output = Command::new(&program).arg("--version").env("LC_ALL", "C").current_dir("/").output();
     let output = output.map_err(|source| Error::Execute { program: program.clone(), source })?;
     judge(bin, &String::from_utf8_lossy(&output.stdout))
 }
 
-fn judge(bin: &Path, printed: &str) -> Result<(), Error> {
+fn judge(bin: &Path, printed: &str) -> Result<u32, Error> {
     let Some(version) = Version::parse(printed) else {
         return Err(Error::Unusable(format!(
             "{}/{SERVER} --version prints {:?}, which names no version: name the directory of the programs of a PostgreSQL server",
@@ -75,7 +75,7 @@ fn judge(bin: &Path, printed: &str) -> Result<(), Error> {
             printed.trim()
         )));
     };
-    version.needs().map_or(Ok(()), |needed| Err(refused(bin, version, needed)))
+    version.needs().map_or(Ok(version.major), |needed| Err(refused(bin, version, needed)))
 }
 
 fn refused(bin: &Path, version: Version, needed: Version) -> Error {
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn programs_of_an_older_release_are_refused_with_the_way_out() {
         let said = |printed: &str| judge(Path::new("/pg/bin"), printed).map_err(|error| error.to_string());
-        assert_eq!(said("postgres (PostgreSQL) 15.13\n"), Ok(()));
+        assert_eq!(said("postgres (PostgreSQL) 15.13\n"), Ok(15));
         let old = said("postgres (PostgreSQL) 16.4\n").unwrap_err();
         assert!(old.starts_with("the programs in /pg/bin are PostgreSQL 16.4, and Kaa needs 16.9 at least"), "{old}");
         assert!(old.ends_with("Use an image, or a package, with PostgreSQL 16.9 or later"), "{old}");

@@ -250,14 +250,14 @@ fn is_withdrawn(under: &Step, wanted: &Assignment, step: &Result<Option<Step>, S
 }
 
 /// Takes note that a step is dropped. Its server may have done a part of it.
-pub fn dropped(state: &mut State, step: &Step) {
+pub fn note_dropped(state: &mut State, step: &Step) {
     if let (Step::Retire, Run::Primary(primary)) = (step, &mut state.run) {
         primary.may_refuse();
     }
 }
 
 /// Takes note of a step that begins. `end` is that of the primary's log. False if nothing is to be done.
-pub fn begins(state: &mut State, step: &Step, end: u64) -> bool {
+pub fn note_begin(state: &mut State, step: &Step, end: u64) -> bool {
     if matches!(step, Step::StartFenced) && state.outside == Outside::Runs {
         state.outside = Outside::Was;
     }
@@ -276,7 +276,12 @@ pub fn begins(state: &mut State, step: &Step, end: u64) -> bool {
 
 /// Takes note of what a step has done, and of what the server does now. Gives the generation in which it was the primary, and how that ended,
 /// if it is it no more.
-pub fn done(state: &mut State, step: &Step, result: &Result<Outcome, String>, run: Run) -> Option<(Generation, Ended)> {
+pub fn note_done(
+    state: &mut State,
+    step: &Step,
+    result: &Result<Outcome, String>,
+    run: Run,
+) -> Option<(Generation, Ended)> {
     if let Ok(outcome) = result {
         state.unfit = match (step, &outcome.needs_overwrite) {
             (Step::Follow { generation, .. }, Some(why)) => {
@@ -310,7 +315,7 @@ pub struct Heard {
 }
 
 /// Takes note that a standby lacks log which its primary has removed.
-pub fn lacks_log(state: &mut State) {
+pub fn note_lack_of_log(state: &mut State) {
     if let Run::Follows { generation, .. } = state.run {
         let why = "its primary has removed log that it lacks".to_owned();
         state.unfit = Some(Unfit { generation, why, forked: false });
@@ -318,7 +323,7 @@ pub fn lacks_log(state: &mut State) {
 }
 
 /// Takes note of a reading. `under` is the step that is under way.
-pub fn heard(state: &mut State, reading: &Reading, under: Option<&Step>) -> Heard {
+pub fn note_reading(state: &mut State, reading: &Reading, under: Option<&Step>) -> Heard {
     let is_standby = matches!(state.run, Run::Fenced | Run::Follows { .. }) && !matches!(under, Some(Step::Promote(_)));
     if is_standby && !reading.in_recovery {
         state.outside = Outside::Runs;
@@ -333,7 +338,7 @@ pub fn heard(state: &mut State, reading: &Reading, under: Option<&Step>) -> Hear
         *readers = Readers::May;
     }
     if reading.lacks_log {
-        lacks_log(state);
+        note_lack_of_log(state);
     }
     Heard { ear: Ear::Last(reading.heard), whole: streams && state.memory.overwriting }
 }
@@ -499,7 +504,7 @@ mod tests {
     use std::time::Duration;
     use tokio::time::Instant;
 
-    const DATA: Data = Data::Initialized { system: 7, timeline: 2, highest: 2, major: 15 };
+    const DATA: Data = Data::Initialized { system: 7, timeline: 2, highest: 2, major: 15, checkpoint: Position(0) };
 
     fn state(run: Run) -> State {
         State {
@@ -576,7 +581,7 @@ mod tests {
         assert_eq!(chosen(&at, &stand_down(), &Step::Retire), Choice::Stay);
         let requires = Choice::Instead(Ok(Some(Step::Require(rule(3, 5, &[6])))));
         assert_eq!(chosen(&at, &lead(rule(3, 5, &[6])), &Step::Retire), requires, "the switchover is given up");
-        dropped(&mut at, &Step::Retire);
+        note_dropped(&mut at, &Step::Retire);
         assert_eq!(said(&at, &lead(rule(3, 4, &[2]))), "Establish", "clients may be refused already: it opens again");
         assert_eq!(chosen(&at, &stand_down(), &Step::Establish), Choice::Instead(Ok(Some(Step::Retire))));
         at.lease.holds = false;
@@ -748,7 +753,7 @@ mod tests {
             let mut told = State { shuts_down: true, ..state(run.clone()) };
             assert_eq!(said(&told, &wanted), "Stop");
             assert_eq!(choose(&told, &wanted, Some(&Step::Refresh), true), Choice::Instead(Ok(Some(Step::Stop))));
-            done(&mut told, &Step::Stop, &Ok(Outcome::default()), Run::Down);
+            note_done(&mut told, &Step::Stop, &Ok(Outcome::default()), Run::Down);
             assert!(!told.shuts_down, "the next one was told nothing");
         }
         let down = State { shuts_down: true, ..state(Run::Down) };
@@ -805,9 +810,9 @@ mod tests {
     #[test]
     fn a_standby_whose_primary_has_removed_log_that_it_lacks_is_copied() {
         let mut lacks = state(follows(3));
-        heard(&mut lacks, &Reading::of_test(), None);
+        note_reading(&mut lacks, &Reading::of_test(), None);
         assert_eq!(said(&lacks, &follow(3, Some(5))), "Return", "it may stream later");
-        heard(&mut lacks, &Reading { lacks_log: true, ..Reading::of_test() }, None);
+        note_reading(&mut lacks, &Reading { lacks_log: true, ..Reading::of_test() }, None);
         assert_eq!(needed(&lacks, &follow(3, None)).unwrap().1, "its primary has removed log that it lacks");
         assert_eq!(said(&lacks, &follow(3, None)), "Stop", "readers would see what is old");
         match next(&lacks, &follow(3, Some(5))) {
@@ -874,7 +879,7 @@ mod tests {
     fn the_end_of_a_primary_is_noted_with_how_it_ended() {
         let ended = |step: Step, result: Result<Outcome, String>, run: Run| {
             let mut state = state(primary(4, &[2], true, true));
-            done(&mut state, &step, &result, run)
+            note_done(&mut state, &step, &result, run)
         };
         let ok = || Ok(Outcome::default());
         assert_eq!(ended(Step::StandDown, ok(), Run::Down), Some((Generation(3), Ended::StoodDown)));
@@ -959,9 +964,9 @@ mod tests {
         for run in [Run::Fenced, follows(3)] {
             let mut standby = state(run);
             let wanted = follow(3, Some(5));
-            heard(&mut standby, &promoted, Some(&Step::Promote(rule(4, 1, &[]))));
+            note_reading(&mut standby, &promoted, Some(&Step::Promote(rule(4, 1, &[]))));
             assert_ne!(said(&standby, &wanted), "Stop", "by its grant");
-            heard(&mut standby, &promoted, None);
+            note_reading(&mut standby, &promoted, None);
             assert_eq!(said(&standby, &wanted), "Stop");
             assert_eq!(
                 choose(&standby, &wanted, Some(&Step::AdmitReaders), true),
@@ -969,7 +974,7 @@ mod tests {
             );
             assert_eq!(choose(&standby, &wanted, Some(&Step::Stop), true), Choice::Stay);
             assert_eq!(said(&standby, &assigned(Wanted::Hold(Generation(3)))), "Stop", "whatever is wanted");
-            done(&mut standby, &Step::Stop, &Ok(Outcome::default()), Run::Down);
+            note_done(&mut standby, &Step::Stop, &Ok(Outcome::default()), Run::Down);
             assert!(needed(&standby, &wanted).unwrap().1.starts_with("it was promoted, and not by Kaa"));
             assert_eq!(said(&standby, &follow(3, None)), "nothing", "not without a permission");
             standby.unfit = Some(unfit("it has more", true));
@@ -979,7 +984,7 @@ mod tests {
             }
             let hold = assigned(Wanted::Hold(Generation(3)));
             assert_eq!(said(&standby, &hold), "StartFenced", "no primary is there: it is not lost");
-            begins(&mut standby, &Step::StartFenced, 0);
+            note_begin(&mut standby, &Step::StartFenced, 0);
             standby.run = Run::Fenced;
             assert_eq!(said(&standby, &hold), "nothing");
             let alone = Assignment { replaceable: false, ..lead(rule(4, 5, &[])) };

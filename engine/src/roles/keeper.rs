@@ -1,8 +1,9 @@
 //! The one task that decides about a server with a role. A step is under way at most once; words of agents, signals and the end of
 //! the server are heard meanwhile, and a step that is not wanted any more is dropped.
 //!
-//! Nothing but a later grant, an order to stand down, and the end of the pod ever stops a server that serves: agents that are away,
-//! refuse or contradict do not.
+//! Agents that are away, refuse or contradict each other never stop a server that serves. These do: a later grant, an order to stand
+//! down, the end of the pod, a lease that is over while the server does not close or does not answer, a promotion or a shutdown by hand,
+//! and a domain that has recorded this process as exited.
 
 mod door;
 mod ending;
@@ -28,7 +29,7 @@ use super::using::Using;
 use super::words;
 use crate::config::Config;
 use crate::marker::Locked;
-use crate::postgres::{self, Knock, Reading, Server};
+use crate::postgres::{Knock, Reading, Server};
 use crate::proto::{self as wire, Refused, Registered, directive};
 use crate::session::{Answers, Told};
 use crate::signals::Signals;
@@ -115,6 +116,8 @@ pub(crate) struct Keeper {
     pause: Option<(Instant, Duration)>,
     tries: Tries,
     trouble: String,
+    /// Whether the last assignment is one that this wrapper does not understand.
+    is_too_old: bool,
     /// The last generation in which the server was the primary and has ended.
     ended: Option<(Generation, Ended)>,
     standbys: Standbys,
@@ -149,12 +152,14 @@ impl Keeper {
     ) -> Result<Self, Error> {
         let settings = config.postgres()?;
         let vitals = vitals::Watch::new(settings.directory.clone());
-        let unusable = |source| Error::Server(Box::new(source));
-        postgres::check_programs(&settings.bin).map_err(unusable)?;
         let server = Server::new(settings.clone());
-        let data = server.inspect().map_err(unusable)?;
+        let data = server.inspect().map_err(|source| Error::Server(Box::new(source)))?;
         let notes = Notes::of(archive);
         let kept = notes.read()?;
+        let is_set_back = kept.is_newer_than(&data);
+        if is_set_back {
+            tracing::error!(?data, noted = ?kept.checkpoint, "the data is an earlier state than the volume remembers");
+        }
         Ok(Self {
             config,
             notes,
@@ -177,7 +182,8 @@ impl Keeper {
                 shuts_down: false,
                 lease: Held::default(),
             },
-            start_before: kept.start,
+            // The domain judges a volume that is behind its last known start.
+            start_before: if is_set_back { StartId(0) } else { kept.start },
             start: kept.start,
             outside: kept.outside,
             wanted: None,
@@ -186,6 +192,7 @@ impl Keeper {
             pause: None,
             tries: Tries::default(),
             trouble: String::new(),
+            is_too_old: false,
             ended: None,
             standbys: Standbys::default(),
             hearing: hearing::Hearing::default(),
@@ -236,7 +243,7 @@ impl Keeper {
         }
         if let Some((dropped, _)) = self.under.take() {
             tracing::info!(step = dropped.name(), "given up: something else is wanted");
-            decide::dropped(&mut self.state, &dropped);
+            decide::note_dropped(&mut self.state, &dropped);
         }
         let step = step.unwrap_or_else(|why| {
             self.trouble = why;
@@ -246,12 +253,11 @@ impl Keeper {
         if let Err(why) = perform::may_begin(&step, self.using.settings()) {
             return self.failed(why);
         }
-        tracing::info!(step = step.name(), "next");
         if let (Step::Require(rule), Run::Primary(primary), Some(leased)) = (&step, &self.state.run, &mut self.leased) {
             leased.rule_changes(&primary.ruling, rule);
         }
         let end = self.reading.as_ref().map_or(0, |reading| reading.end.0);
-        if !decide::begins(&mut self.state, &step, end) {
+        if !decide::note_begin(&mut self.state, &step, end) {
             return;
         }
         self.begin_step(step);
@@ -265,6 +271,7 @@ impl Keeper {
     /// Takes note of what the domain wants.
     fn assigned(&mut self, wanted: Assignment) {
         self.state.may_start = wanted.may_start;
+        self.is_too_old = false;
         if self.wanted.as_ref() != Some(&wanted) {
             (self.wanted, self.pause) = (Some(wanted), None);
             self.trouble.clear();
@@ -297,7 +304,7 @@ impl Keeper {
             }
             knock = self.door.answer() => Action::Knocked(knock),
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Action::Due,
-            // While it does not run, people are told of its volume.
+            // While it does not run, operators are told of its volume.
             () = sleep_until(self.read_next.0), if self.over.is_none() => Action::Read,
             how = ended, if idle && reads => Action::Ended(how),
         }
@@ -312,7 +319,7 @@ impl Keeper {
             Action::Told(Told::Held(_)) => {}
             Action::Told(Told::Assignment(said)) => match words::assigned(said) {
                 Some(wanted) => self.assigned(wanted),
-                None => self.trouble = "this wrapper does not understand its assignment: it is too old".to_owned(),
+                None => self.is_too_old = true,
             },
             Action::Told(Told::Directive(directive, answers)) => self.directed(directive, answers),
             Action::Told(Told::Vouched { asked, generation }) => self.vouched(asked, Generation(generation)),
@@ -408,7 +415,7 @@ impl Keeper {
             self.state.data = data;
         }
         let was = self.state.run.clone();
-        let over = decide::done(&mut self.state, &step, &result, run);
+        let over = decide::note_done(&mut self.state, &step, &result, run);
         match result {
             Ok(_) => (self.pause, self.trouble) = (None, String::new()),
             Err(why) => {

@@ -3,6 +3,7 @@
 
 use crate::Error;
 use crate::marker::Locked;
+use crate::postgres::{Data, Position};
 use kaa_core::domain::archive::Marker;
 use kaa_core::domain::ids::StartId;
 use kaa_core::replication::Memory;
@@ -32,6 +33,25 @@ pub(super) struct Kept {
     /// Whether its data is that of a server that was promoted by other means than a grant.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub outside: bool,
+    /// The last checkpoint of the data when this was written; `None` if there was no data, or if it is being overwritten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Position>,
+}
+
+impl Kept {
+    /// Whether data is an earlier state than the one of which this was written: the volume was not set back as a whole, but the data
+    /// on it.
+    pub fn is_newer_than(&self, data: &Data) -> bool {
+        self.checkpoint.is_some_and(|noted| checkpoint(data).is_some_and(|checkpoint| checkpoint < noted))
+    }
+}
+
+/// The last checkpoint of data, if there is any.
+pub(super) fn checkpoint(data: &Data) -> Option<Position> {
+    match data {
+        Data::Empty => None,
+        Data::Initialized { checkpoint, .. } => Some(*checkpoint),
+    }
 }
 
 /// The notes on an archive's volume, and its lock.
@@ -114,7 +134,7 @@ mod tests {
         let archive = Archive::open(root.path()).unwrap().lock().unwrap().unwrap();
         assert_eq!(read(&archive).unwrap(), Kept::default());
         let memory = Memory { taken_up: Generation(3), returned: Permission(2), ..Memory::default() };
-        let kept = Kept { start: StartId(7), memory, outside: false };
+        let kept = Kept { start: StartId(7), memory, outside: false, checkpoint: Some(Position(3)) };
         write(&archive, &kept).unwrap();
         assert_eq!(read(&archive).unwrap(), kept);
         assert!(
@@ -125,6 +145,22 @@ mod tests {
         assert!(read(&archive).unwrap().outside);
         std::fs::write(root.path().join(NAME), "{").unwrap();
         assert!(matches!(read(&archive), Err(Error::Kept { .. })));
+    }
+
+    #[test]
+    fn data_of_before_the_last_start_is_told_from_what_the_volume_remembers() {
+        let data = |checkpoint| Data::Initialized {
+            system: 7,
+            timeline: 2,
+            highest: 2,
+            major: 15,
+            checkpoint: Position(checkpoint),
+        };
+        let kept = Kept { checkpoint: Some(Position(30)), ..Kept::default() };
+        assert!(kept.is_newer_than(&data(29)));
+        assert!(!kept.is_newer_than(&data(30)) && !kept.is_newer_than(&data(31)));
+        assert!(!kept.is_newer_than(&Data::Empty), "it is no earlier state: the domain is told that nothing is there");
+        assert!(!Kept::default().is_newer_than(&data(1)), "it was made, or is being overwritten");
     }
 
     #[tokio::test]

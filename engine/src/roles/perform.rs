@@ -373,7 +373,9 @@ mod tests {
         }
         assert_eq!(promotes(), Ok(()));
         std::fs::remove_file(secret.path().join("username")).unwrap();
-        assert_eq!(promotes(), Ok(()), "with the last good ones");
+        promotes().unwrap_err();
+        std::fs::write(volume.path().join("conf/replication.last"), "name\ntext\n").unwrap();
+        assert_eq!(promotes(), Ok(()), "with those that its start has kept");
     }
 
     #[test]

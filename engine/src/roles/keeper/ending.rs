@@ -41,8 +41,9 @@ impl Keeper {
                 }
             }
         };
-        if let Err(error) = &stopped {
-            tracing::error!(%error, "the server did not stop cleanly");
+        let failed = stopped.as_ref().err().map(ToString::to_string);
+        if let Some(why) = &failed {
+            tracing::error!(why, "the server did not stop cleanly");
         }
         if let Run::Primary(primary) = &self.state.run {
             let how = if matches!(stopped, Ok(Some(_))) { Ended::StoodDown } else { Ended::Failed };
@@ -53,7 +54,7 @@ impl Keeper {
         for (id, answers) in self.awaiting_stop.drain(..) {
             answers.give(id, Ok(()));
         }
-        let exit = Exit { code: Some(0), graceful: true, reason: String::new() };
+        let exit = Exit { code: Some(0), graceful: failed.is_none(), reason: failed.unwrap_or_default() };
         self.say();
         self.out.report.send_modify(|report| report.exit = Some(exit));
     }

@@ -5,7 +5,7 @@ use super::{Action, Keeper};
 use crate::Error;
 use crate::roles::decide::{self, Run, Step};
 use crate::roles::declines;
-use crate::roles::kept::Kept;
+use crate::roles::kept::{self, Kept};
 use crate::roles::outside::Outside;
 use crate::roles::perform;
 use kaa_core::domain::ids::StartId;
@@ -41,12 +41,17 @@ impl Noting {
 impl Keeper {
     /// Begins a step: first with the note that it needs, if it needs one.
     pub(super) fn begin_step(&mut self, step: Step) {
+        let name = step.name();
         match perform::remembers(&step, self.state.memory) {
-            None => self.carry_out(step),
+            None => {
+                tracing::info!(step = name, "next");
+                self.carry_out(step);
+            }
             // It is written first: what follows has to know of it.
             Some(_) if self.noting.is_under_way() => {}
             Some(Err(why)) => self.failed(why),
             Some(Ok(memory)) => {
+                tracing::info!(step = name, "next: noted first");
                 self.write(memory, self.start);
                 self.under = Some((step, None));
             }
@@ -67,7 +72,8 @@ impl Keeper {
         if self.noting.is_under_way() {
             return;
         }
-        let kept = Kept { start, memory, outside: self.state.outside != Outside::No };
+        let checkpoint = kept::checkpoint(&self.state.data).filter(|_| !memory.overwriting);
+        let kept = Kept { start, memory, outside: self.state.outside != Outside::No, checkpoint };
         let written = self.notes.write(kept);
         self.noting = Noting(Some(Box::pin(async move { (kept, written.await) })));
     }

@@ -61,7 +61,7 @@ impl Keeper {
             Ok(reading) => reading,
             Err(Unread { lacks_log }) => {
                 if lacks_log {
-                    decide::lacks_log(&mut self.state);
+                    decide::note_lack_of_log(&mut self.state);
                 }
                 return self.hears(Ear::Unknown);
             }
@@ -70,7 +70,7 @@ impl Keeper {
             self.standbys.note(&reading, &primary.ruling, Instant::now());
         }
         let under = self.under.as_ref().map(|(step, _)| step);
-        let decide::Heard { ear, whole } = decide::heard(&mut self.state, &reading, under);
+        let decide::Heard { ear, whole } = decide::note_reading(&mut self.state, &reading, under);
         if self.state.outside == Outside::Runs {
             tracing::error!("the server was promoted, and not by Kaa: it is stopped");
         }

@@ -56,6 +56,7 @@ impl Keeper {
     fn trouble(&self) -> String {
         let receiver = self.reading.as_ref().and_then(|reading| reading.receiver_failure.clone());
         match receiver {
+            _ if self.is_too_old => "this wrapper does not understand its assignment: it is too old".to_owned(),
             _ if !self.trouble.is_empty() => self.trouble.clone(),
             Some(failure) => format!("it does not stream: {failure}"),
             None => self.using.complaints(),

@@ -1,7 +1,7 @@
 //! Servers below one directory, each on a loopback address of its own.
 
 use kaa_core::domain::ids::ArchiveId;
-use kaa_engine::postgres::{Begins, Data, Follows, Server, Settings, Source};
+use kaa_engine::postgres::{Begins, Data, Follows, Server, Settings, Source, check_programs};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -188,6 +188,7 @@ impl Lab {
         Settings {
             directory: self.volume(number),
             bin: self.bin.clone(),
+            major: check_programs(&self.bin).unwrap(),
             user: is_root().then_some((UNPRIVILEGED, UNPRIVILEGED)),
             listen: format!("127.0.0.{number}"),
             port: self.port,

@@ -63,7 +63,7 @@ async fn a_server_ends_with_its_owner() {
 #[tokio::test(flavor = "multi_thread")]
 async fn data_that_kaa_cannot_use_is_refused_with_a_sentence() {
     let Some(lab) = Lab::new() else { return };
-    let member = lab.member(1);
+    let mut member = lab.member(1);
     let pgdata = member.settings.directory.join("pgdata");
     std::fs::create_dir_all(&pgdata).unwrap();
     std::fs::write(pgdata.join("something"), "").unwrap();
@@ -89,7 +89,7 @@ async fn data_that_kaa_cannot_use_is_refused_with_a_sentence() {
 #[tokio::test(flavor = "multi_thread")]
 async fn data_in_the_layout_of_another_image_is_not_hidden_by_a_new_cluster() {
     let Some(lab) = Lab::new() else { return };
-    let member = lab.member(1);
+    let mut member = lab.member(1);
     let file = member.settings.directory.join("PG_VERSION");
     std::fs::write(&file, "15\n").unwrap();
     for error in [member.server.inspect().unwrap_err(), member.server.initialize().await.unwrap_err()] {

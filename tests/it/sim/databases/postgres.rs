@@ -75,6 +75,7 @@ impl Volume {
                 timeline: timeline(last),
                 highest: timeline(self.highest.max(last)),
                 major: 17,
+                checkpoint: Position(0),
             },
         }
     }

@@ -64,7 +64,8 @@ impl Wrapper {
         if let Run::Primary(primary) = &self.state.run {
             self.standbys.note(&reading, &primary.ruling, instant(now_ms));
         }
-        let Heard { ear, whole } = decisions::heard(&mut self.state, &reading, self.under.as_ref().map(|it| &it.step));
+        let Heard { ear, whole } =
+            decisions::note_reading(&mut self.state, &reading, self.under.as_ref().map(|it| &it.step));
         if whole {
             let mut memory = self.state.memory;
             memory.end_overwrite();

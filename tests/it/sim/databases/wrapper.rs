@@ -239,7 +239,7 @@ impl Wrapper {
         let under = self.under.as_ref().map(|under| &under.step);
         let Choice::Instead(step) = decisions::choose(&self.state, wanted, under, pauses) else { return };
         if let Some(dropped) = self.under.take() {
-            decisions::dropped(&mut self.state, &dropped.step);
+            decisions::note_dropped(&mut self.state, &dropped.step);
         }
         let step = step.unwrap_or_else(|why| {
             self.trouble = why;
@@ -250,7 +250,7 @@ impl Wrapper {
             leased.admission.rule_changes(&primary.ruling, rule, now_ms);
         }
         let end = self.reading.as_ref().map_or(0, |reading| reading.end.0);
-        if !decisions::begins(&mut self.state, &step, end) {
+        if !decisions::note_begin(&mut self.state, &step, end) {
             return;
         }
         if let Some(memory) = decisions::remembers(&step, self.state.memory) {
@@ -291,7 +291,7 @@ impl Wrapper {
         self.state.data = postgres.volume(&self.claim).data();
         let was = self.state.run.clone();
         let result = result.map(|needs_overwrite| decisions::Outcome { needs_overwrite, outside: false });
-        let over = decisions::done(&mut self.state, &step, &result, run);
+        let over = decisions::note_done(&mut self.state, &step, &result, run);
         match result {
             Ok(_) => (self.pause, self.trouble) = (None, String::new()),
             Err(why) => self.failed(why, now_ms),
