@@ -232,9 +232,11 @@ impl Line {
         }
     }
 
-    /// Says what the server is to do, if that has changed. One whose wrapper has not said what it does is told nothing.
+    /// Says what the server is to do, if that has changed. One whose wrapper has not said what it does is told nothing; nor is one
+    /// whose session this copy of the domain does not know yet: what it knows of the server may be long over.
     fn assign(&mut self, domain: &Domain) {
-        let Some(report) = &self.report else { return };
+        let session = domain.processes.get(&self.process).map(|process| process.session.number);
+        let Some(report) = self.report.as_ref().filter(|_| session >= Some(self.session)) else { return };
         let wanted = domain.assignment(self.process, Some(report));
         let Some(wanted) = wanted.filter(|wanted| self.assigned.as_ref() != Some(wanted)) else { return };
         let message = wire::to_engine::Message::Assignment(roles::assigned(&wanted));

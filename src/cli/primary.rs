@@ -43,8 +43,8 @@ pub(super) struct Failover {
     /// The pod whose server is to be the primary, or its archive's id; default: the first one of the sync set that is up
     #[arg(long, value_name = "POD")]
     to: Option<String>,
-    /// Does not wait for a proof that the old primary has ended. No acknowledged commit is lost, but clients that stay connected to
-    /// it can read stale data
+    /// Does not wait for a proof that the old primary has ended. No acknowledged commit is lost. The next primary opens once the lease
+    /// of the old one is over; if that has none, clients that stay connected to it can read stale data
     #[arg(long)]
     old_primary_may_run: bool,
     /// Gives up acknowledged commits that are only on servers which are gone, and continues with the server of --to. NAME is the

@@ -56,7 +56,7 @@ mod tests {
     use super::group_waits;
     use kaa_core::membership::standing;
     use kaa_core::resync::waiting;
-    use kaa_core::wait::Wait;
+    use kaa_core::wait::{Names, Wait};
     use std::path::Path;
 
     const HEAD: &str = "| name | reason | what ends it |\n| --- | --- | --- |\n";
@@ -76,7 +76,8 @@ mod tests {
         let mut parts = text.split(HEAD);
         let mut wanted = parts.next().unwrap().to_owned();
         for (part, table) in parts.zip(tables()) {
-            let row = |wait: &Wait| format!("| `{}` | {} | {} |\n", wait.code, wait.means, wait.ends);
+            let ends = |wait: &Wait| Names::default().fill(wait.ends);
+            let row = |wait: &Wait| format!("| `{}` | {} | {} |\n", wait.code, wait.means, ends(wait));
             let (_, rest) = part.split_once("\n\n").unwrap();
             wanted += &format!("{HEAD}{}\n{rest}", table.iter().map(row).collect::<String>());
         }

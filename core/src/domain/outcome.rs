@@ -448,7 +448,10 @@ pub enum Refusal {
     )]
     PrimaryMayRun(DatabaseName),
     /// A server of the sync set is up.
-    #[error("archive {0} holds every acknowledged commit, and its server is up: nothing has to be given up")]
+    #[error(
+        "archive {0} holds every acknowledged commit, and the wrapper of its server is connected: nothing has to be given up. If that \
+         server cannot start, keep a copy of its volume, and keep its pod from running, before the loss is accepted"
+    )]
     NothingToLose(ArchiveId),
     /// The record may be wrong.
     #[error("what is recorded of database {database} may be wrong: {why}")]

@@ -21,10 +21,19 @@ pub enum NoFailover {
         /// The primary's.
         place: Place,
     },
+    /// The primary is up and lets no client in yet, and no other server could continue.
+    Opens {
+        /// The database.
+        database: DatabaseName,
+        /// The primary's.
+        place: Place,
+    },
     /// The primary may still run.
     MayRun {
         /// The primary's.
         place: Place,
+        /// Whether it has a lease: then the next primary opens only once that is over.
+        leased: bool,
     },
     /// The primary may still run, and is to continue in another generation.
     Restarts {
@@ -122,7 +131,10 @@ pub fn failover(
         Err(Refusal::PrimaryMayRun(_)) if winner == record.primary => {
             return Err(NoFailover::Restarts { place: primary });
         }
-        Err(Refusal::PrimaryMayRun(_)) => return Err(NoFailover::MayRun { place: primary }),
+        Err(Refusal::PrimaryMayRun(_)) => {
+            let leased = replicated.primary.as_ref().is_some_and(|primary| primary.keeps_lease);
+            return Err(NoFailover::MayRun { place: primary, leased });
+        }
         Err(other) => return Err(refused(other)),
     }
     // The record's own refusals, on a copy.
@@ -162,7 +174,14 @@ fn winner(
     // The primary's own archive continues only if its server has ended: one that runs is not promoted twice.
     let own = primary.filter(|_| domain.primary_is_over(replicated).is_some());
     let own = own.filter(|archive| domain.has_data_of(replicated, *archive));
-    successors.chain(own).next().ok_or_else(|| NoFailover::NoneUp { database: name.clone(), members: members() })
+    let none = || {
+        let up = primary.filter(|archive| domain.has_data_of(replicated, *archive));
+        match up {
+            Some(archive) => NoFailover::Opens { database: name.clone(), place: domain.place(replicated, archive) },
+            None => NoFailover::NoneUp { database: name.clone(), members: members() },
+        }
+    };
+    successors.chain(own).next().ok_or_else(none)
 }
 
 /// `archive 1, pod shop-0, session lost; archive 2, ...`
@@ -183,7 +202,18 @@ impl fmt::Display for NoFailover {
                 "the primary is open: {place}. `kaa switchover {database}` moves it and interrupts clients for a moment only. If it \
                  does not do its work although it looks so: --old-primary-may-run"
             ),
-            Self::MayRun { place } => write!(
+            Self::Opens { database, place } => write!(
+                f,
+                "the primary is up, and does not let clients in yet: {place}. No other server of the sync set is up. `kaa show database \
+                 {database}` says what it waits for"
+            ),
+            Self::MayRun { place, leased: true } => write!(
+                f,
+                "the primary may still run, and serve clients: {place}. If clients reach it, restore its path to the agents and leave its \
+                 pod. If not: --old-primary-may-run. No acknowledged commit is lost by that, and the next primary opens once the lease \
+                 of this one is over"
+            ),
+            Self::MayRun { place, leased: false } => write!(
                 f,
                 "the primary may still run: {place}. Prove its end: `kubectl delete pod {}`, and look at its node. Or \
                  --old-primary-may-run: no acknowledged commit is lost by that, but clients that stay connected to the old primary \

@@ -168,8 +168,8 @@ pub(super) fn doubled(first_ms: u64, times: u32, most_ms: u64) -> u64 {
     first_ms.saturating_mul(factor).min(most_ms)
 }
 
-/// A grant to an archive of the sync set, with those of the set whose servers are there. In a failover all others stay in it, until the
-/// winner is promoted: should it never be, any of them may continue. Where the domain lost entries, only the winner is in it.
+/// A grant to an archive of the sync set. All of the set stay in it until the winner is promoted: should it never be, any of them may
+/// continue. After that, those leave that do not follow. Where the domain lost entries or a loss is accepted, only the winner is in it.
 pub fn propose(
     domain: &Domain,
     name: &DatabaseName,
@@ -180,16 +180,9 @@ pub fn propose(
 ) -> Option<GrantPrimary> {
     let record = replicated.record.as_ref()?;
     let process = domain.serving(winner)?.id;
-    let fails_over = matches!(reason, GrantReason::Silent { .. } | GrantReason::Ended | GrantReason::Failover { .. });
-    let stays = |archive: &&ArchiveId| {
-        // The old primary has to follow first: what it wrote last may have to be overwritten.
-        let old = **archive == record.primary && winner != record.primary;
-        **archive == winner || fails_over || (domain.has_data_of(replicated, **archive) && !old)
-    };
     // Of a record that may be too large only the winner counts: others may have left it in the entries that were lost.
     let alone = matches!(reason, GrantReason::LossAccepted { .. }) || replicated.uncertain.is_some();
-    let members = record.sync_set.iter().filter(|_| !alone).filter(stays).copied();
-    let sync_set: BTreeSet<ArchiveId> = members.chain(alone.then_some(winner)).collect();
+    let sync_set = if alone { BTreeSet::from([winner]) } else { record.sync_set.clone() };
     let (database, current) = (name.clone(), record.generation);
     Some(GrantPrimary { database, current, winner, process, sync_set, reason, lease_ms: timing.lease_ms })
 }

@@ -218,7 +218,7 @@ pub const WARNINGS: [Wait; 9] = [
     Wait {
         code: "volume_full",
         means: "less than 10 % of a server's volume is free. A server whose volume is full stops",
-        ends: "enlarge the claim: `kubectl edit pvc archive-volume-{pod}`; or delete data",
+        ends: "enlarge the claim: `kubectl edit pvc archive-volume-{pod}`; or `DROP` or `TRUNCATE` tables: a `DELETE` frees nothing",
     },
     Wait {
         code: "log_retained",

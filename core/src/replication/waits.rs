@@ -58,7 +58,12 @@ pub enum ReplicationWait {
         holds: Option<NotLost>,
     },
     /// The primary does not let clients in yet.
-    PrimaryNotOpen(ArchiveId),
+    PrimaryNotOpen {
+        /// Its archive.
+        archive: ArchiveId,
+        /// Whether it is alone, and waits until a standby has joined.
+        blocked: bool,
+    },
     /// The rule of the current version of the sync set is not in force: commits may wait.
     RuleAwaited,
     /// Fewer standbys confirm each commit than are asked for.
@@ -125,8 +130,9 @@ impl fmt::Display for ReplicationWait {
                     None => Ok(()),
                 }
             }
-            Self::PrimaryNotOpen(archive) => {
-                write!(f, "the server on archive {archive} is to be the primary, and does not let clients in yet")
+            Self::PrimaryNotOpen { archive, blocked } => {
+                let yet = if *blocked { "before a standby joins (kaa.dev/when-alone: block)" } else { "yet" };
+                write!(f, "the server on archive {archive} is to be the primary, and does not let clients in {yet}")
             }
             Self::RuleAwaited => f.write_str(
                 "the primary has not reported yet that it waits for the archives of the sync set as recorded",
@@ -166,7 +172,7 @@ pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Mi
         let hold_all = replicated.uncertain.is_none();
         waits.push(ReplicationWait::PrimaryAway { archive, ended: !is_away, successors, hold_all, holds });
     } else if !domain.is_open(replicated) {
-        waits.push(ReplicationWait::PrimaryNotOpen(record.primary));
+        waits.push(ReplicationWait::PrimaryNotOpen { archive: record.primary, blocked });
     } else if blocked {
         // It does not obey a rule without members, and reports none.
         waits.push(ReplicationWait::FewStandbys { confirm, wanted, blocked });
@@ -235,11 +241,35 @@ fn without_data(domain: &Domain, name: &DatabaseName, replicated: &Replicated) -
 impl ReplicationWait {
     /// What ends it, where that is not what its row says of all of its kind.
     pub fn ends(&self) -> Option<&'static str> {
-        // Until there is a primary, nothing is there that data could be overwritten with: that command is refused.
-        matches!(self, Self::DataNotAdopted { first: true, .. }).then_some(
-            "if it is the database's data: `kaa database adopt NAME --archive ID --reason WHY`; if it is not needed: `kubectl delete \
-             pvc/archive-volume-POD pod/POD`, and the pod comes back with an empty volume",
-        )
+        match self {
+            // Until there is a primary, nothing is there that data could be overwritten with: that command is refused.
+            Self::DataNotAdopted { first: true, .. } => Some(
+                "if it is the database's data: `kaa database adopt {database} --archive {archive} --reason WHY`; if it is not needed: \
+                 `kubectl delete pvc/archive-volume-{pod} pod/{pod}`, and the pod comes back with an empty volume",
+            ),
+            Self::PrimaryNotOpen { blocked: true, .. } | Self::FewStandbys { blocked: true, .. } => Some(
+                "ends by itself when a standby has joined: `kubectl get pods`; or, with commits that no standby has: `kubectl annotate \
+                 --overwrite statefulset {set} kaa.dev/when-alone=degrade`",
+            ),
+            _ => None,
+        }
+    }
+
+    /// The archive that it is about, and the pod of that if it is known here.
+    pub fn place(&self) -> Option<(ArchiveId, Option<&str>)> {
+        match self {
+            Self::DataNotAdopted { archive, pod, .. } | Self::DataMissing { archive, pod, .. } => {
+                Some((*archive, Some(pod.as_str())))
+            }
+            Self::FirstDataAwaited(archive)
+            | Self::PrimaryAway { archive, .. }
+            | Self::PrimaryNotOpen { archive, .. } => Some((*archive, None)),
+            Self::PodsAwaited { .. }
+            | Self::RuleAwaited
+            | Self::FewStandbys { .. }
+            | Self::RecordUncertain(_)
+            | Self::SwitchoverAwaited => None,
+        }
     }
 }
 
@@ -253,47 +283,47 @@ pub const REPLICATION_WAITS: [Wait; 10] = [
     Wait {
         code: "data_not_adopted",
         means: "a volume holds data that the domain knows nothing of: of a server that ran without Kaa, of another database or domain, an old state of it from a snapshot; or what a failover with `--accept-data-loss` left behind, perhaps all that is left of the lost commits. It is neither used nor overwritten",
-        ends: "if it is the database's data, and that has had no primary: `kaa database adopt NAME --archive ID --reason WHY`; if it is to continue in place of a primary that is lost: `kaa failover NAME --to POD --accept-data-loss NAME --reason WHY`; if it is not needed: `kaa database discard NAME --archive ID --reason WHY`; as long as the database has no primary, `kubectl delete pvc/archive-volume-POD pod/POD` instead, and the pod comes back with an empty volume",
+        ends: "if it is the database's data, and that has had no primary: `kaa database adopt {database} --archive {archive} --reason WHY`; if it is to continue in place of a primary that is lost: `kaa failover {database} --to {pod} --accept-data-loss {database} --reason WHY`; if it is not needed: `kaa database discard {database} --archive {archive} --reason WHY`; as long as the database has no primary, `kubectl delete pvc/archive-volume-{pod} pod/{pod}` instead, and the pod comes back with an empty volume",
     },
     Wait {
         code: "data_missing",
         means: "a database with one primary has no data yet; a volume of it held data when its server was last there, and that is away or finds none now: data that may be needed is not replaced by an empty database",
-        ends: "start its pod, with the volume that has the data: `kubectl scale`; if the data is not needed: `kubectl delete pvc/archive-volume-POD pod/POD`",
+        ends: "start its pod, with the volume that has the data: `kubectl scale`; if the data is not needed: `kubectl delete pvc/archive-volume-{pod} pod/{pod}`",
     },
     Wait {
         code: "first_data_awaited",
         means: "one archive was chosen to make the first data, and its server has not made it yet",
-        ends: "look at the log of its pod: `kubectl logs POD`; if its volume is lost, delete its claim: `kubectl delete pvc NAME`",
+        ends: "look at the log of its pod: `kubectl logs {pod}`; if its volume is lost, delete its claim and the pod: `kubectl delete pvc/archive-volume-{pod} pod/{pod}`",
     },
     Wait {
         code: "primary_away",
         means: "the server of the primary is not connected to any agent: it may run. With `kaa.dev/failover: automatic` another server of the sync set takes over once none of those that are connected hears it. Or its server has ended, and no server is granted the next generation; the line says what that waits for",
-        ends: "start its pod: `kubectl get pods`; or `kaa failover NAME --reason WHY`",
+        ends: "start its pod: `kubectl get pods`; or `kaa failover {database} --reason WHY`",
     },
     Wait {
         code: "primary_not_open",
         means: "the server that is to be the primary is being promoted, replays its log, or waits until all archives of the sync set hold its first record; with `kaa.dev/when-alone: block` it also waits until a standby has joined",
-        ends: "ends by itself when the servers of the sync set are up: `kubectl get pods`; what holds up the server is in its log: `kubectl logs POD`",
+        ends: "ends by itself when the servers of the sync set are up: `kubectl get pods`; what holds up the server is in its log: `kubectl logs {pod}`. Alone with `block`: `kubectl annotate --overwrite statefulset {set} kaa.dev/when-alone=degrade` lets it open without a standby",
     },
     Wait {
         code: "rule_awaited",
         means: "the sync set has changed, and the primary does not wait for its archives as recorded yet; commits may wait meanwhile",
-        ends: "ends by itself; if it stays: `kubectl logs POD` of the primary",
+        ends: "ends by itself; if it stays, look at the log of the primary: `kubectl logs {pod}`",
     },
     Wait {
         code: "few_standbys",
         means: "fewer standbys confirm each commit than `kaa.dev/synchronous` asks for",
-        ends: "ends by itself when a standby has caught up; with fewer pods: `kubectl annotate --overwrite statefulset NAME kaa.dev/synchronous=N`",
+        ends: "ends by itself when a standby has caught up; with fewer pods: `kubectl annotate --overwrite statefulset {set} kaa.dev/synchronous=N`. Where commits wait until one does: `kubectl annotate --overwrite statefulset {set} kaa.dev/when-alone=degrade`",
     },
     Wait {
         code: "record_uncertain",
         means: "the domain lost entries, so the recorded sync set may be too large: nothing is granted, and the sync set does not change",
-        ends: "while the primary is open: `kaa failover NAME --to POD --old-primary-may-run --reason WHY` with its own pod, which restarts its server; else with the pod of the server that has the newest data, and `--accept-data-loss NAME`",
+        ends: "while the primary is open: `kaa failover {database} --to POD --old-primary-may-run --reason WHY` with its own pod, which restarts its server; else with the pod of the server that has the newest data, and `--accept-data-loss {database}`",
     },
     Wait {
         code: "switchover_awaited",
         means: "a switchover was requested, and the primary has not stood down yet: its target has to join the sync set first",
-        ends: "ends by itself, after 60 s at the latest; `kaa switchover NAME --cancel --reason WHY`",
+        ends: "ends by itself, after 60 s at the latest; `kaa switchover {database} --cancel --reason WHY`",
     },
 ];
 

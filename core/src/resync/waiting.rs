@@ -10,7 +10,7 @@ use crate::observed::Unknown;
 use crate::observed::replication::Broken;
 use crate::replication::waits::{REPLICATION_WAITS, ReplicationWait};
 use crate::tasks::waits::{TASK_WAITS, TaskWait};
-use crate::wait::{self, Wait};
+use crate::wait::{self, Names, Wait};
 use std::fmt;
 use strum::{IntoStaticStr, VariantNames};
 
@@ -271,6 +271,26 @@ impl WaitingReason {
     }
 }
 
+impl WaitingReason {
+    /// The names in what ends it that the reason itself knows.
+    pub fn names(&self) -> Names<'_> {
+        match self {
+            Self::Replication(wait) => {
+                let place = wait.place();
+                Names {
+                    archive: place.map(|(archive, _)| archive),
+                    pod: place.and_then(|(_, pod)| pod),
+                    ..Names::default()
+                }
+            }
+            Self::ContainerFailed { pod, container, .. } => {
+                Names { pod: Some(pod), container: Some(container), ..Names::default() }
+            }
+            _ => Names::default(),
+        }
+    }
+}
+
 /// Every reason to wait: in the order of the variants, then those of replication and of tasks.
 pub const WAITS: [Wait; OWN.len() + REPLICATION_WAITS.len() + TASK_WAITS.len()] = {
     let mut all = [OWN[0]; OWN.len() + REPLICATION_WAITS.len() + TASK_WAITS.len()];
@@ -424,7 +444,7 @@ const OWN: [Wait; 30] = [
     Wait {
         code: "container_failed",
         means: "a container of a database's pod ends with an error, and the pod has no engine with a session: the wrapper refuses the data on its volume, its settings or its programs, or an init container fails. Kubernetes starts it again after a pause. Its last words are shown if the container has `terminationMessagePolicy: FallbackToLogsOnError`",
-        ends: "what the message names; all of it: `kubectl logs POD -c CONTAINER`",
+        ends: "what the message names; all of it: `kubectl logs {pod} -c {container}`",
     },
     Wait {
         code: "unread",

@@ -8,7 +8,7 @@ use kaa_core::domain::process::SessionState;
 use kaa_core::domain::replicated::Replicated;
 use kaa_core::replication::vitals::{Connection, WARNINGS, Warning};
 use kaa_core::replication::{Place, PlaceState, Vitals};
-use kaa_core::wait;
+use kaa_core::wait::{self, Names};
 use serde::{Deserialize, Serialize};
 
 /// How a server fares. What is not known is null.
@@ -143,13 +143,13 @@ impl<'a> Hearing<'a> {
     fn warnings_of(&self, place: &Place) -> Vec<WarningRow> {
         let Some((_, Ok(heard))) = place.process.and_then(|process| self.heard(process)) else { return Vec::new() };
         let found = Warning::of(place.state, heard.vitals.as_ref(), heard.trouble.as_deref());
-        let set = self.replicated.settings.as_ref().map_or("NAME", |settings| settings.stateful_set.as_str());
+        let set = self.replicated.settings.as_ref().map(|settings| settings.stateful_set.as_str());
+        let names = Names { set, pod: Some(&place.pod), ..Names::default() };
         let row = |warning: Warning| {
             let text = format!("{}: {warning}", place.pod);
             let code = warning.code();
-            let ends =
-                wait::ends(&WARNINGS, code).unwrap_or_default().replace("{pod}", &place.pod).replace("{set}", set);
-            WarningRow { code: code.to_owned(), text, ends }
+            let ends = wait::ends(&WARNINGS, code).unwrap_or_default();
+            WarningRow { code: code.to_owned(), text, ends: names.fill(ends) }
         };
         found.into_iter().map(row).collect()
     }

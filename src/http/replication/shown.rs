@@ -12,6 +12,7 @@ use kaa_core::observed::objects::ANNOTATION_PREFIX;
 use kaa_core::replication::waits::{self, ReplicationWait};
 use kaa_core::replication::{Place, PlaceState, Replication, Role, Survival};
 use kaa_core::resync::plan::WaitingReason;
+use kaa_core::wait::Names;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -250,9 +251,9 @@ impl ReplicationAnswer {
     }
 
     /// Adds what is wrong by what Kubernetes shows.
-    pub(super) fn seen_wrong(&mut self, wrong: &[WaitingReason], prefix: &str) {
-        let rows = wrong.iter().map(|reason| WarningRow::new(reason, &self.name, prefix));
-        let rows: Vec<_> = rows.collect();
+    pub(super) fn seen_wrong<'a>(&'a mut self, wrong: &'a [WaitingReason], prefix: &str) {
+        let names = |reason: &'a WaitingReason| Names { database: Some(&self.name), ..reason.names() };
+        let rows: Vec<_> = wrong.iter().map(|reason| WarningRow::new(reason, &names(reason), prefix)).collect();
         self.warnings.extend(rows);
     }
 }
@@ -269,8 +270,18 @@ fn warnings(
     prefix: &str,
     at: Millis,
 ) -> Vec<WarningRow> {
-    let waits = waits::of(domain, name, replicated, at).into_iter();
-    waits.map(|wait| WarningRow::new(&WaitingReason::Replication(wait), name.as_str(), prefix)).collect()
+    let set = replicated.settings.as_ref().map(|settings| settings.stateful_set.as_str());
+    let primary = replicated.record.as_ref().map(|record| record.primary);
+    let row = |wait: ReplicationWait| {
+        let archive = match &wait {
+            ReplicationWait::RuleAwaited => primary,
+            _ => wait.place().map(|(archive, _)| archive),
+        };
+        let pod = archive.map(|archive| domain.pod_of(archive));
+        let names = Names { database: Some(name.as_str()), set, archive, pod: pod.as_deref(), container: None };
+        WarningRow::new(&WaitingReason::Replication(wait), &names, prefix)
+    };
+    waits::of(domain, name, replicated, at).into_iter().map(row).collect()
 }
 
 /// How a client reaches the primary: by a forwarded port, unless all pods are on one machine, as in the demo; and by a URL that tries the
@@ -301,18 +312,8 @@ fn connect(domain: &Domain, name: &DatabaseName, record: &Replication, places: &
 }
 
 impl WarningRow {
-    fn new(reason: &WaitingReason, database: &str, prefix: &str) -> Self {
-        let mut ends = reason.ends().replace(ANNOTATION_PREFIX, prefix).replace("NAME --", &format!("{database} --"));
-        match reason {
-            WaitingReason::Replication(ReplicationWait::DataNotAdopted { archive, pod, .. }) => {
-                ends = ends.replace("--archive ID", &format!("--archive {archive}")).replace("POD", pod);
-            }
-            WaitingReason::Replication(ReplicationWait::DataMissing { pod, .. }) => ends = ends.replace("POD", pod),
-            WaitingReason::ContainerFailed { pod, container, .. } => {
-                ends = ends.replace("POD", pod).replace("CONTAINER", container);
-            }
-            _ => {}
-        }
+    fn new(reason: &WaitingReason, names: &Names<'_>, prefix: &str) -> Self {
+        let ends = names.fill(reason.ends()).replace(ANNOTATION_PREFIX, prefix);
         Self { code: reason.code().to_owned(), text: reason.to_string(), ends }
     }
 }

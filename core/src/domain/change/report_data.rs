@@ -53,12 +53,15 @@ impl Change for ReportData {
                 replicated.own.insert(archive);
             }
             Data::Initialized { system, highest } => {
-                replicated.highest = replicated.highest.max(highest);
+                // A volume of another system says nothing of this one's generations.
+                if replicated.system.is_none_or(|known| known == system) {
+                    replicated.highest = replicated.highest.max(highest);
+                }
                 if replicated.initializes == Some(archive) {
                     (replicated.system, replicated.initializes) = (Some(system), None);
                     replicated.record = Some(Replication::begin_at(archive, highest));
-                } else if set_back || replicated.system.is_some_and(|known| known != system) {
-                    // It may lack what the archive held: it is neither used nor overwritten.
+                } else if set_back || replicated.system != Some(system) {
+                    // It may lack what the archive held, or came from elsewhere: it is neither used nor overwritten.
                     replicated.own.remove(&archive);
                 }
                 if let Some(archive) = domain.archives.get_mut(&archive) {

@@ -11,16 +11,14 @@ pub(super) fn automatic() -> Play {
 /// The same, where both standbys confirm each commit.
 pub(super) fn of_three() -> Play {
     let mut play = automatic();
-    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
-    database.replicated.as_mut().unwrap().settings.as_mut().unwrap().synchronous = 2;
+    play.settings().synchronous = 2;
     play.settle();
     play
 }
 
 fn with(mode: FailoverMode) -> Play {
     let mut play = running(WhenAlone::Degrade);
-    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
-    database.replicated.as_mut().unwrap().settings.as_mut().unwrap().failover = mode;
+    play.settings().failover = mode;
     play
 }
 
@@ -30,7 +28,7 @@ impl Play {
     }
 
     /// The server of the primary ends, and its wrapper stays.
-    fn ends_here(&mut self, ordinal: u32, generation: u64) {
+    pub(super) fn ends_here(&mut self, ordinal: u32, generation: u64) {
         let server = self.servers.get_mut(&ordinal).unwrap();
         (server.ended, server.stand) = (Some((Generation(generation), Ended::Failed)), Stand::Fenced);
     }
