@@ -119,9 +119,9 @@ class Checker:
         """Whether all servers have the same rows."""
         return len({ask(url, HASH) for url in self.servers().values()}) == 1
 
-    def compare(self, pauses=(), kills=()):
-        """What the writer was told is true at each server, and all servers have the same rows. While something was paused, from and to
-        when, a reader may have seen an old state. In the moment after one of these kills it may have seen what no other server has."""
+    def compare(self, stopped=(), kills=()):
+        """What the writer was told is true at each server, and all servers have the same rows. A reader may have seen an old state at a server
+        that was `stopped`, from and to when. In the moment after one of these kills it may have seen what no other server has."""
         self.note_histories()
         acknowledged = set(self.acknowledged())
         absent = {row for [row] in self.told("absent")}
@@ -131,7 +131,7 @@ class Checker:
                 seen[row].append(float(when))
         last_words = set()
         whole = self.told("whole")
-        stale = [(row, when) for row, when in self.told("stale") if not any(a < float(when) < b for a, b in pauses)]
+        stale = [(row, when) for row, when in self.told("stale") if not any(a < float(when) < b for a, b in stopped)]
         primary = self.primary_url()
         ready = set(ask(primary, "SELECT gid FROM pg_prepared_xacts").split())
         kept = ready | set(ask(primary, "SELECT id FROM rows").split())

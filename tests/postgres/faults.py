@@ -21,6 +21,10 @@ REVIVED_EVERY = 5  # seconds
 LONG_WAIT = re.compile(r"back-off (\d+m|\d\ds)")
 
 
+# Seconds within which a server closes whose lease ended while its machine was stopped: 0.6, and more on a machine with other work.
+CLOSES = 2
+
+
 class Cluster:
     """The processes of a database and its agents, and who leads."""
 
@@ -28,6 +32,8 @@ class Cluster:
         self.it, self.revived = it, 0
         # When a wrapper was killed that is not the first process of a container.
         self.kills = []
+        # From and to when a reader may have seen an old state at a server that was stopped.
+        self.stale = []
 
     def revive(self):
         """A kubelet waits up to five minutes before it starts a container that has ended often. That of a new pod it starts at once."""
@@ -126,6 +132,15 @@ def paused(pids, lasts=LASTS):
         send(pids, signal.SIGCONT)
 
 
+def halted(cluster, pids, lasts=LASTS, shows=False):
+    """Stops processes of a server for a while. When they run on, a session may show an old state until the wrapper has closed the server; if it
+    `shows`, meanwhile as well: the server runs, and no wrapper could close it."""
+    began = time.monotonic()
+    paused(pids, lasts)
+    resumed = time.monotonic()
+    cluster.stale.append((began if shows else resumed - 0.1, resumed + CLOSES))
+
+
 def end(cluster, wrapper, pids=lambda wrapper: [wrapper], delete=lambda: None):
     """Kills the wrapper of the primary, or all of these, at once after something is deleted. If it is the first process of a container, the kernel
     ends all of that with it. Otherwise the other processes of the server notice the end."""
@@ -170,17 +185,17 @@ def claim(cluster, pod, chance):
 
 def stopped(cluster, pod, chance):
     """SIGSTOP of wrapper and server for 10 s: the pod is as lost as on a node that is cut off"""
-    paused(tree(cluster.wrapper(pod)))
+    halted(cluster, tree(cluster.wrapper(pod)))
 
 
 def agent(cluster, pod, chance):
     """SIGSTOP of wrapper, server and of the agent that leads Raft for 10 s"""
-    paused(tree(cluster.wrapper(pod)) + [cluster.leader()])
+    halted(cluster, tree(cluster.wrapper(pod)) + [cluster.leader()])
 
 
 def frozen(cluster, pod, chance):
     """SIGSTOP of the server for 15 s: its wrapper ends it after 10 s"""
-    paused(tree(cluster.server(pod)), 15)
+    halted(cluster, tree(cluster.server(pod)), 15)
 
 
 def damaged(cluster, pod, chance):
@@ -283,12 +298,12 @@ def replaced(pid, change):
 
 def wrapper(cluster, pod, chance):
     """SIGSTOP of the wrapper for 10 s: the standbys hear its server, and nothing moves"""
-    paused([cluster.wrapper(pod)])
+    halted(cluster, [cluster.wrapper(pod)], shows=True)
 
 
 def postmaster(cluster, pod, chance):
     """SIGSTOP of the server's first process for 10 s: sessions are served, and no new ones"""
-    paused([cluster.server(pod)])
+    halted(cluster, [cluster.server(pod)])
 
 
 def shut(cluster, pod, chance):
@@ -329,5 +344,3 @@ def agents(cluster, pod, chance):
 MOVE = [server, backend, container, pod, claim, stopped, agent, frozen, setback, smart, shut]
 STAY = [wrapper, agents, promoted, crowd]
 FAULTS = {fault.__name__: fault for fault in MOVE + STAY + [twice, damaged, standby, ahead, checkpointer, postmaster]}
-# A process that was paused may answer a reader before it can close.
-PAUSES = {"stopped", "agent", "frozen", "wrapper", "postmaster"}

@@ -6,7 +6,7 @@ import threading
 import time
 
 from checker import eventually
-from faults import end, paused
+from faults import end, halted, paused
 from processes import arguments, is_first, send, tree
 
 WITHIN = 4  # seconds
@@ -54,7 +54,7 @@ def held(cluster, of, first, lasts):
     """Pauses a process and all below it."""
     wrapper = cluster.wrapper(of)
     was_first = is_first(wrapper)
-    paused(tree(first), lasts)
+    halted(cluster, tree(first), lasts)
     if not was_first and arguments(wrapper)[0] == "":
         # It was killed meanwhile: the others notice that only now.
         cluster.kills.append(time.monotonic() - 0.05)
@@ -63,7 +63,7 @@ def held(cluster, of, first, lasts):
 ACTIONS = {
     "wrapper killed": lambda cluster, of, _: end(cluster, cluster.wrapper(of)),
     "pod killed": lambda cluster, of, _: end(cluster, cluster.wrapper(of), tree),
-    "wrapper paused": lambda cluster, of, lasts: paused([cluster.wrapper(of)], lasts),
+    "wrapper paused": lambda cluster, of, lasts: halted(cluster, [cluster.wrapper(of)], lasts, shows=True),
     "pod paused": lambda cluster, of, lasts: held(cluster, of, cluster.wrapper(of), lasts),
     "server killed": lambda cluster, of, _: send([cluster.server(of)], signal.SIGKILL),
     "server paused": lambda cluster, of, lasts: held(cluster, of, cluster.server(of), lasts),
@@ -73,5 +73,3 @@ ACTIONS = {
     "switchover to": lambda cluster, of, _: cluster.it.kaa("switchover", "shop", "--to", of, "--reason", "a test"),
 }
 FAULTS = {"several": several}
-# What is paused may answer a reader before it can close.
-PAUSES = set(FAULTS)
