@@ -104,7 +104,7 @@ pub enum Data {
         highest: u32,
         /// The major version.
         major: u32,
-        /// The last checkpoint. Whatever the server does, that of the same data only grows.
+        /// The checkpoint from which the server recovers, or did last. Whatever it does, that of the same data only grows.
         checkpoint: Position,
     },
 }

@@ -324,6 +324,20 @@ impl Replicated {
         self.settings.as_ref().is_some_and(|settings| settings.when_alone == WhenAlone::Block)
     }
 
+    /// Whether its primary is alone and commits wait for a standby: it does not obey a rule without members, and reports none.
+    pub fn waits_alone(&self) -> bool {
+        self.blocks() && self.record.as_ref().is_some_and(|record| record.rule().members.is_empty())
+    }
+
+    /// Whether another server takes over without an operator's word once the primary's has ended.
+    pub fn moves_by_itself(&self) -> bool {
+        match self.failover() {
+            FailoverMode::Automatic => true,
+            FailoverMode::Manual => self.has_moved(),
+            FailoverMode::Paused => false,
+        }
+    }
+
     /// Who begins a failover.
     pub fn failover(&self) -> FailoverMode {
         self.settings.as_ref().map_or(FailoverMode::Manual, |settings| settings.failover)

@@ -6,7 +6,7 @@ use super::{Report, Rule, sync_set};
 use crate::domain::Domain;
 use crate::domain::ids::{ArchiveId, Generation, Permission, StartId};
 use crate::domain::process::{DurableState, EngineState, Process, SessionState};
-use crate::domain::replicated::{Begins, FailoverMode, Replicated};
+use crate::domain::replicated::{Begins, Replicated};
 
 /// What the domain wants of one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,8 +87,7 @@ impl Domain {
         let may_start = counts && replicated.starts.get(&archive) == Some(&process.id);
         let may_stop = is_stopping(process) && self.may_stop(process, replicated, archive, report);
         let is_primary = replicated.record.as_ref().is_some_and(|record| record.primary == archive);
-        let moves = replicated.failover() == FailoverMode::Automatic || replicated.has_moved();
-        let moves = moves && replicated.uncertain.is_none();
+        let moves = replicated.moves_by_itself() && replicated.uncertain.is_none();
         let replaceable = is_primary && moves && !self.any_successors(replicated).is_empty();
         Some(Assignment { what, may_start, may_stop, replaceable })
     }

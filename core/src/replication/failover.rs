@@ -175,7 +175,7 @@ fn winner(
     let own = primary.filter(|_| domain.primary_is_over(replicated).is_some());
     let own = own.filter(|archive| domain.has_data_of(replicated, *archive));
     let none = || {
-        let up = primary.filter(|archive| domain.has_data_of(replicated, *archive));
+        let up = primary.filter(|archive| domain.has_data_of(replicated, *archive) && !domain.is_open(replicated));
         match up {
             Some(archive) => NoFailover::Opens { database: name.clone(), place: domain.place(replicated, archive) },
             None => NoFailover::NoneUp { database: name.clone(), members: members() },

@@ -122,8 +122,7 @@ fn after_end(domain: &Domain, replicated: &Replicated, over: Over, now: Now) -> 
             && domain.has_data_of(replicated, *archive)
             && before.is_none_or(|before| *own < before.id)
     };
-    let moves = replicated.failover() == FailoverMode::Automatic || replicated.has_moved();
-    match successor.filter(|_| moves && !own.as_ref().is_some_and(is_first)) {
+    match successor.filter(|_| replicated.moves_by_itself() && !own.as_ref().is_some_and(is_first)) {
         Some(successor) => Some((successor, GrantReason::Ended)),
         None => own.map(|(own, _)| (own, GrantReason::Returned)),
     }

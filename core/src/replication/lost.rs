@@ -183,7 +183,7 @@ impl Domain {
     }
 
     /// Where an archive is among the others: by its ordinal.
-    fn place_of(&self, archive: ArchiveId) -> (u32, ArchiveId) {
+    pub fn place_of(&self, archive: ArchiveId) -> (u32, ArchiveId) {
         self.archives.get(&archive).map_or((u32::MAX, archive), |it| it.place())
     }
 }

@@ -100,8 +100,7 @@ impl Replication {
         Rule { generation: self.generation, version: self.version, members: members.collect() }
     }
 
-    /// Makes an archive of the sync set the primary's, in the next generation. The new sync set is a part of the current
-    /// one: it leaves out archives whose servers are away, or would have to be rewound.
+    /// Makes an archive of the sync set the primary's, in the next generation. The new sync set is a part of the current one.
     ///
     /// Safety does not need the current generation. It keeps a late or repeated request from moving the primary again. `known` is
     /// the highest generation that any volume names: no number is used twice.

@@ -19,7 +19,7 @@ pub(super) fn next(domain: &Domain, name: &DatabaseName, replicated: &Replicated
         SetChange::Leave { archive, why }
     } else {
         // Another change follows once the last one is in force.
-        let settled = report.in_force.is_some_and(|it| it.version == record.version) || is_alone(record, replicated);
+        let settled = report.in_force.is_some_and(|it| it.version == record.version) || replicated.waits_alone();
         if record.joining.is_some() || !settled {
             return None;
         }
@@ -34,11 +34,6 @@ pub(super) fn next(domain: &Domain, name: &DatabaseName, replicated: &Replicated
     };
     let (database, generation, version) = (name.clone(), record.generation, record.version);
     Some(Command::ChangeSyncSet(ChangeSyncSet { database, generation, version, what }))
-}
-
-/// Whether a primary is alone and blocks: it does not obey a rule without members, so none is reported to be in force.
-fn is_alone(record: &Replication, replicated: &Replicated) -> bool {
-    replicated.blocks() && record.rule().members.is_empty()
 }
 
 /// Whether the primary is to hand over soon.
@@ -56,8 +51,9 @@ fn to_leave(
     let unused = replicated.primary.as_ref().filter(|primary| primary.opened.is_none());
     for archive in record.rule().members {
         let standby = report.standby(archive);
-        // A primary that no client has used does not wait for who is away, nor for the one before it, which may take long to follow.
-        let is_away = |primary: &Primary| primary.from == Some(archive) || domain.serving(archive).is_none();
+        // A primary that no client has used does not wait for who is away or cannot follow, nor for the one before it, which may take
+        // long to follow.
+        let is_away = |primary: &Primary| primary.from == Some(archive) || !domain.has_data_of(replicated, archive);
         if unused.is_some_and(is_away) && !standby.is_some_and(|it| it.streams) {
             return Some((archive, "its server does not follow yet".to_owned()));
         }
@@ -119,6 +115,5 @@ fn surplus(domain: &Domain, record: &Replication, replicated: &Replicated) -> Op
         return None;
     }
     let others = record.sync_set.iter().filter(|archive| **archive != record.primary);
-    let place = |id: &&ArchiveId| domain.archives.get(id).map_or((u32::MAX, **id), |archive| archive.place());
-    others.max_by_key(place).copied()
+    others.copied().max_by_key(|archive| domain.place_of(*archive))
 }

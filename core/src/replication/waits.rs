@@ -71,7 +71,7 @@ pub enum ReplicationWait {
         /// How many do.
         confirm: usize,
         /// How many are asked for.
-        wanted: u32,
+        wanted: usize,
         /// Whether commits wait until one does.
         blocked: bool,
     },
@@ -153,11 +153,11 @@ pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Mi
         return without_data(domain, name, replicated);
     };
     let mut waits = Vec::new();
-    let wanted = replicated.settings.as_ref().map_or(1, |settings| settings.synchronous);
+    let wanted = replicated.synchronous();
     if let Some(why) = &replicated.uncertain {
         waits.push(ReplicationWait::RecordUncertain(why.clone()));
     }
-    let blocked = replicated.blocks() && record.rule().members.is_empty();
+    let blocked = replicated.waits_alone();
     let confirm = record.sync_set.len().saturating_sub(1);
     waits.extend(strange(domain, name, replicated, false));
     let on_it = domain.process_on(record.primary);
@@ -174,11 +174,10 @@ pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Mi
     } else if !domain.is_open(replicated) {
         waits.push(ReplicationWait::PrimaryNotOpen { archive: record.primary, blocked });
     } else if blocked {
-        // It does not obey a rule without members, and reports none.
         waits.push(ReplicationWait::FewStandbys { confirm, wanted, blocked });
     } else if replicated.in_force != record.version {
         waits.push(ReplicationWait::RuleAwaited);
-    } else if (confirm as u64) < u64::from(wanted) {
+    } else if confirm < wanted {
         waits.push(ReplicationWait::FewStandbys { confirm, wanted, blocked });
     }
     waits.extend(replicated.switchover.as_ref().map(|_| ReplicationWait::SwitchoverAwaited));

@@ -1,7 +1,7 @@
 //! What is in a data directory, read without a server.
 
 use super::error::Error;
-use super::{Data, Position, Server, Settings};
+use super::{Data, Position, Server, Settings, files};
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -39,6 +39,9 @@ pub(super) const LIMITS: [(&str, &str); 5] = [
     ("max_prepared_xacts setting", "max_prepared_transactions"),
     ("max_locks_per_xact setting", "max_locks_per_transaction"),
 ];
+
+/// What precedes a checkpoint in a label.
+const CHECKPOINT: &str = "CHECKPOINT LOCATION: ";
 
 impl ControlFile {
     /// Runs `pg_controldata`, whose output is the same for all versions where the file is not.
@@ -129,8 +132,16 @@ pub(super) fn inspect(settings: &Settings) -> Result<Data, Error> {
     sync(&pgdata)?;
     let control = ControlFile::read(settings)?;
     let highest = highest(&pgdata)?.max(control.timeline).max(control.minimum_timeline);
-    let ControlFile { system, timeline, checkpoint, .. } = control;
+    let ControlFile { system, timeline, .. } = control;
+    // Data that was rewound or copied goes back to that of its label with its first start.
+    let label = files::read(&pgdata.join("backup_label"))?.and_then(|text| label_of(&text, CHECKPOINT));
+    let checkpoint = label.map_or(control.checkpoint, |label| label.min(control.checkpoint));
     Ok(Data::Initialized { system, timeline, highest, major, checkpoint })
+}
+
+/// The position that a label of data which was rewound or copied names after these words.
+pub(super) fn label_of(text: &str, words: &str) -> Option<Position> {
+    text.lines().find_map(|line| line.strip_prefix(words)?.split(' ').next()?.parse().ok())
 }
 
 /// What is noted of `pg_control` must not be newer than what the disk has. If the file is missing, who reads it says so.

@@ -6,6 +6,7 @@ use super::error::Error;
 use super::files::{self, secret};
 use super::{Server, Settings};
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 /// The replication role.
 #[derive(Clone, PartialEq, Eq)]
@@ -104,6 +105,9 @@ pub(super) fn known(settings: &Settings) -> Known {
 /// # Errors
 /// If it cannot be written.
 pub(super) fn keep(settings: &Settings) -> Result<Known, Error> {
+    // A step and a reading may do it at once, and the drafts of the files have one name.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let known = known(settings);
     if let Some(Replication { name, password }) = &known.role {
         replace(settings, settings.kept_replication(), &format!("{name}\n{password}\n"))?;

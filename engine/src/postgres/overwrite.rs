@@ -120,8 +120,7 @@ fn old(settings: &Settings) -> PathBuf {
 /// it: one that was copied has nothing from before its copy.
 fn check_log(settings: &Settings) -> Result<(), Error> {
     let label = files::read(&settings.pgdata().join("backup_label"))?.unwrap_or_default();
-    let from =
-        label.lines().find_map(|line| line.strip_prefix("START WAL LOCATION: ")?.split(' ').next()?.parse().ok());
+    let from = control_file::label_of(&label, "START WAL LOCATION: ");
     let from = from.ok_or_else(|| Error::Stuck("data that was rewound has no label".to_owned()))?;
     match histories::missing(settings, &ControlFile::read(settings)?, from)? {
         Some(name) => {

@@ -62,7 +62,7 @@ fn position(text: Option<String>) -> Position {
 
 /// Whether a standby says that it has flushed what the primary cannot have sent to it: then it is on another history.
 ///
-/// A standby that connects is sent the log from the begin of a file on, and says from the first moment how far its own is: while it
+/// A standby that connects is sent the log from the beginning of a file on, and says from the first moment how far its own is: while it
 /// catches up, it may have more than was `sent`, but never more than the primary has. No commit waits for it meanwhile.
 fn is_beyond(flushed: Position, streaming: bool, sent: Position, end: Position) -> bool {
     flushed > if streaming { sent } else { end }

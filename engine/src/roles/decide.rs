@@ -43,7 +43,7 @@ pub struct Primary {
     /// Whether its first record is on all that its rule requires.
     pub established: bool,
     pub open: bool,
-    /// Whether it may let clients in: from the begin of the step that opens it to the end of one that closes it.
+    /// Whether it may let clients in: from the beginning of the step that opens it to the end of one that closes it.
     pub admits: bool,
     /// Whether the roles of the Secrets are there.
     pub prepared: bool,

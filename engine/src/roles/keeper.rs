@@ -21,7 +21,7 @@ pub use hearing::{Ear, Hearing};
 use super::admission::Held;
 use super::decide::{self, Choice, Run, State, Step};
 use super::declines::Tries;
-use super::kept::{Kept, Notes};
+use super::kept::{self, Kept, Notes};
 use super::outside::Outside;
 use super::perform::{self, Done};
 use super::standbys::Standbys;
@@ -29,7 +29,7 @@ use super::using::Using;
 use super::words;
 use crate::config::Config;
 use crate::marker::Locked;
-use crate::postgres::{Knock, Reading, Server};
+use crate::postgres::{Knock, Position, Reading, Server};
 use crate::proto::{self as wire, Refused, Registered, directive};
 use crate::session::{Answers, Told};
 use crate::signals::Signals;
@@ -106,6 +106,8 @@ pub(crate) struct Keeper {
     start_before: StartId,
     /// The one that it remembers now.
     start: StartId,
+    /// The last checkpoint of the data when the wrapper came up, until that is overwritten.
+    checkpoint: Option<Position>,
     /// Whether it remembers that its server was promoted by other means than a grant.
     outside: bool,
     wanted: Option<Assignment>,
@@ -156,7 +158,8 @@ impl Keeper {
         let data = server.inspect().map_err(|source| Error::Server(Box::new(source)))?;
         let notes = Notes::of(archive);
         let kept = notes.read()?;
-        let is_set_back = kept.is_newer_than(&data);
+        let checkpoint = kept::checkpoint(&data);
+        let is_set_back = kept.is_newer_than(checkpoint);
         if is_set_back {
             tracing::error!(?data, noted = ?kept.checkpoint, "the data is an earlier state than the volume remembers");
         }
@@ -185,6 +188,7 @@ impl Keeper {
             // The domain judges a volume that is behind its last known start.
             start_before: if is_set_back { StartId(0) } else { kept.start },
             start: kept.start,
+            checkpoint,
             outside: kept.outside,
             wanted: None,
             under: None,

@@ -33,16 +33,16 @@ pub(super) struct Kept {
     /// Whether its data is that of a server that was promoted by other means than a grant.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub outside: bool,
-    /// The last checkpoint of the data when this was written; `None` if there was no data, or if it is being overwritten.
+    /// The last checkpoint of the data at that start; `None` if there was no data, or if it was overwritten since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Position>,
 }
 
 impl Kept {
-    /// Whether data is an earlier state than the one of which this was written: the volume was not set back as a whole, but the data
+    /// Whether data with this checkpoint is an earlier state than the one of which this was written: the volume was not set back as a whole, but the data
     /// on it.
-    pub fn is_newer_than(&self, data: &Data) -> bool {
-        self.checkpoint.is_some_and(|noted| checkpoint(data).is_some_and(|checkpoint| checkpoint < noted))
+    pub fn is_newer_than(&self, checkpoint: Option<Position>) -> bool {
+        self.checkpoint.zip(checkpoint).is_some_and(|(noted, checkpoint)| checkpoint < noted)
     }
 }
 
@@ -149,18 +149,14 @@ mod tests {
 
     #[test]
     fn data_of_before_the_last_start_is_told_from_what_the_volume_remembers() {
-        let data = |checkpoint| Data::Initialized {
-            system: 7,
-            timeline: 2,
-            highest: 2,
-            major: 15,
-            checkpoint: Position(checkpoint),
+        let is_newer = |noted: Option<u64>, found: Option<u64>| {
+            let kept = Kept { checkpoint: noted.map(Position), ..Kept::default() };
+            kept.is_newer_than(found.map(Position))
         };
-        let kept = Kept { checkpoint: Some(Position(30)), ..Kept::default() };
-        assert!(kept.is_newer_than(&data(29)));
-        assert!(!kept.is_newer_than(&data(30)) && !kept.is_newer_than(&data(31)));
-        assert!(!kept.is_newer_than(&Data::Empty), "it is no earlier state: the domain is told that nothing is there");
-        assert!(!Kept::default().is_newer_than(&data(1)), "it was made, or is being overwritten");
+        assert!(is_newer(Some(30), Some(29)));
+        assert!(!is_newer(Some(30), Some(30)) && !is_newer(Some(30), Some(31)));
+        assert!(!is_newer(Some(30), None), "it is no earlier state: the domain is told that nothing is there");
+        assert!(!is_newer(None, Some(1)), "it was made, or overwritten");
     }
 
     #[tokio::test]

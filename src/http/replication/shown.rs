@@ -348,9 +348,8 @@ impl SwitchoverRow {
 impl SyncSetRow {
     fn new(domain: &Domain, replicated: &Replicated, record: &Replication) -> Self {
         // The primary first, then as the pods are ordered.
-        let place = |id: &ArchiveId| domain.archives.get(id).map_or((u32::MAX, *id), |archive| archive.place());
         let mut archives: Vec<ArchiveId> = record.sync_set.iter().copied().collect();
-        archives.sort_by_key(|id| (*id != record.primary, place(id)));
+        archives.sort_by_key(|id| (*id != record.primary, domain.place_of(*id)));
         Self {
             pods: archives.iter().map(|archive| domain.pod_of(*archive)).collect(),
             archives: archives.into_iter().map(|archive| archive.0).collect(),

@@ -8,7 +8,7 @@ use crate::domain::event::ReplicationEvent;
 use crate::domain::ids::{ArchiveId, DatabaseName, Generation, Millis, StartId};
 use crate::domain::is_default;
 use crate::domain::outcome::{Outcome, Refusal};
-use crate::domain::replicated::{Alarms, Earlier, FailoverMode, Primary, Replicated};
+use crate::domain::replicated::{Alarms, Earlier, Primary, Replicated};
 use crate::domain::{Applied, Domain};
 use crate::replication::{Now, Refused, Replication};
 use serde::{Deserialize, Serialize};
@@ -249,11 +249,7 @@ impl Domain {
                 let found = self.lost_primary(replicated, now).unwrap_or_default();
                 if found.contains(winner) { Ok(()) } else { Err(Refusal::PrimaryMayRun(name.clone())) }
             }
-            (Role::RaftLeader, GrantReason::Ended)
-                if replicated.failover() != FailoverMode::Automatic && !replicated.has_moved() =>
-            {
-                Err(Refusal::OnlyAnOperator)
-            }
+            (Role::RaftLeader, GrantReason::Ended) if !replicated.moves_by_itself() => Err(Refusal::OnlyAnOperator),
             (Role::RaftLeader, _) => self.may_move(name, replicated),
             (Role::Agent | Role::ResyncLeader, _) => Err(Refusal::OnlyAnOperator),
         }

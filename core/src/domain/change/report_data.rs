@@ -53,10 +53,7 @@ impl Change for ReportData {
                 replicated.own.insert(archive);
             }
             Data::Initialized { system, highest } => {
-                // A volume of another system says nothing of this one's generations.
-                if replicated.system.is_none_or(|known| known == system) {
-                    replicated.highest = replicated.highest.max(highest);
-                }
+                replicated.highest = replicated.highest.max(highest);
                 if replicated.initializes == Some(archive) {
                     (replicated.system, replicated.initializes) = (Some(system), None);
                     replicated.record = Some(Replication::begin_at(archive, highest));

@@ -235,6 +235,11 @@ impl fmt::Display for ReplicationEvent {
             Self::Whole { archive, permission } => {
                 write!(f, "the data of archive {archive} is whole; permission {permission} is spent")
             }
+            Self::SetBack { archive, start: StartId(0), confirmed } => write!(
+                f,
+                "the volume of archive {archive} remembers no start, or its data is older than at its last one, {confirmed}: it was \
+                 set back, and is not used"
+            ),
             Self::SetBack { archive, start, confirmed } => write!(
                 f,
                 "the volume of archive {archive} remembers start {start}, and its last one was {confirmed}: it was set back, and \

@@ -52,3 +52,23 @@ fn a_member_that_was_away_for_the_moment_of_the_grant_continues_if_the_winner_fa
     assert!(news.contains("generation 4 granted to archive 2, after archive 1, sync set 1, 2"), "{news}");
     assert!(news.contains("the server of archive 2 is open"), "{news}");
 }
+
+/// It tries on: what it gives up nothing else gets.
+#[test]
+fn a_winner_gives_up_nothing_while_failovers_are_paused() {
+    for (mode, replaceable) in [(FailoverMode::Manual, true), (FailoverMode::Paused, false)] {
+        let mut play = running(WhenAlone::Degrade);
+        play.settings().failover = mode;
+        play.exits(2, ExitReason::PodGone);
+        play.settle();
+        play.cannot_take_up(1, 3);
+        assert_eq!(play.switchover(Some(2)), "Changed");
+        let mut news = String::new();
+        while !news.contains("generation 3 granted to archive 2") {
+            assert!(!play.round(), "{news}");
+            news += &play.news();
+        }
+        let assigned = play.domain.assignment(play.servers[&1].process, None).unwrap();
+        assert_eq!(assigned.replaceable, replaceable, "{mode:?}");
+    }
+}

@@ -48,15 +48,18 @@ fn data_that_appears_on_a_volume_before_the_first_primary_is_not_used_by_itself(
     assert_eq!(waits(&play), ["data_not_adopted"], "no pod makes the first data");
 }
 
-/// A generation is a timeline number, and each number between needs a file.
+/// Only silence would remove it later, which is seconds for the clients.
 #[test]
-fn a_volume_of_another_system_says_nothing_of_the_generations() {
+fn a_primary_that_returns_does_not_wait_for_a_member_that_cannot_follow() {
     let mut play = running(WhenAlone::Degrade);
-    play.starts_with(2, Data::Initialized { system: SystemId(99), highest: Generation(5_000) });
-    play.settle();
-    assert_eq!(waits(&play), ["data_not_adopted"]);
-    assert_eq!(play.switchover(Some(2)), "Changed");
+    for ordinal in [2, 1, 0] {
+        play.exits(ordinal, ExitReason::PodGone);
+    }
+    play.servers.get_mut(&1).unwrap().start = StartId(1);
+    play.starts(0);
+    play.starts(1);
     play.settle();
     let news = play.news();
-    assert!(news.contains("generation 3 granted to archive 2"), "{news}");
+    let left = news.find("archive 2 left the sync set, version 5: its server does not follow yet");
+    assert!(left.is_some() && left < news.find("the server of archive 1 is open"), "{news}");
 }

@@ -5,7 +5,7 @@ use super::{Action, Keeper};
 use crate::Error;
 use crate::roles::decide::{self, Run, Step};
 use crate::roles::declines;
-use crate::roles::kept::{self, Kept};
+use crate::roles::kept::Kept;
 use crate::roles::outside::Outside;
 use crate::roles::perform;
 use kaa_core::domain::ids::StartId;
@@ -72,8 +72,10 @@ impl Keeper {
         if self.noting.is_under_way() {
             return;
         }
-        let checkpoint = kept::checkpoint(&self.state.data).filter(|_| !memory.overwriting);
-        let kept = Kept { start, memory, outside: self.state.outside != Outside::No, checkpoint };
+        // From here on there is other data. That has its checkpoint noted when the wrapper starts again.
+        self.checkpoint = self.checkpoint.filter(|_| !memory.overwriting);
+        let (outside, checkpoint) = (self.state.outside != Outside::No, self.checkpoint);
+        let kept = Kept { start, memory, outside, checkpoint };
         let written = self.notes.write(kept);
         self.noting = Noting(Some(Box::pin(async move { (kept, written.await) })));
     }

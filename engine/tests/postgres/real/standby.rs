@@ -2,7 +2,7 @@
 
 use super::lab::{Lab, Member, kill, signal};
 use kaa_core::domain::ids::ArchiveId;
-use kaa_engine::postgres::{Begins, Error, Follows, Stop};
+use kaa_engine::postgres::{Begins, Data, Error, Follows, Stop};
 use nix::sys::signal::Signal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -138,7 +138,7 @@ async fn a_primary_that_crashed_with_log_of_its_own_is_not_connected_and_rewound
         assert!(why.contains("timeline 2 ends at"), "{why}");
     }
     assert!(b.server.read().await.unwrap().standbys.is_empty());
-    a.server.overwrite(&b.source(), true).await.unwrap();
+    let rewound = a.server.overwrite(&b.source(), true).await.unwrap();
     assert!(!a.settings.directory.join("pgdata.old").exists(), "it was rewound, and not copied");
     let slots = std::fs::read_dir(a.settings.directory.join("pgdata/pg_replslot")).unwrap().count();
     assert_eq!(slots, 0, "where its slots were is another history");
@@ -148,6 +148,15 @@ async fn a_primary_that_crashed_with_log_of_its_own_is_not_connected_and_rewound
     insert(&b, 100..105).await;
     shows(&a, 10).await;
     assert_eq!(a.rows().await, b.rows().await);
+    // Its control file named the source's last checkpoint, and it recovered from an earlier one.
+    kill(a.postmaster());
+    a.server.ended().await;
+    let checkpoint = |data: Data| match data {
+        Data::Initialized { checkpoint, .. } => checkpoint,
+        Data::Empty => panic!("no data"),
+    };
+    let (first, last) = (checkpoint(rewound), checkpoint(a.server.inspect().unwrap()));
+    assert!(last >= first, "{last} {first}: what a wrapper remembers would condemn the data");
 }
 
 #[tokio::test(flavor = "multi_thread")]
