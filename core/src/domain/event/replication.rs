@@ -178,6 +178,14 @@ impl ReplicationEvent {
     }
 }
 
+fn set_back(archive: ArchiveId, start: StartId, confirmed: StartId) -> String {
+    let remembers = match start {
+        StartId(0) => format!("no start, or its data is older than at its last one, {confirmed}"),
+        _ => format!("start {start}, and its last one was {confirmed}"),
+    };
+    format!("the volume of archive {archive} remembers {remembers}: it was set back, and is not used")
+}
+
 impl fmt::Display for ReplicationEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -235,16 +243,7 @@ impl fmt::Display for ReplicationEvent {
             Self::Whole { archive, permission } => {
                 write!(f, "the data of archive {archive} is whole; permission {permission} is spent")
             }
-            Self::SetBack { archive, start: StartId(0), confirmed } => write!(
-                f,
-                "the volume of archive {archive} remembers no start, or its data is older than at its last one, {confirmed}: it was \
-                 set back, and is not used"
-            ),
-            Self::SetBack { archive, start, confirmed } => write!(
-                f,
-                "the volume of archive {archive} remembers start {start}, and its last one was {confirmed}: it was set back, and \
-                 is not used"
-            ),
+            Self::SetBack { archive, start, confirmed } => f.write_str(&set_back(*archive, *start, *confirmed)),
             Self::Discarded { archive, why } => {
                 write!(f, "the data on archive {archive} is given up and may be overwritten: {why}")
             }
