@@ -168,7 +168,8 @@ pub(super) fn doubled(first_ms: u64, times: u32, most_ms: u64) -> u64 {
 }
 
 /// A grant to an archive of the sync set. All of the set stay in it until the winner is promoted: should it never be, any of them may
-/// continue. After that, those leave that do not follow. Where the domain lost entries or a loss is accepted, only the winner is in it.
+/// continue. After that, those leave that do not follow. In a planned change the old primary leaves at once, which is faster, if another
+/// member is there that could continue. Where the domain lost entries or a loss is accepted, only the winner is in it.
 pub fn propose(
     domain: &Domain,
     name: &DatabaseName,
@@ -181,7 +182,12 @@ pub fn propose(
     let process = domain.serving(winner)?.id;
     // Of a record that may be too large only the winner counts: others may have left it in the entries that were lost.
     let alone = matches!(reason, GrantReason::LossAccepted { .. }) || replicated.uncertain.is_some();
-    let sync_set = if alone { BTreeSet::from([winner]) } else { record.sync_set.clone() };
+    let is_planned = matches!(reason, GrantReason::Switchover(_) | GrantReason::HandedOver);
+    let is_another = |it: &ArchiveId| ![winner, record.primary].contains(it) && domain.has_data_of(replicated, *it);
+    let old = Some(record.primary).filter(|_| is_planned && record.sync_set.iter().any(is_another));
+    let stays = |it: &ArchiveId| Some(*it) != old;
+    let sync_set =
+        if alone { BTreeSet::from([winner]) } else { record.sync_set.iter().copied().filter(stays).collect() };
     let (database, current) = (name.clone(), record.generation);
     Some(GrantPrimary { database, current, winner, process, sync_set, reason, lease_ms: timing.lease_ms })
 }
