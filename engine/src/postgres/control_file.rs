@@ -84,11 +84,12 @@ impl ControlFile {
 }
 
 impl Server {
-    /// What is in the directory. The server need not run.
+    /// What is in the directory, and on the disk: what is noted of it is not newer. The server need not run.
     ///
     /// # Errors
     /// Data that the programs do not understand or that Kaa does not support, with a sentence for the operator.
     pub fn inspect(&self) -> Result<Data, Error> {
+        sync(&self.settings.pgdata())?;
         inspect(&self.settings)
     }
 
@@ -98,7 +99,7 @@ impl Server {
         self.in_time(move || ControlFile::read(&settings)).await
     }
 
-    /// The same as [`Server::inspect`], in time: a disk that hangs is an error.
+    /// What is in the directory now, in time: a disk that hangs is an error.
     ///
     /// # Errors
     /// The same, or if the disk does not answer.
@@ -129,7 +130,6 @@ pub(super) fn inspect(settings: &Settings) -> Result<Data, Error> {
         )));
     }
     refuse_other_volumes(&pgdata)?;
-    sync(&pgdata)?;
     let control = ControlFile::read(settings)?;
     let highest = highest(&pgdata)?.max(control.timeline).max(control.minimum_timeline);
     let ControlFile { system, timeline, .. } = control;
@@ -144,7 +144,7 @@ pub(super) fn label_of(text: &str, words: &str) -> Option<Position> {
     text.lines().find_map(|line| line.strip_prefix(words)?.split(' ').next()?.parse().ok())
 }
 
-/// What is noted of `pg_control` must not be newer than what the disk has. If the file is missing, who reads it says so.
+/// Has the disk take `pg_control`. If it is missing, who reads it says so.
 fn sync(pgdata: &Path) -> Result<(), Error> {
     let path = pgdata.join("global/pg_control");
     let synced = std::fs::File::open(&path).and_then(|file| file.sync_data());

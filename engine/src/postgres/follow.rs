@@ -11,7 +11,7 @@ use super::grant::{HAS_GENERATIONS, LAST_GENERATION};
 use super::hba::Admits;
 use super::session::Session;
 use super::start::refuses_until_promoted;
-use super::{Begins, Follows, Position, Role, Server, Source, histories};
+use super::{Begins, Follows, Position, Role, Server, Settings, Source, histories};
 use kaa_core::domain::ids::{ArchiveId, Generation};
 
 /// Where a server that is fenced is in the histories: the timeline of which it holds the first own record, and its
@@ -43,6 +43,34 @@ pub fn differs(place: Place, generation: Generation, history: &[Begins]) -> Opti
     None
 }
 
+/// What is found at once of a server that is to follow: a thread reads files, and each turn of it takes time on a busy machine.
+struct Found {
+    /// The last timeline of its log.
+    timeline: u32,
+    /// How that began, if its history is here.
+    begins: Option<Begins>,
+    /// How it connects.
+    conninfo: String,
+}
+
+impl Found {
+    fn of(settings: &Settings, timeline: u32, source: &Source, name: &str) -> Result<Self, Error> {
+        let begins = histories::beginning(settings, timeline)?;
+        Ok(Self { timeline, begins, conninfo: configuration::conninfo(settings, source, name)? })
+    }
+}
+
+/// Why the timeline that is here is not that of the generation of its number, if that is known.
+fn elsewhere(found: &Found, history: &[Begins]) -> Option<String> {
+    let timeline = found.timeline;
+    let known = history.iter().find(|begins| begins.generation.0 == u64::from(timeline));
+    let (own, known) = found.begins.zip(known).filter(|(own, known)| own != *known)?;
+    Some(format!(
+        "timeline {timeline} begins here at {} of timeline {}, and generation {timeline} begins at {} of {}: it was promoted, and not by Kaa",
+        own.at, own.parent, known.at, known.parent
+    ))
+}
+
 impl Server {
     /// Fences the server, compares its log with the history, and only then connects it to the source under the name of
     /// the generation. The caller has recorded durably that the server follows this generation. `history` are the
@@ -57,40 +85,21 @@ impl Server {
         generation: u32,
         history: &[Begins],
     ) -> Result<Follows, Error> {
-        if self.is_of(generation).await? {
-            if let Some(why) = self.begins_elsewhere(generation, history).await? {
-                return Ok(Follows::Outside { why });
-            }
-        } else {
-            let end = match self.fence().await {
-                Ok(end) => end,
-                Err(error) if refuses_until_promoted(&error) => {
-                    return Ok(Follows::NeedsOverwrite { why: format!("the end of its log is not known: {error}") });
-                }
-                Err(error) => return Err(error),
-            };
-            let session = Session::connect(&self.settings).await?;
-            let written = timeline(&session).await?;
-            let settings = self.settings.clone();
-            let before = self.in_time(move || {
-                let control = ControlFile::read(&settings)?;
-                histories::timeline_before(&settings, &control, end)
-            });
-            let Some(timeline) = before.await? else {
-                return Ok(Follows::NeedsOverwrite {
-                    why: format!("the timeline of its log before {end} is not known"),
-                });
-            };
-            let timeline = timeline.max(written);
-            if let Some(why) = self.begins_elsewhere(timeline, history).await? {
-                return Ok(Follows::Outside { why });
-            }
-            let place = Place { timeline: Generation(timeline.into()), end };
-            if let Some(why) = differs(place, Generation(generation.into()), history) {
-                return Ok(Follows::NeedsOverwrite { why });
-            }
+        let (to, name) = (source.clone(), configuration::member(own, generation));
+        let (found, end) = match self.found_at_start(generation, to.clone(), name.clone()).await? {
+            Some(found) => (found, None),
+            None => match self.found_at_end(to, name).await? {
+                Ok((found, end)) => (found, Some(end)),
+                Err(why) => return Ok(Follows::NeedsOverwrite { why }),
+            },
+        };
+        if let Some(why) = elsewhere(&found, history) {
+            return Ok(Follows::Outside { why });
         }
-        let conninfo = self.conninfo(source, configuration::member(own, generation)).await?;
+        let place = end.map(|end| Place { timeline: Generation(found.timeline.into()), end });
+        if let Some(why) = place.and_then(|place| differs(place, Generation(generation.into()), history)) {
+            return Ok(Follows::NeedsOverwrite { why });
+        }
         // From here on it takes log, whether or not this future is completed.
         if let Some(running) = &mut self.running {
             running.role = Role::Follows { generation };
@@ -98,7 +107,7 @@ impl Server {
             running.follows = Some((own, source.clone()));
         }
         let connect = |changeable: &mut Changeable| {
-            changeable.follows = Some((conninfo, configuration::slot(own)));
+            changeable.follows = Some((found.conninfo, configuration::slot(own)));
             NONE.clone_into(&mut changeable.rule);
         };
         match self.reload(connect).await {
@@ -108,32 +117,43 @@ impl Server {
         }
     }
 
-    /// Why a timeline that is here is not that of the generation of its number, if that is known.
-    async fn begins_elsewhere(&mut self, timeline: u32, history: &[Begins]) -> Result<Option<String>, Error> {
-        let settings = self.settings.clone();
-        let own = self.in_time(move || histories::beginning(&settings, timeline)).await?;
-        let known = history.iter().find(|begins| begins.generation.0 == u64::from(timeline));
-        let Some((own, known)) = own.zip(known).filter(|(own, known)| own != *known) else { return Ok(None) };
-        Ok(Some(format!(
-            "timeline {timeline} begins here at {} of timeline {}, and generation {timeline} begins at {} of {}: it was promoted, and not by Kaa",
-            own.at, own.parent, known.at, known.parent
-        )))
-    }
-
-    /// Whether a server that was fenced by its start has data of this generation, and of no later one: then its log is
-    /// a prefix wherever it ends, since one primary alone has written this timeline. After a rewind its end is not
-    /// known before it has received more.
-    async fn is_of(&mut self, generation: u32) -> Result<bool, Error> {
+    /// What is found at a server that was fenced by its start, if it has data of this generation and of no later one: then its log is
+    /// a prefix wherever it ends, since one primary alone has written this timeline. After a rewind its end is not known before it has
+    /// received more.
+    async fn found_at_start(&mut self, generation: u32, source: Source, name: String) -> Result<Option<Found>, Error> {
         if !self.living().is_ok_and(|running| running.role == Role::Fenced) {
-            return Ok(false);
+            return Ok(None);
         }
         let settings = self.settings.clone();
-        let is_of = move || {
+        let look = move || {
             let control = ControlFile::read(&settings)?;
             let own = control.timeline.max(control.minimum_timeline);
-            Ok(own == generation && histories::latest(&settings, &control)? == generation)
+            let is_of_it = own == generation && histories::latest(&settings, &control)? == generation;
+            is_of_it.then(|| Found::of(&settings, generation, &source, &name)).transpose()
         };
-        self.in_time(is_of).await
+        self.in_time(look).await
+    }
+
+    /// Fences the server: what is found there, and the exact end of its log; or why one of the two is not known.
+    async fn found_at_end(&mut self, source: Source, name: String) -> Result<Result<(Found, Position), String>, Error> {
+        let end = match self.fence().await {
+            Ok(end) => end,
+            Err(error) if refuses_until_promoted(&error) => {
+                return Ok(Err(format!("the end of its log is not known: {error}")));
+            }
+            Err(error) => return Err(error),
+        };
+        let session = Session::connect(&self.settings).await?;
+        let written = timeline(&session).await?;
+        let settings = self.settings.clone();
+        let look = move || {
+            let control = ControlFile::read(&settings)?;
+            let before = histories::timeline_before(&settings, &control, end)?;
+            before.map(|before| Found::of(&settings, before.max(written), &source, &name)).transpose()
+        };
+        let found = self.in_time(look).await?;
+        let unknown = || format!("the timeline of its log before {end} is not known");
+        Ok(found.map(|found| (found, end)).ok_or_else(unknown))
     }
 
     /// Admits clients to a standby that streams and is past the beginning of its generation.
