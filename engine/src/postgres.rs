@@ -109,6 +109,16 @@ pub enum Data {
     },
 }
 
+impl Data {
+    /// The checkpoint, if there is data.
+    pub fn checkpoint(&self) -> Option<Position> {
+        match self {
+            Self::Empty => None,
+            Self::Initialized { checkpoint, .. } => Some(*checkpoint),
+        }
+    }
+}
+
 /// What came of an order to follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Follows {
@@ -235,7 +245,7 @@ pub struct Server {
     complaints: Vec<String>,
     /// The user's own lines of `pg_hba.conf`.
     own: hba::Own,
-    /// Reads and writes files.
+    /// Reads and writes files, where no limit of [`Server::in_time`] holds the caller's own does.
     files: Worker,
     /// Why the application's role is not as a Secret asks for.
     unprepared: Option<String>,

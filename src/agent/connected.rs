@@ -453,6 +453,26 @@ mod tests {
         assert_eq!((told(&mut engine), told(&mut other)), (vec![KILL_DEADLINE_MS], vec![]));
     }
 
+    /// It could order what was over before: a later generation was granted meanwhile, say.
+    #[test]
+    fn nothing_is_assigned_by_a_copy_of_the_domain_that_does_not_know_the_session() {
+        let (fake, connected) = (fake::shop().source(), Connected::default());
+        let mut domain = fake.domain.lock().unwrap().clone();
+        let process = domain.processes.values().find(|process| process.identity.pod == "shop-0").unwrap().id;
+        let (answers, mut engine) = mpsc::channel(4);
+        connected.hear(1);
+        connected.registered(1, process, SessionNumber(7), answers);
+        connected.report(1, roles::reported(wire::Replica::default()));
+        let mut assigned = |domain: &Domain| {
+            connected.tell(domain);
+            let messages = std::iter::from_fn(|| engine.try_recv().ok()).filter_map(|message| message.unwrap().message);
+            messages.filter(|message| matches!(message, wire::to_engine::Message::Assignment(_))).count()
+        };
+        assert_eq!(assigned(&domain), 0);
+        domain.processes.get_mut(&process).unwrap().session.number = SessionNumber(7);
+        assert_eq!(assigned(&domain), 1);
+    }
+
     #[test]
     fn one_that_was_evicted_is_told_to_end_and_one_that_has_ended_is_left_alone() {
         let (mut domain, connected) = (fake::domain(), Connected::default());

@@ -11,7 +11,7 @@ mod words;
 
 pub use heard::{hear_replica, hear_vitals};
 pub use vouched::vouch;
-pub use words::assigned;
+pub use words::{assigned, reported};
 
 use super::Shared;
 use super::connected::Said;

@@ -9,7 +9,6 @@ use super::{Answer, Face, whatif};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
-use kaa_core::domain::audit::Subject;
 use kaa_core::domain::ids::Millis;
 use kaa_core::observed::objects::ANNOTATION_PREFIX;
 use kaa_core::resync::plan::{Finding, Waiting};
@@ -93,15 +92,11 @@ impl FindingRow {
 impl WaitingRow {
     /// `prefix` is that of the annotations, as the agent was told.
     pub(super) fn new(waiting: &Waiting, prefix: &str) -> Self {
-        let mut names = waiting.reason.names();
-        if let Subject::Database(database) = &waiting.subject {
-            names.database = Some(database.as_str());
-        }
         Self {
             subject: waiting.subject.to_string(),
             reason: waiting.reason.to_string(),
             code: waiting.reason.code().to_owned(),
-            ends: names.fill(waiting.reason.ends()).replace(ANNOTATION_PREFIX, prefix),
+            ends: waiting.ends().replace(ANNOTATION_PREFIX, prefix),
         }
     }
 }

@@ -182,12 +182,11 @@ pub fn propose(
     let process = domain.serving(winner)?.id;
     // Of a record that may be too large only the winner counts: others may have left it in the entries that were lost.
     let alone = matches!(reason, GrantReason::LossAccepted { .. }) || replicated.uncertain.is_some();
-    let is_planned = matches!(reason, GrantReason::Switchover(_) | GrantReason::HandedOver);
+    let mut sync_set = if alone { BTreeSet::from([winner]) } else { record.sync_set.clone() };
     let is_another = |it: &ArchiveId| ![winner, record.primary].contains(it) && domain.has_data_of(replicated, *it);
-    let old = Some(record.primary).filter(|_| is_planned && record.sync_set.iter().any(is_another));
-    let stays = |it: &ArchiveId| Some(*it) != old;
-    let sync_set =
-        if alone { BTreeSet::from([winner]) } else { record.sync_set.iter().copied().filter(stays).collect() };
+    if matches!(reason, GrantReason::Switchover(_) | GrantReason::HandedOver) && sync_set.iter().any(is_another) {
+        sync_set.remove(&record.primary);
+    }
     let (database, current) = (name.clone(), record.generation);
     Some(GrantPrimary { database, current, winner, process, sync_set, reason, lease_ms: timing.lease_ms })
 }

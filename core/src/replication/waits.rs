@@ -64,8 +64,8 @@ pub enum ReplicationWait {
         /// Whether it is alone, and waits until a standby has joined.
         blocked: bool,
     },
-    /// The rule of the current version of the sync set is not in force: commits may wait.
-    RuleAwaited,
+    /// The rule of the current version of the sync set is not in force at the primary, which is on this archive: commits may wait.
+    RuleAwaited(ArchiveId),
     /// Fewer standbys confirm each commit than are asked for.
     FewStandbys {
         /// How many do.
@@ -134,7 +134,7 @@ impl fmt::Display for ReplicationWait {
                 let yet = if *blocked { "before a standby joins (kaa.dev/when-alone: block)" } else { "yet" };
                 write!(f, "the server on archive {archive} is to be the primary, and does not let clients in {yet}")
             }
-            Self::RuleAwaited => f.write_str(
+            Self::RuleAwaited(_) => f.write_str(
                 "the primary has not reported yet that it waits for the archives of the sync set as recorded",
             ),
             Self::FewStandbys { confirm, wanted, blocked } => {
@@ -176,7 +176,7 @@ pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Mi
     } else if blocked {
         waits.push(ReplicationWait::FewStandbys { confirm, wanted, blocked });
     } else if replicated.in_force != record.version {
-        waits.push(ReplicationWait::RuleAwaited);
+        waits.push(ReplicationWait::RuleAwaited(record.primary));
     } else if confirm < wanted {
         waits.push(ReplicationWait::FewStandbys { confirm, wanted, blocked });
     }
@@ -261,10 +261,10 @@ impl ReplicationWait {
                 Some((*archive, Some(pod.as_str())))
             }
             Self::FirstDataAwaited(archive)
+            | Self::RuleAwaited(archive)
             | Self::PrimaryAway { archive, .. }
             | Self::PrimaryNotOpen { archive, .. } => Some((*archive, None)),
             Self::PodsAwaited { .. }
-            | Self::RuleAwaited
             | Self::FewStandbys { .. }
             | Self::RecordUncertain(_)
             | Self::SwitchoverAwaited => None,
@@ -317,7 +317,7 @@ pub const REPLICATION_WAITS: [Wait; 10] = [
     Wait {
         code: "record_uncertain",
         means: "the domain lost entries, so the recorded sync set may be too large: nothing is granted, and the sync set does not change",
-        ends: "while the primary is open: `kaa failover {database} --to POD --old-primary-may-run --reason WHY` with its own pod, which restarts its server; else with the pod of the server that has the newest data, and `--accept-data-loss {database}`",
+        ends: "while the primary is open: `kaa failover {database} --to {pod} --old-primary-may-run --reason WHY` with its own pod, which restarts its server; else with the pod of the server that has the newest data, and `--accept-data-loss {database}`",
     },
     Wait {
         code: "switchover_awaited",

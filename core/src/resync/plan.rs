@@ -8,6 +8,7 @@ use crate::domain::change::{Command, Planned};
 pub use crate::domain::evidence::Need;
 use crate::domain::evidence::{Evidence, Fact, wants};
 use crate::domain::ids::Millis;
+use crate::wait::Names;
 use std::fmt;
 
 /// What one comparison of domain and Kubernetes comes to.
@@ -108,6 +109,18 @@ pub struct Waiting {
     pub subject: Subject,
     /// Why.
     pub reason: WaitingReason,
+}
+
+impl Waiting {
+    /// What ends it, with the names that it knows.
+    pub fn ends(&self) -> String {
+        let names = self.reason.names();
+        let database = match &self.subject {
+            Subject::Database(database) => Some(database.as_str()),
+            _ => None,
+        };
+        Names { database, ..names }.fill(self.reason.ends())
+    }
 }
 
 impl Plan {

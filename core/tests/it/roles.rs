@@ -331,13 +331,26 @@ impl Play {
                 continue;
             }
             quiet &= !self.obeys(ordinal);
-            let report = self.report(ordinal);
-            let session = self.session(ordinal);
-            for command in self.domain.duties(self.servers[&ordinal].process, session, &report) {
-                quiet &= !self.changes(Role::Agent, command);
-            }
+            quiet &= !self.reports(ordinal);
         }
         quiet
+    }
+
+    /// The agent of a wrapper does what follows from its words. Gives whether that was anything.
+    fn reports(&mut self, ordinal: u32) -> bool {
+        let (process, session, report) = (self.servers[&ordinal].process, self.session(ordinal), self.report(ordinal));
+        let commands = self.domain.duties(process, session, &report);
+        commands.into_iter().fold(false, |changed, command| self.changes(Role::Agent, command) | changed)
+    }
+
+    /// Rounds until the audit trail has these words: all that it has since it was last asked.
+    fn until(&mut self, words: &str) -> String {
+        let mut news = self.news();
+        while !news.contains(words) {
+            assert!(!self.round(), "{news}");
+            news += &self.news();
+        }
+        news
     }
 
     fn changes(&mut self, role: Role, command: Command) -> bool {
@@ -959,9 +972,7 @@ fn a_member_whose_volume_was_emptied_is_no_successor() {
     play.exits(1, ExitReason::PodGone);
     play.servers.get_mut(&1).unwrap().data = Data::Empty;
     play.starts(1);
-    for command in play.domain.duties(play.servers[&1].process, SessionNumber(1), &play.report(1)) {
-        play.changes(Role::Agent, command);
-    }
+    play.reports(1);
     let replicated = play.domain.replicated(&SHOP.into()).unwrap();
     assert!(replicated.counts(ArchiveId(2)) && play.domain.successors(replicated).is_empty());
     assert_eq!(play.switchover(Some(2)), "Changed");
@@ -975,10 +986,7 @@ fn a_member_whose_volume_was_emptied_is_no_successor() {
 fn a_successor_that_stops_before_it_was_promoted_is_followed_by_another() {
     let mut play = running(WhenAlone::Degrade);
     assert_eq!(play.switchover(Some(2)), "Changed");
-    // Up to the grant, and no further.
-    while play.domain.replicated(&SHOP.into()).unwrap().record.as_ref().unwrap().generation == Generation(2) {
-        play.round();
-    }
+    play.until("generation 3 granted");
     play.exits(1, ExitReason::PodGone);
     play.settle();
     let news = play.news();

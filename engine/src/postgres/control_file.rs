@@ -89,8 +89,12 @@ impl Server {
     /// # Errors
     /// Data that the programs do not understand or that Kaa does not support, with a sentence for the operator.
     pub fn inspect(&self) -> Result<Data, Error> {
-        sync(&self.settings.pgdata())?;
-        inspect(&self.settings)
+        let path = self.settings.pgdata().join("global/pg_control");
+        match files::sync(&path) {
+            // What reads it says that it is missing.
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(Error::File { path, source }),
+            _ => inspect(&self.settings),
+        }
     }
 
     /// `pg_control`, in time.
@@ -142,16 +146,6 @@ pub(super) fn inspect(settings: &Settings) -> Result<Data, Error> {
 /// The position that a label of data which was rewound or copied names after these words.
 pub(super) fn label_of(text: &str, words: &str) -> Option<Position> {
     text.lines().find_map(|line| line.strip_prefix(words)?.split(' ').next()?.parse().ok())
-}
-
-/// Has the disk take `pg_control`. If it is missing, who reads it says so.
-fn sync(pgdata: &Path) -> Result<(), Error> {
-    let path = pgdata.join("global/pg_control");
-    let synced = std::fs::File::open(&path).and_then(|file| file.sync_data());
-    match synced {
-        Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(Error::File { path, source }),
-        _ => Ok(()),
-    }
 }
 
 /// The way out where data is of no use, and another server has it.

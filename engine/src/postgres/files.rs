@@ -40,9 +40,9 @@ fn write(path: &Path, text: &[u8], owner: Owner, lasts: bool) -> Result<(), Erro
     write().map_err(failed(path))
 }
 
-/// Makes the names in a directory durable.
-pub(super) fn sync(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
+/// Makes a file durable, or the names in a directory.
+pub(super) fn sync(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
 }
 
 /// Removes a file or a directory with all in it, durably, if it is there.

@@ -61,7 +61,7 @@ impl Found {
 }
 
 /// Why the timeline that is here is not that of the generation of its number, if that is known.
-fn elsewhere(found: &Found, history: &[Begins]) -> Option<String> {
+fn begins_elsewhere(found: &Found, history: &[Begins]) -> Option<String> {
     let timeline = found.timeline;
     let known = history.iter().find(|begins| begins.generation.0 == u64::from(timeline));
     let (own, known) = found.begins.zip(known).filter(|(own, known)| own != *known)?;
@@ -93,7 +93,7 @@ impl Server {
                 Err(why) => return Ok(Follows::NeedsOverwrite { why }),
             },
         };
-        if let Some(why) = elsewhere(&found, history) {
+        if let Some(why) = begins_elsewhere(&found, history) {
             return Ok(Follows::Outside { why });
         }
         let place = end.map(|end| Place { timeline: Generation(found.timeline.into()), end });

@@ -5,8 +5,9 @@ use super::error::Error;
 use super::session::Session;
 use super::{Data, Role, Running, Server, Settings, Source, Stop, files, histories};
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat, renameat2};
 use nix::sys::statvfs::statvfs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// What a program that copies calls itself: no name of a member, since what it has received is in no server.
@@ -25,7 +26,7 @@ impl Server {
     /// whole. Dropped, it leaves the same.
     pub async fn overwrite(&mut self, source: &Source, rewind: bool) -> Result<Data, Error> {
         // What was given up of an earlier step and is written later would change the new data.
-        self.in_thread(|| Ok(())).await?;
+        self.files.run(|| Ok(())).await?;
         if rewind {
             match self.rewind(source).await {
                 Ok(()) => return self.overwritten().await,
@@ -40,7 +41,7 @@ impl Server {
     /// What is on the volume now. It has no time limit: after an error all would be copied again.
     async fn overwritten(&mut self) -> Result<Data, Error> {
         let settings = self.settings.clone();
-        self.in_thread(move || control_file::inspect(&settings)).await
+        self.files.run(move || control_file::inspect(&settings)).await
     }
 
     /// Rewinds once. A second try could find a new divergence, or none where there is one.
@@ -61,7 +62,7 @@ impl Server {
         let arguments = words.map(str::to_owned);
         // It keeps no slot: those that were here are of another history.
         self.starter.run("pg_rewind", &arguments, &settings.run()).await?;
-        self.in_thread(move || check_log(&settings)).await
+        self.files.run(move || check_log(&settings)).await
     }
 
     /// Ends the senders of copies that are being made of this server's data. They are begun again from the next primary.
@@ -77,38 +78,46 @@ impl Server {
         let settings = self.settings.clone();
         // The new copy may need the room.
         let old = old(&settings);
-        self.in_thread(move || files::remove(&old)).await?;
+        self.files.run(move || files::remove(&old)).await?;
         let draft = self.draft().await?;
         let server = format!("{} {COPY_OPTIONS}", self.conninfo(source, COPY.to_owned()).await?);
         let path = draft.display().to_string();
         let words = ["-D", &path, "-d", &server, "-X", "stream", "-c", "fast"];
         self.starter.run("pg_basebackup", &words.map(str::to_owned), &settings.run()).await?;
-        self.in_thread(move || {
-            exchange(&settings, &draft)?;
-            keep_or_remove(&settings)
-        })
-        .await
+        self.files
+            .run(move || {
+                replace(&settings, &draft)?;
+                keep_or_remove(&settings)
+            })
+            .await
     }
 }
 
-/// Puts a copy in the place of the data, and the data, if there is any, beside it.
-fn exchange(settings: &Settings, draft: &Path) -> Result<(), Error> {
-    let pgdata = settings.pgdata();
-    let failed = |source: std::io::Error| Error::File { path: pgdata.clone(), source };
-    let old = old(settings);
-    let exchanged = match pgdata.exists() {
-        // At no moment is there neither of the two.
-        true => match renameat2(AT_FDCWD, draft, AT_FDCWD, &pgdata, RenameFlags::RENAME_EXCHANGE) {
-            Ok(()) => std::fs::rename(draft, &old),
-            // A file system on a network may not know that. The volume remembers that its data is being overwritten.
-            Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => {
-                std::fs::rename(&pgdata, &old).and_then(|()| std::fs::rename(draft, &pgdata))
-            }
-            Err(error) => Err(error.into()),
-        },
+/// Replaces the data, if there is any, by a copy of the source. What was replaced is `pgdata.old` then.
+fn replace(settings: &Settings, draft: &Path) -> Result<(), Error> {
+    let (pgdata, old) = (settings.pgdata(), old(settings));
+    let failed = |source: io::Error| Error::File { path: pgdata.clone(), source };
+    let replaced = match pgdata.exists() {
+        true => exchange(&pgdata, draft, &old).or_else(|error| match error {
+            // A file system on a network may not know that.
+            Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP => in_two_steps(&pgdata, draft, &old),
+            error => Err(error.into()),
+        }),
         false => std::fs::rename(draft, &pgdata),
     };
-    exchanged.and_then(|()| files::sync(&settings.directory)).map_err(failed)
+    replaced.and_then(|()| files::sync(&settings.directory)).map_err(failed)
+}
+
+/// At no moment is there neither the data nor the copy.
+fn exchange(pgdata: &Path, draft: &Path, old: &Path) -> Result<(), Errno> {
+    renameat2(AT_FDCWD, draft, AT_FDCWD, pgdata, RenameFlags::RENAME_EXCHANGE)?;
+    renameat(AT_FDCWD, draft, AT_FDCWD, old)
+}
+
+/// Between the steps there is neither: the volume remembers that its data is being overwritten, and another call copies again.
+fn in_two_steps(pgdata: &Path, draft: &Path, old: &Path) -> io::Result<()> {
+    std::fs::rename(pgdata, old)?;
+    std::fs::rename(draft, pgdata)
 }
 
 /// The data that the last copy has replaced.
@@ -134,4 +143,25 @@ fn check_log(settings: &Settings) -> Result<(), Error> {
 fn keep_or_remove(settings: &Settings) -> Result<(), Error> {
     let has_room = statvfs(&settings.directory).is_ok_and(|volume| volume.blocks_available() > volume.blocks() / 2);
     if has_room { Ok(()) } else { files::remove(&old(settings)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_replaces_the_data_at_once_or_in_two_steps() {
+        let at_once = |pgdata: &Path, draft: &Path, old: &Path| exchange(pgdata, draft, old).map_err(io::Error::from);
+        for replaces in [at_once, in_two_steps] {
+            let volume = tempfile::tempdir().unwrap();
+            let [pgdata, draft, old] = ["pgdata", "pgdata.new", "pgdata.old"].map(|name| volume.path().join(name));
+            for (directory, text) in [(&pgdata, "data"), (&draft, "copy")] {
+                std::fs::create_dir(directory).unwrap();
+                std::fs::write(directory.join("file"), text).unwrap();
+            }
+            replaces(&pgdata, &draft, &old).unwrap();
+            let text = |directory: &Path| std::fs::read_to_string(directory.join("file")).unwrap();
+            assert_eq!((text(&pgdata).as_str(), text(&old).as_str(), draft.exists()), ("copy", "data", false));
+        }
+    }
 }

@@ -43,8 +43,8 @@ pub(super) async fn commit(session: &Session) -> Result<bool, Error> {
 impl Server {
     /// Changes the rule of a primary, and gives the end of the log at a moment after the rule came into force: nothing
     /// behind it was released by an older rule, and all members hold what an older one released. Waits as long as a
-    /// member is away, and until the checkpointer has looked. Dropped, it leaves a rule under which nothing, or nothing less than the new rule asks for, is
-    /// released; the next call starts from the beginning.
+    /// member is away, and until the checkpointer has looked. Dropped, it leaves a rule under which nothing, or nothing less
+    /// than the new rule asks for, is released; the next call starts from the beginning.
     ///
     /// # Errors
     /// [`Error::Stuck`] if a sender does not obey: the caller stops the server at once and starts it fenced. No older

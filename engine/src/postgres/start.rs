@@ -66,14 +66,15 @@ impl Server {
             }
             result => result?,
         };
-        self.in_thread(move || {
-            let failed = |source| Error::File { path: pgdata.clone(), source };
-            // Only an empty directory is replaced.
-            std::fs::rename(&draft, &pgdata).map_err(failed)?;
-            files::sync(&settings.directory).map_err(failed)?;
-            control_file::inspect(&settings)
-        })
-        .await
+        self.files
+            .run(move || {
+                let failed = |source| Error::File { path: pgdata.clone(), source };
+                // Only an empty directory is replaced.
+                std::fs::rename(&draft, &pgdata).map_err(failed)?;
+                files::sync(&settings.directory).map_err(failed)?;
+                control_file::inspect(&settings)
+            })
+            .await
     }
 
     /// An empty directory in which data is made before it takes its place.
@@ -82,14 +83,15 @@ impl Server {
         // An earlier try may have been given up.
         self.clear(&BTreeSet::new()).await?;
         // It may have left all of a database to remove.
-        self.in_thread(move || {
-            configuration::write_base(&settings)?;
-            let draft = settings.directory.join("pgdata.new");
-            files::remove(&draft)?;
-            files::make_directory(&draft, settings.user)?;
-            Ok(draft)
-        })
-        .await
+        self.files
+            .run(move || {
+                configuration::write_base(&settings)?;
+                let draft = settings.directory.join("pgdata.new");
+                files::remove(&draft)?;
+                files::make_directory(&draft, settings.user)?;
+                Ok(draft)
+            })
+            .await
     }
 
     /// Starts the server as a standby that follows no server and admits no client. Gives back when sessions are
@@ -118,7 +120,7 @@ impl Server {
         }
         let prepared = settings.clone();
         // What was given up of an earlier step, as a signal to promote, comes before this.
-        let control = self.in_thread(move || match control_file::inspect(&prepared)? {
+        let control = self.files.run(move || match control_file::inspect(&prepared)? {
             Data::Initialized { major, .. } => Ok((major, prepare(&prepared)?)),
             Data::Empty => {
                 Err(Error::State(format!("there is no database cluster in {}", prepared.pgdata().display())))
@@ -384,23 +386,14 @@ impl Server {
         self.in_time(move || configuration::conninfo(&settings, &source, &name)).await
     }
 
-    /// Reads or writes files in a thread, in time: a disk that hangs is an error.
+    /// Has a thread read or write files, in time: a disk that hangs is an error.
     pub(super) async fn in_time<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let late =
             || Error::Stuck(format!("the disk has not taken the server's files for {} s", FILES_LIMIT.as_secs()));
-        timeout(FILES_LIMIT, self.in_thread(work)).await.unwrap_or_else(|_| Err(late()))
-    }
-
-    /// Reads or writes files in a thread: the disk may be slow, and the caller's own limit holds meanwhile. What was given up may still be under way,
-    /// and would come after this: it ends first.
-    pub(super) async fn in_thread<T: Send + 'static>(
-        &mut self,
-        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
-        self.files.run(work).await
+        timeout(FILES_LIMIT, self.files.run(work)).await.unwrap_or_else(|_| Err(late()))
     }
 
     /// The rule that a new session shows is the one that was written. A superuser may have changed it since.

@@ -21,7 +21,7 @@ pub use hearing::{Ear, Hearing};
 use super::admission::Held;
 use super::decide::{self, Choice, Run, State, Step};
 use super::declines::Tries;
-use super::kept::{self, Kept, Notes};
+use super::kept::{Kept, Notes};
 use super::outside::Outside;
 use super::perform::{self, Done};
 use super::standbys::Standbys;
@@ -158,7 +158,7 @@ impl Keeper {
         let data = server.inspect().map_err(|source| Error::Server(Box::new(source)))?;
         let notes = Notes::of(archive);
         let kept = notes.read()?;
-        let checkpoint = kept::checkpoint(&data);
+        let checkpoint = data.checkpoint();
         let is_set_back = kept.is_newer_than(checkpoint);
         if is_set_back {
             tracing::error!(?data, noted = ?kept.checkpoint, "the data is an earlier state than the volume remembers");

@@ -3,7 +3,7 @@
 
 use crate::Error;
 use crate::marker::Locked;
-use crate::postgres::{Data, Position};
+use crate::postgres::Position;
 use kaa_core::domain::archive::Marker;
 use kaa_core::domain::ids::StartId;
 use kaa_core::replication::Memory;
@@ -39,18 +39,10 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Whether data with this checkpoint is an earlier state than the one of which this was written: the volume was not set back as a whole, but the data
-    /// on it.
+    /// Whether data with this checkpoint is an earlier state than the one of which this was written: then it was set back, and the rest
+    /// of the volume was not.
     pub fn is_newer_than(&self, checkpoint: Option<Position>) -> bool {
         self.checkpoint.zip(checkpoint).is_some_and(|(noted, checkpoint)| checkpoint < noted)
-    }
-}
-
-/// The last checkpoint of data, if there is any.
-pub(super) fn checkpoint(data: &Data) -> Option<Position> {
-    match data {
-        Data::Empty => None,
-        Data::Initialized { checkpoint, .. } => Some(*checkpoint),
     }
 }
 

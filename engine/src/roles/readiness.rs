@@ -72,8 +72,7 @@ mod tests {
     use kaa_core::domain::replicated::{Begins, Position};
     use kaa_core::replication::{Memory, Rule, Source};
 
-    const DATA: Data =
-        Data::Initialized { system: 7, timeline: 2, highest: 2, major: 15, checkpoint: crate::postgres::Position(0) };
+    const DATA: Data = Data::Initialized { system: 7, timeline: 2, highest: 2, major: 15, checkpoint: Position(0) };
 
     fn state(data: Data, run: Run) -> State {
         State {

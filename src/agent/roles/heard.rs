@@ -1,7 +1,8 @@
 //! What is heard of a server: what decides goes to the loop that proposes, what is for people to the other agents, with this one's
 //! status, and nowhere else. No loop is woken by the latter.
 
-use super::words::{STANDBYS, reported};
+use super::reported;
+use super::words::STANDBYS;
 use crate::agent::connected::Connected;
 use crate::proto::engine as wire;
 use crate::proto::raft::Hears;

@@ -251,10 +251,11 @@ impl ReplicationAnswer {
     }
 
     /// Adds what is wrong by what Kubernetes shows.
-    pub(super) fn seen_wrong<'a>(&'a mut self, wrong: &'a [WaitingReason], prefix: &str) {
-        let names = |reason: &'a WaitingReason| Names { database: Some(&self.name), ..reason.names() };
-        let rows: Vec<_> = wrong.iter().map(|reason| WarningRow::new(reason, &names(reason), prefix)).collect();
-        self.warnings.extend(rows);
+    pub(super) fn seen_wrong(&mut self, wrong: &[WaitingReason], prefix: &str) {
+        for reason in wrong {
+            let names = Names { database: Some(&self.name), ..reason.names() };
+            self.warnings.push(WarningRow::new(reason, &names, prefix));
+        }
     }
 }
 
@@ -271,12 +272,8 @@ fn warnings(
     at: Millis,
 ) -> Vec<WarningRow> {
     let set = replicated.settings.as_ref().map(|settings| settings.stateful_set.as_str());
-    let primary = replicated.record.as_ref().map(|record| record.primary);
     let row = |wait: ReplicationWait| {
-        let archive = match &wait {
-            ReplicationWait::RuleAwaited => primary,
-            _ => wait.place().map(|(archive, _)| archive),
-        };
+        let archive = wait.place().map(|(archive, _)| archive);
         let pod = archive.map(|archive| domain.pod_of(archive));
         let names = Names { database: Some(name.as_str()), set, archive, pod: pod.as_deref(), container: None };
         WarningRow::new(&WaitingReason::Replication(wait), &names, prefix)

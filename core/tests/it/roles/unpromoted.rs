@@ -40,12 +40,7 @@ fn a_member_that_was_away_for_the_moment_of_the_grant_continues_if_the_winner_fa
     play.lose(1);
     play.cannot_take_up(0, 3);
     play.ends_here(0, 2);
-    let mut news = String::new();
-    while !news.contains("granted") {
-        assert!(!play.round(), "{news}");
-        news += &play.news();
-    }
-    assert!(news.contains("generation 3 granted to archive 1, sync set 1, 2"), "{news}");
+    play.until("generation 3 granted to archive 1, sync set 1, 2");
     play.returns(1);
     play.settle();
     let news = play.news();
@@ -63,11 +58,7 @@ fn a_winner_gives_up_nothing_while_failovers_are_paused() {
         play.settle();
         play.cannot_take_up(1, 3);
         assert_eq!(play.switchover(Some(2)), "Changed");
-        let mut news = String::new();
-        while !news.contains("generation 3 granted to archive 2") {
-            assert!(!play.round(), "{news}");
-            news += &play.news();
-        }
+        play.until("generation 3 granted to archive 2");
         let assigned = play.domain.assignment(play.servers[&1].process, None).unwrap();
         assert_eq!(assigned.replaceable, replaceable, "{mode:?}");
     }

@@ -3,14 +3,6 @@
 use super::*;
 
 impl Play {
-    /// The wrapper of a pod says what is on its volume.
-    fn reports_data(&mut self, ordinal: u32) {
-        let report = self.report(ordinal);
-        for command in self.domain.duties(self.servers[&ordinal].process, SessionNumber(1), &report) {
-            self.changes(Role::Agent, command);
-        }
-    }
-
     /// The pod starts again with something else on its volume.
     fn starts_with(&mut self, ordinal: u32, data: Data) {
         self.exits(ordinal, ExitReason::PodGone);
@@ -38,9 +30,9 @@ fn a_volume_that_was_set_back_is_not_used() {
 #[test]
 fn data_that_appears_on_a_volume_before_the_first_primary_is_not_used_by_itself() {
     let mut play = Play::new(WhenAlone::Degrade);
-    play.reports_data(2);
+    play.reports(2);
     play.starts_with(2, Data::Initialized { system: SystemId(78), highest: Generation(1) });
-    play.reports_data(2);
+    play.reports(2);
     assert_eq!(waits(&play), ["data_not_adopted"]);
     let assigned = play.domain.assignment(play.servers[&2].process, None).unwrap();
     assert!(!assigned.may_start, "{assigned:?}");

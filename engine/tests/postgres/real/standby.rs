@@ -2,7 +2,7 @@
 
 use super::lab::{Lab, Member, kill, signal};
 use kaa_core::domain::ids::ArchiveId;
-use kaa_engine::postgres::{Begins, Data, Error, Follows, Stop};
+use kaa_engine::postgres::{Begins, Error, Follows, Stop};
 use nix::sys::signal::Signal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -151,11 +151,7 @@ async fn a_primary_that_crashed_with_log_of_its_own_is_not_connected_and_rewound
     // Its control file named the source's last checkpoint, and it recovered from an earlier one.
     kill(a.postmaster());
     a.server.ended().await;
-    let checkpoint = |data: Data| match data {
-        Data::Initialized { checkpoint, .. } => checkpoint,
-        Data::Empty => panic!("no data"),
-    };
-    let (first, last) = (checkpoint(rewound), checkpoint(a.server.inspect().unwrap()));
+    let [first, last] = [rewound, a.server.inspect().unwrap()].map(|data| data.checkpoint().unwrap());
     assert!(last >= first, "{last} {first}: what a wrapper remembers would condemn the data");
 }
 
