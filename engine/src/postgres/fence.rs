@@ -1,11 +1,13 @@
 //! Stops a server taking log, and finds the exact end of what it has; ends sessions of clients.
 
+use super::configuration::{self, Changeable, NONE};
 use super::error::Error;
 use super::hba::Admits;
 use super::proc::children;
 use super::session::{OWN, Session};
 use super::start::{Mounts, until_promoted};
 use super::{Position, Role, Server, Stop, histories};
+use kaa_core::domain::ids::ArchiveId;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet};
@@ -111,11 +113,26 @@ impl Server {
     /// # Errors
     /// [`Error::NoSql`] if the server is fenced and accepts no session: it can be promoted, but its end is not known.
     pub async fn fence(&mut self) -> Result<Position, Error> {
-        let end = self.taken().await?;
+        self.fenced(NONE).await.map(|(end, _)| end)
+    }
+
+    /// The same for a server that is promoted next: a standby that runs is told in the same turn which members its commits will wait for.
+    ///
+    /// # Errors
+    /// Those of [`Server::fence`].
+    pub async fn fence_for_promotion(&mut self, generation: u32, rule: &[ArchiveId]) -> Result<Position, Error> {
+        // Should it be a primary already, promoted by hand, an empty rule would release what waits there.
+        let text = if rule.is_empty() { NONE.to_owned() } else { configuration::rule(rule, generation) };
+        self.fenced(&text).await.map(|(end, _)| end)
+    }
+
+    /// The same, with a session that was made since.
+    pub(super) async fn fenced(&mut self, rule: &str) -> Result<(Position, Session), Error> {
+        let (end, session) = self.taken(rule).await?;
         let settings = self.settings.clone();
         let unreached = self.in_time(move || histories::unreached(&settings, end)).await?;
         if unreached.is_empty() {
-            return Ok(end);
+            return Ok((end, session));
         }
         // Recovery goes along one of them. A promotion would continue it, from before the point where it begins.
         tracing::info!(?unreached, %end, "timelines whose histories were received, and no log: forgotten");
@@ -127,12 +144,12 @@ impl Server {
     }
 
     /// Stops to take log, and gives the end of it.
-    async fn taken(&mut self) -> Result<Position, Error> {
+    async fn taken(&mut self, rule: &str) -> Result<(Position, Session), Error> {
         self.establishing = None;
         match self.living().map(|running| running.role) {
             Ok(Role::Fenced) => return self.exact_end().await,
-            Ok(Role::Follows { .. }) => match self.stop_taking().await {
-                Ok(end) => return Ok(end),
+            Ok(Role::Follows { .. }) => match self.stop_taking(rule).await {
+                Ok(taken) => return Ok(taken),
                 // A start would make a standby of it again, and hide what it wrote.
                 Err(error) if error.is_from_server() && self.was_promoted().await => return Err(Error::Promoted),
                 Err(error) => tracing::warn!(%error, "the standby does not stop to take log: it is started fenced"),
@@ -154,21 +171,22 @@ impl Server {
     }
 
     /// Has a standby that runs stop to take log.
-    async fn stop_taking(&mut self) -> Result<Position, Error> {
-        let fence = |changeable: &mut super::configuration::Changeable| {
+    async fn stop_taking(&mut self, rule: &str) -> Result<(Position, Session), Error> {
+        let fence = |changeable: &mut Changeable| {
             changeable.follows = None;
             changeable.admits = Admits::Wrapper;
+            rule.clone_into(&mut changeable.rule);
         };
         let session = self.reload(fence).await?;
         let end = self.await_end(&session, PROGRESS_LIMIT).await?;
         if let Some(running) = &mut self.running {
             running.role = Role::Fenced;
         }
-        Ok(end)
+        Ok((end, session))
     }
 
     /// The exact end of a server that was fenced by a start.
-    async fn exact_end(&self) -> Result<Position, Error> {
+    async fn exact_end(&self) -> Result<(Position, Session), Error> {
         let mut refused_since = None;
         let session = loop {
             let is_consistent = self.living()?.process.is_consistent();
@@ -186,7 +204,7 @@ impl Server {
             }
             sleep(LOOK_PERIOD).await;
         };
-        self.await_end(&session, FENCED_LIMIT).await
+        Ok((self.await_end(&session, FENCED_LIMIT).await?, session))
     }
 
     /// Waits for the end of replay. The session was made after the server was told to follow no other one.

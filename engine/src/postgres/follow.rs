@@ -136,14 +136,13 @@ impl Server {
 
     /// Fences the server: what is found there, and the exact end of its log; or why one of the two is not known.
     async fn found_at_end(&mut self, source: Source, name: String) -> Result<Result<(Found, Position), String>, Error> {
-        let end = match self.fence().await {
-            Ok(end) => end,
+        let (end, session) = match self.fenced(NONE).await {
+            Ok(fenced) => fenced,
             Err(error) if refuses_until_promoted(&error) => {
                 return Ok(Err(format!("the end of its log is not known: {error}")));
             }
             Err(error) => return Err(error),
         };
-        let session = Session::connect(&self.settings).await?;
         let written = timeline(&session).await?;
         let settings = self.settings.clone();
         let look = move || {

@@ -99,10 +99,14 @@ impl Server {
         planted.await?;
         let text = configuration::rule(rule, generation);
         // From a rule under which nothing is released, at a server that acknowledges nothing: no proof is needed.
-        match self.reload(|changeable| changeable.rule = text).await {
-            Ok(_) => {}
-            Err(Error::NoSql { said, .. }) => tracing::warn!(said, "the server is promoted although it refuses SQL"),
-            Err(error) => return Err(error),
+        if self.running()?.changeable.rule != text {
+            match self.reload(|changeable| changeable.rule = text).await {
+                Ok(_) => {}
+                Err(Error::NoSql { said, .. }) => {
+                    tracing::warn!(said, "the server is promoted although it refuses SQL")
+                }
+                Err(error) => return Err(error),
+            }
         }
         if let Some(running) = &mut self.running {
             running.role = Role::Primary { generation };

@@ -113,6 +113,13 @@ pub(super) struct Monitor {
     files: Arc<Mutex<Worker>>,
 }
 
+impl Monitor {
+    /// Takes the session that the last reading has left, unless another one is under way.
+    pub fn take_session(&self) -> Option<Session> {
+        self.session.try_lock().ok()?.take()
+    }
+}
+
 impl Server {
     /// What reads this server in the role that it has now.
     ///

@@ -312,7 +312,8 @@ async fn promote(
     let members: Vec<ArchiveId> = rule.members.iter().copied().collect();
     // Until it is known to be promoted as it should be: a server under another number must not serve.
     *run = Run::Down;
-    match server.fence().await {
+    let generation = words::timeline(rule.generation);
+    match server.fence_for_promotion(generation, &members).await {
         Ok(_) => {}
         // It was started fenced, and takes no log; after a crash with many open subtransactions it answers only once it is promoted.
         Err(Error::NoSql { said: why, .. }) if state.run == Run::Fenced => {
@@ -323,8 +324,8 @@ async fn promote(
     // It takes no log any more.
     let stopped_ms = monotonic_ms();
     server.lower_limits().await?;
-    let begins = server.promote(words::timeline(rule.generation), &members).await?;
-    let ancestors = server.ancestors(words::timeline(rule.generation)).await?;
+    let begins = server.promote(generation, &members).await?;
+    let ancestors = server.ancestors(generation).await?;
     *data = Some(server.inspect_in_time().await?);
     *run = Run::Primary(Box::new(Primary::promoted(begins, rule.clone(), stopped_ms, ancestors)));
     Ok(())

@@ -288,11 +288,12 @@ async fn a_standby_that_is_promoted_from_outside_says_so_and_releases_no_commit(
     let reading = b.server.read().await.unwrap();
     assert!(!reading.in_recovery, "{reading:?}");
     let client = b.client().await.unwrap();
-    let write = client.batch_execute("INSERT INTO rows VALUES (1, 0)");
-    assert!(timeout(Duration::from_millis(500), write).await.is_err(), "nothing is acknowledged");
-    // A fenced start would make a standby of it, which hides what it has written.
-    let fenced = b.server.fence().await.unwrap_err();
+    let mut write = tokio::spawn(async move { client.batch_execute("INSERT INTO rows VALUES (1, 0)").await });
+    assert!(timeout(Duration::from_millis(500), &mut write).await.is_err(), "nothing is acknowledged");
+    // A fenced start would make a standby of it, which hides what it has written. A grant may come before that is known.
+    let fenced = b.server.fence_for_promotion(3, &[]).await.unwrap_err();
     assert!(matches!(fenced, Error::Promoted), "{fenced}");
+    write.await.unwrap().expect_err("its session has ended");
     assert!(!b.server.read().await.unwrap().in_recovery, "it was not started again");
     b.server.stop(Stop::Immediate).await.unwrap();
     let Data::Initialized { highest, .. } = b.server.inspect().unwrap() else { panic!("data") };
