@@ -5,7 +5,7 @@ use super::error::Error;
 use super::session::Session;
 use super::{Data, Role, Running, Server, Settings, Source, Stop, files, histories};
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, RenameFlags, renameat, renameat2};
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::sys::statvfs::statvfs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -101,29 +101,37 @@ impl Server {
 
 /// Replaces the data, if there is any, by a copy of the source. What was replaced is `pgdata.old` then.
 fn replace(settings: &Settings, draft: &Path) -> Result<(), Error> {
-    let (pgdata, old) = (settings.pgdata(), old(settings));
-    let failed = |source: io::Error| Error::File { path: pgdata.clone(), source };
+    let pgdata = settings.pgdata();
     let replaced = match pgdata.exists() {
-        true => exchange(&pgdata, draft, &old).or_else(|error| match error {
-            // A file system on a network may not know that.
-            Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP => in_two_steps(&pgdata, draft, &old),
-            error => Err(error.into()),
-        }),
+        true => put_aside(&pgdata, draft, &old(settings), exchange),
         false => std::fs::rename(draft, &pgdata),
     };
+    let failed = |source| Error::File { path: pgdata.clone(), source };
     replaced.and_then(|()| files::sync(&settings.directory)).map_err(failed)
 }
 
-/// At no moment is there neither the data nor the copy.
-fn exchange(pgdata: &Path, draft: &Path, old: &Path) -> Result<(), Errno> {
-    renameat2(AT_FDCWD, draft, AT_FDCWD, pgdata, RenameFlags::RENAME_EXCHANGE)?;
-    renameat(AT_FDCWD, draft, AT_FDCWD, old)
+/// Puts a copy in the place of the data, and the data beside it.
+fn put_aside(
+    pgdata: &Path,
+    draft: &Path,
+    old: &Path,
+    exchange: impl Fn(&Path, &Path) -> Result<(), Errno>,
+) -> io::Result<()> {
+    match exchange(draft, pgdata) {
+        Ok(()) => std::fs::rename(draft, old),
+        // A file system on a network may not know that. Between the steps there is neither of the two: the volume remembers that its data is
+        // being overwritten, and another call copies again.
+        Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => {
+            std::fs::rename(pgdata, old)?;
+            std::fs::rename(draft, pgdata)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
-/// Between the steps there is neither: the volume remembers that its data is being overwritten, and another call copies again.
-fn in_two_steps(pgdata: &Path, draft: &Path, old: &Path) -> io::Result<()> {
-    std::fs::rename(pgdata, old)?;
-    std::fs::rename(draft, pgdata)
+/// Exchanges two names: at no moment is there neither of the two.
+fn exchange(one: &Path, other: &Path) -> Result<(), Errno> {
+    renameat2(AT_FDCWD, one, AT_FDCWD, other, RenameFlags::RENAME_EXCHANGE)
 }
 
 /// The data that the last copy has replaced.
@@ -155,19 +163,26 @@ fn keep_or_remove(settings: &Settings) -> Result<(), Error> {
 mod tests {
     use super::*;
 
+    /// What `pgdata`, `pgdata.new` and `pgdata.old` hold after a copy was made, on a file system that exchanges names in this way; and
+    /// whether that succeeded.
+    fn after(exchange: fn(&Path, &Path) -> Result<(), Errno>) -> ([String; 3], bool) {
+        let volume = tempfile::tempdir().unwrap();
+        let places = ["pgdata", "pgdata.new", "pgdata.old"].map(|name| volume.path().join(name));
+        let [pgdata, draft, old] = &places;
+        for (directory, text) in [(pgdata, "data"), (draft, "copy")] {
+            std::fs::create_dir(directory).unwrap();
+            std::fs::write(directory.join("file"), text).unwrap();
+        }
+        let done = put_aside(pgdata, draft, old, exchange).is_ok();
+        (places.map(|place| std::fs::read_to_string(place.join("file")).unwrap_or_default()), done)
+    }
+
     #[test]
     fn a_copy_replaces_the_data_at_once_or_in_two_steps() {
-        let at_once = |pgdata: &Path, draft: &Path, old: &Path| exchange(pgdata, draft, old).map_err(io::Error::from);
-        for replaces in [at_once, in_two_steps] {
-            let volume = tempfile::tempdir().unwrap();
-            let [pgdata, draft, old] = ["pgdata", "pgdata.new", "pgdata.old"].map(|name| volume.path().join(name));
-            for (directory, text) in [(&pgdata, "data"), (&draft, "copy")] {
-                std::fs::create_dir(directory).unwrap();
-                std::fs::write(directory.join("file"), text).unwrap();
-            }
-            replaces(&pgdata, &draft, &old).unwrap();
-            let text = |directory: &Path| std::fs::read_to_string(directory.join("file")).unwrap();
-            assert_eq!((text(&pgdata).as_str(), text(&old).as_str(), draft.exists()), ("copy", "data", false));
-        }
+        let replaced = (["copy", "", "data"].map(str::to_owned), true);
+        assert_eq!(after(exchange), replaced);
+        assert_eq!(after(|_, _| Err(Errno::EINVAL)), replaced, "on NFS");
+        let unchanged = (["data", "copy", ""].map(str::to_owned), false);
+        assert_eq!(after(|_, _| Err(Errno::EIO)), unchanged);
     }
 }
