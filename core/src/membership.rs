@@ -111,7 +111,7 @@ pub enum Refusal {
         /// The anchor's.
         anchor: DomainId,
     },
-    /// The volume is of a later epoch than the anchor: the anchor was turned back.
+    /// The volume is of a later epoch than the anchor: the anchor was set back.
     AnchorBehind {
         /// The volume's.
         mine: MembershipEpoch,
@@ -150,7 +150,7 @@ impl fmt::Display for Refusal {
                 write!(f, "this volume belongs to domain {mine}, but the anchor names domain {anchor}")
             }
             Self::AnchorBehind { mine, anchor } => {
-                write!(f, "this volume is of epoch {mine}, but the anchor is of epoch {anchor}: it was turned back")
+                write!(f, "this volume is of epoch {mine}, but the anchor is of epoch {anchor}: it was set back")
             }
         }
     }
@@ -196,7 +196,7 @@ pub enum Seen {
     Newer,
     /// It is gone. A server that runs keeps running, and reports it.
     Missing,
-    /// It is another domain's, or was turned back. A server that runs keeps running, and reports it.
+    /// It is another domain's, or was set back. A server that runs keeps running, and reports it.
     Contradiction(Refusal),
 }
 

@@ -142,7 +142,7 @@ pub enum Refusal {
     AnotherDomain(Place, Option<DomainId>),
     /// Nothing was ever written to it.
     Empty(Place),
-    /// It is of a later epoch than the anchor, which was turned back.
+    /// It is of a later epoch than the anchor, which was set back.
     Later(Place, MembershipEpoch),
     /// The StatefulSet does not want its server.
     Unwanted(ServerId),
@@ -189,7 +189,7 @@ pub fn judge(asked: &Asked<'_>) -> Result<Return, Refusal> {
 /// Which of the retired logs on a volume, each with its epoch, founds the anchor's epoch. The volume's own log
 /// is behind the anchor and not the founder.
 ///
-/// One that is of that epoch has founded it already and was retired after it: the anchor was turned back.
+/// One that is of that epoch has founded it already and was retired after it: the anchor was set back.
 pub fn brings_back(anchor: &Anchor, kept: &[(MembershipEpoch, RaftId)]) -> Option<(MembershipEpoch, RaftId)> {
     kept.iter().copied().find(|(epoch, log)| *log == anchor.founder && *epoch < anchor.epoch)
 }
@@ -221,7 +221,7 @@ impl fmt::Display for Refusal {
             Self::AnotherDomain(place, None) => write!(f, "{place} is a log of no domain"),
             Self::Empty(place) => write!(f, "{place} is empty"),
             Self::Later(place, epoch) => {
-                write!(f, "{place} is of epoch {epoch}, which is later than the anchor's: that was turned back")
+                write!(f, "{place} is of epoch {epoch}, which is later than the anchor's: that was set back")
             }
             Self::Unwanted(server) => {
                 write!(f, "the StatefulSet does not want {server}, which would found: scale it up first")

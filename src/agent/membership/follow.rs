@@ -86,7 +86,7 @@ fn contradiction(why: &Refusal) -> String {
             )
         }
         Refusal::AnchorBehind { mine, anchor } => format!(
-            "the anchor was turned back to epoch {anchor}, but this log is of epoch {mine}: this server continues, and none \
+            "the anchor was set back to epoch {anchor}, but this log is of epoch {mine}: this server continues, and none \
              can join it"
         ),
     }

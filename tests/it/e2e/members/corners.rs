@@ -163,14 +163,14 @@ pub fn anchor_turned_back(cluster: &mut Cluster) {
     overridden(group.lose(1).overridden(&group));
     group.scale(3);
     let now = anchor(cluster).expect("an anchor");
-    let change = group.begin("the anchor turned back");
+    let change = group.begin("the anchor set back");
     rewrite_anchor(cluster, &old);
-    (0..3).for_each(|ordinal| says(&group, &server(ordinal), "the anchor was turned back to epoch 1"));
+    (0..3).for_each(|ordinal| says(&group, &server(ordinal), "the anchor was set back to epoch 1"));
     writes_go_on(&group);
     let pod = cluster.pod_uid(&server(2));
     cluster.delete_pod(&server(2));
     cluster.pod_replaced(&server(2), &pod);
-    says(&group, &server(2), "the anchor is of epoch 1: it was turned back");
+    says(&group, &server(2), "the anchor is of epoch 1: it was set back");
     writes_go_on(&group);
     wipe(cluster, &server(2));
     says(&group, &server(2), "not a member yet");
