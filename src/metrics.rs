@@ -375,8 +375,8 @@ impl Metrics {
     }
 
     /// Sets what mirrors the servers with roles whose streams this agent has.
-    pub fn mirror_servers<'a>(&self, domain: &Domain, said: impl Iterator<Item = Said<'a>>) {
-        self.servers.mirror(domain, said);
+    pub fn mirror_servers<'a>(&self, domain: &Domain, said: impl Iterator<Item = Said<'a>>, now: Millis) {
+        self.servers.mirror(domain, said, now);
     }
 
     /// All of them as text.

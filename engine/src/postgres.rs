@@ -34,6 +34,7 @@ mod start;
 mod versions;
 mod worker;
 
+pub use certificates::{Expiry, expiry};
 pub use error::Error;
 #[doc(hidden)]
 pub use follow::{Place, differs};

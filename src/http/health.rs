@@ -77,6 +77,6 @@ fn mirror(face: &Face) {
     let now = face.source.now();
     face.source.read(|domain| {
         face.metrics.mirror_domain(domain, local.as_ref().map(|peer| &peer.id), behind, now);
-        face.metrics.mirror_servers(domain, said);
+        face.metrics.mirror_servers(domain, said, now);
     });
 }

@@ -17,7 +17,7 @@ use kaa_core::domain::ids::{
 use kaa_core::domain::replicated::Position;
 use kaa_core::membership::warnings::Warning;
 use kaa_core::observed::Observed;
-use kaa_core::replication::vitals::{Connection, Volume};
+use kaa_core::replication::vitals::{Connection, Expiry, Volume};
 use kaa_core::replication::{Timing, Vitals};
 use kaa_core::resync::plan::{Plan, Waiting, WaitingReason};
 use kaa_core::resync::whatif;
@@ -307,6 +307,10 @@ fn heard(said: Hears) -> (StartId, Heard) {
     (StartId(said.process), Heard { session: SessionNumber(said.session), trouble, vitals: vitals.map(vitals_of) })
 }
 
+fn seconds(since_1970: u64) -> Millis {
+    Millis(since_1970.saturating_mul(1000))
+}
+
 fn vitals_of(said: wire::Vitals) -> Vitals {
     let connection = |it: wire::Connection| Connection {
         archive: ArchiveId(it.archive),
@@ -328,6 +332,10 @@ fn vitals_of(said: wire::Vitals) -> Vitals {
         prepared_for_minutes: said.prepared_for_minutes,
         cancelled_waits: said.cancelled_waits,
         closed: said.closed,
+        expiry: Expiry {
+            certificate: said.certificate_not_after.map(seconds),
+            authority: said.authority_not_after.map(seconds),
+        },
     }
 }
 

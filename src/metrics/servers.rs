@@ -3,7 +3,7 @@
 
 use super::register;
 use kaa_core::domain::Domain;
-use kaa_core::domain::ids::{SessionNumber, StartId};
+use kaa_core::domain::ids::{Millis, SessionNumber, StartId};
 use kaa_core::domain::process::{Process, SessionState};
 use kaa_core::replication::Vitals;
 use kaa_core::replication::vitals::{WARNINGS, Warning};
@@ -26,6 +26,14 @@ struct Warned {
     database: String,
     pod: String,
     warning: &'static str,
+}
+
+/// A mounted file of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfFile {
+    database: String,
+    pod: String,
+    file: &'static str,
 }
 
 type Number = Family<OfServer, Gauge>;
@@ -59,6 +67,7 @@ pub(super) struct Servers {
     cancelled: Number,
     restart_pending: Number,
     closed: Number,
+    certificates: Family<OfFile, Gauge>,
     warnings: Family<Warned, Gauge>,
 }
 
@@ -84,6 +93,12 @@ impl Servers {
             ),
             restart_pending: number("database_restart_pending", "1 if parameters wait for a restart of the server"),
             closed: number("database_primary_closed", "1 if the primary lets no client in, since its lease is over"),
+            certificates: register(
+                r,
+                "database_certificate_not_after_seconds",
+                "What expires first in a file with certificates that the server was given, in seconds since 1970",
+                Family::default(),
+            ),
             warnings: register(r, "database_server_warning", "1 for each warning of the server", Family::default()),
             lag_seconds: register(
                 r,
@@ -109,6 +124,7 @@ impl Servers {
             cancelled,
             restart_pending,
             closed,
+            certificates: _,
             warnings: _,
         } = self;
         [
@@ -128,15 +144,16 @@ impl Servers {
     }
 
     /// Sets what mirrors the servers.
-    pub(super) fn mirror<'a>(&self, domain: &Domain, said: impl Iterator<Item = Said<'a>>) {
+    pub(super) fn mirror<'a>(&self, domain: &Domain, said: impl Iterator<Item = Said<'a>>, now: Millis) {
         self.numbers().into_iter().for_each(Family::clear);
+        self.certificates.clear();
         self.lag_seconds.clear();
         self.warnings.clear();
         for said in said {
             let process = domain.processes.get(&said.process);
             let current = |it: &&Process| it.session.number == said.session && it.session.state == SessionState::Live;
             let Some(process) = process.filter(current) else { continue };
-            self.warn(domain, process, &said);
+            self.warn(domain, process, &said, now);
             if let Some(vitals) = said.vitals {
                 self.set(domain, process, vitals);
             }
@@ -144,10 +161,10 @@ impl Servers {
     }
 
     /// Sets every warning of a server, so that one that ends goes back to 0.
-    fn warn(&self, domain: &Domain, process: &Process, said: &Said<'_>) {
+    fn warn(&self, domain: &Domain, process: &Process, said: &Said<'_>, now: Millis) {
         let Some(replicated) = domain.replicated(&process.database) else { return };
         let Some(archive) = process.archive else { return };
-        let found = Warning::of(domain.place(replicated, archive).state, said.vitals, said.trouble);
+        let found = Warning::of(domain.place(replicated, archive).state, said.vitals, said.trouble, now);
         for warning in WARNINGS.map(|warning| warning.code) {
             let (database, pod) = (process.database.to_string(), process.identity.pod.clone());
             let is_so = found.iter().any(|found| found.code() == warning);
@@ -165,6 +182,10 @@ impl Servers {
         if let Some(volume) = vitals.volume {
             set(&self.free, volume.free);
             set(&self.size, volume.size);
+        }
+        for (file, at) in vitals.expiry.files() {
+            let OfServer { database, pod } = of.clone();
+            self.certificates.get_or_create(&OfFile { database, pod, file }).set((at.0 / 1000).cast_signed());
         }
         // Of one that does not answer, nothing else is known.
         if !vitals.answers {

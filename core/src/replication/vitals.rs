@@ -1,7 +1,7 @@
 //! How a server fares, as people are told: a level that is kept in memory and decides nothing.
 
 use super::PlaceState;
-use crate::domain::ids::ArchiveId;
+use crate::domain::ids::{ArchiveId, Millis};
 use crate::domain::replicated::Position;
 use crate::wait::Wait;
 use std::fmt;
@@ -15,6 +15,8 @@ const OLDEST_XID: u64 = 1_500_000_000;
 const PREPARED_LONG: u64 = 60;
 /// Slots that retain more than this part of the volume, in percent, are warned of. PostgreSQL gives up what is more than a quarter.
 const MOST_RETAINED: u64 = 12;
+/// A certificate that expires within so many milliseconds is warned of: a week, as with those of the agents.
+const EXPIRES_SOON: u64 = 7 * 86_400_000;
 
 /// How a server fares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,6 +49,25 @@ pub struct Vitals {
     pub cancelled_waits: u64,
     /// Whether a primary lets no client in, since nothing has renewed its lease.
     pub closed: bool,
+    /// When its certificates expire.
+    pub expiry: Expiry,
+}
+
+/// When what a server was given from its Secret expires; `None` if it has none, or if that is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expiry {
+    /// What expires first in its `tls.crt`.
+    pub certificate: Option<Millis>,
+    /// The authority in its `ca.crt` that expires first.
+    pub authority: Option<Millis>,
+}
+
+impl Expiry {
+    /// Each file of which it is known, and when.
+    pub fn files(&self) -> impl Iterator<Item = (&'static str, Millis)> {
+        let files = [("tls.crt", self.certificate), ("ca.crt", self.authority)];
+        files.into_iter().filter_map(|(file, at)| Some((file, at?)))
+    }
 }
 
 /// A standby's connection to its primary.
@@ -94,8 +115,8 @@ impl Vitals {
         self.end.0.saturating_sub(standby.replayed.0)
     }
 
-    /// What an operator should see to.
-    pub fn warnings(&self) -> Vec<Warning> {
+    /// What an operator should see to now.
+    pub fn warnings(&self, now: Millis) -> Vec<Warning> {
         let mut found = Vec::new();
         if !self.answers {
             found.push(Warning::ServerSilent);
@@ -123,6 +144,9 @@ impl Vitals {
         if !self.overridden.is_empty() {
             found.push(Warning::ParametersOverridden(self.overridden.clone()));
         }
+        let soon = Millis(now.0.saturating_add(EXPIRES_SOON));
+        let expire = self.expiry.files().filter(|(_, at)| *at <= soon);
+        found.extend(expire.map(|(file, at)| Warning::CertificateExpires { file, at, is_over: at <= now }));
         found
     }
 }
@@ -147,6 +171,15 @@ pub enum Warning {
     RestartPending(Vec<String>),
     /// A superuser has changed parameters that replication depends on.
     ParametersOverridden(Vec<String>),
+    /// A certificate expires soon, or has expired.
+    CertificateExpires {
+        /// In which of the mounted files it is.
+        file: &'static str,
+        /// When it expires.
+        at: Millis,
+        /// Whether it has expired.
+        is_over: bool,
+    },
     /// It does not do what it was assigned: why.
     ServerInTrouble(String),
 }
@@ -179,6 +212,10 @@ impl fmt::Display for Warning {
             Self::ParametersOverridden(names) => {
                 write!(f, "a superuser has changed what replication depends on: {}", names.join(", "))
             }
+            Self::CertificateExpires { file, at, is_over } => {
+                let verb = if *is_over { "expired" } else { "expires" };
+                write!(f, "a certificate in its {file} {verb} at {at}")
+            }
             Self::ServerInTrouble(why) => write!(f, "it does not do what it was assigned: {why}"),
         }
     }
@@ -186,8 +223,8 @@ impl fmt::Display for Warning {
 
 impl Warning {
     /// What an operator should see to at a server in this state, by what was said of it.
-    pub fn of(state: PlaceState, vitals: Option<&Vitals>, trouble: Option<&str>) -> Vec<Self> {
-        let mut found = vitals.map_or_else(Vec::new, Vitals::warnings);
+    pub fn of(state: PlaceState, vitals: Option<&Vitals>, trouble: Option<&str>, now: Millis) -> Vec<Self> {
+        let mut found = vitals.map_or_else(Vec::new, |vitals| vitals.warnings(now));
         // One that is to end is silent soon, and one that is to do nothing has a wait that says why.
         // So is one whose data is being copied.
         let is_to_run =
@@ -204,7 +241,7 @@ impl Warning {
 }
 
 /// Every warning, in the order of the variants. In what ends them `{pod}` is the server's pod, `{set}` its StatefulSet.
-pub const WARNINGS: [Wait; 9] = [
+pub const WARNINGS: [Wait; 10] = [
     Wait {
         code: "server_silent",
         means: "the wrapper of a server is connected, and its server has not answered it for 5 s or does not run",
@@ -246,6 +283,11 @@ pub const WARNINGS: [Wait; 9] = [
         ends: "the wrapper undoes it at a primary. At a standby: `ALTER SYSTEM RESET NAME` (from PostgreSQL 17 on, remove the line from postgresql.auto.conf), then `SELECT pg_reload_conf()`",
     },
     Wait {
+        code: "certificate_expires",
+        means: "a certificate in the `tls.crt` or the `ca.crt` of a server expires within seven days or has expired. Once that of the primary has expired, no standby and no client that verifies it can connect; a server trusts nothing that an expired CA of its `ca.crt` has signed",
+        ends: "put a new certificate into the Secret that `KAA_POSTGRES_TLS` mounts (`kubectl describe certificate` says why cert-manager has not): the wrapper uses it without a restart. If a CA in `ca.crt` expires and no certificate of it is used any more, remove that CA",
+    },
+    Wait {
         code: "server_in_trouble",
         means: "a server does not do what it was assigned; its wrapper says why, and tries again",
         ends: "look at its log: `kubectl logs {pod}`",
@@ -273,12 +315,13 @@ mod tests {
     use super::*;
 
     const GIB: u64 = 1 << 30;
+    const NOW: Millis = Millis(1_795_000_000_000);
 
     fn warned(change: impl FnOnce(&mut Vitals)) -> Vec<String> {
         let volume = Some(Volume { free: 50 * GIB, size: 100 * GIB });
         let mut vitals = Vitals { answers: true, volume, ..Vitals::default() };
         change(&mut vitals);
-        vitals.warnings().iter().map(ToString::to_string).collect()
+        vitals.warnings(NOW).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -302,6 +345,25 @@ mod tests {
         assert_eq!(warned(silent), ["the server does not run, or does not answer its wrapper"]);
         let pending = warned(|it| it.restart_pending = vec![pending]);
         assert_eq!(pending, ["new values wait for a restart: max_connections"]);
+    }
+
+    #[test]
+    fn a_certificate_is_warned_of_a_week_before_it_expires() {
+        let expires = |certificate: Option<u64>, authority: Option<u64>| {
+            let after = |ms: u64| Millis(NOW.0 + ms);
+            warned(|it| it.expiry = Expiry { certificate: certificate.map(after), authority: authority.map(after) })
+        };
+        let (week, none) = (7 * 86_400_000, [""; 0]);
+        assert_eq!(expires(None, None), none);
+        assert_eq!(expires(Some(week + 1), Some(week + 1)), none);
+        assert_eq!(expires(Some(week), None), ["a certificate in its tls.crt expires at 2026-11-25T11:06:40.000Z"]);
+        assert_eq!(
+            expires(Some(1), Some(0)),
+            [
+                "a certificate in its tls.crt expires at 2026-11-18T11:06:40.001Z",
+                "a certificate in its ca.crt expired at 2026-11-18T11:06:40.000Z"
+            ]
+        );
     }
 
     #[test]

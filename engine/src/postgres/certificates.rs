@@ -7,6 +7,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use std::path::{Path, PathBuf};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// The files of a mounted Secret, as cert-manager names them: the server's certificate, its key, and the authority that
 /// signed those of all servers.
@@ -22,6 +23,33 @@ impl Settings {
     pub(super) fn certificate(&self, name: &str) -> PathBuf {
         self.conf().join(name)
     }
+}
+
+/// When the copies that a server is given expire, each in seconds since 1970; `None` if it has none, or if that cannot be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expiry {
+    /// Of `tls.crt`, what expires first: the server's certificate, or one between that and the authority.
+    pub certificate: Option<u64>,
+    /// Of `ca.crt`, the authority that expires first.
+    pub authority: Option<u64>,
+}
+
+/// When the copies expire.
+pub fn expiry(settings: &Settings) -> Expiry {
+    if settings.tls.is_none() {
+        return Expiry::default();
+    }
+    let first = |name| ends(&std::fs::read(settings.certificate(name)).ok()?).into_iter().min();
+    Expiry { certificate: first(FILES[0]), authority: first(FILES[2]) }
+}
+
+/// When each certificate of a file expires, in seconds since 1970. What this library cannot read is left to PostgreSQL, and left out.
+fn ends(text: &[u8]) -> Vec<u64> {
+    let end = |certificate: CertificateDer<'_>| {
+        let (_, parsed) = X509Certificate::from_der(&certificate).ok()?;
+        Some(u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or_default())
+    };
+    CertificateDer::pem_slice_iter(text).filter_map(|found| end(found.ok()?)).collect()
 }
 
 /// The lines of the configuration by which the server uses the copies.
@@ -41,7 +69,13 @@ pub(super) fn lines(settings: &Settings) -> String {
 pub(super) fn copy(settings: &Settings) -> Result<Option<String>, Error> {
     let Some(directory) = &settings.tls else { return Ok(None) };
     let are_there = FILES.iter().all(|name| settings.certificate(name).exists());
-    let texts = match read(directory) {
+    let read = match read(directory) {
+        Ok([new, ..]) if are_there && is_worse(settings, &new) => {
+            Err(format!("{}: it has expired, and the one in use has not", directory.join(FILES[0]).display()))
+        }
+        read => read,
+    };
+    let texts = match read {
         Ok(texts) => texts,
         Err(why) if are_there => {
             tracing::error!(why, "the certificate is not used: the last good one stays");
@@ -56,6 +90,18 @@ pub(super) fn copy(settings: &Settings) -> Result<Option<String>, Error> {
         }
     }
     Ok(None)
+}
+
+/// Whether a certificate has expired, and the one in use has not: an old Secret was put back.
+fn is_worse(settings: &Settings, new: &[u8]) -> bool {
+    let used = std::fs::read(settings.certificate(FILES[0]));
+    has_expired(new) && used.is_ok_and(|used| !has_expired(&used))
+}
+
+/// Whether any certificate of a file has expired.
+fn has_expired(text: &[u8]) -> bool {
+    let now = crate::clock::now_ms() / 1000;
+    ends(text).into_iter().any(|end| end <= now)
 }
 
 /// The contents of [`FILES`], if they belong together.
@@ -87,13 +133,19 @@ fn certificates(text: &[u8], directory: &Path, name: &str) -> Result<Vec<Certifi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rcgen::{CertificateParams, KeyPair};
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 
-    /// A certificate and its key.
+    /// A certificate that expires long after this test, and its key.
     fn pair() -> (String, String) {
+        until(3000)
+    }
+
+    /// A certificate that expires when this year begins, and its key.
+    fn until(year: i32) -> (String, String) {
         let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(vec!["a.example".to_owned()]).unwrap().self_signed(&key).unwrap();
-        (certificate.pem(), key.serialize_pem())
+        let mut params = CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+        params.not_after = date_time_ymd(year, 1, 1);
+        (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
     }
 
     fn write(directory: &Path, texts: [&str; 3]) {
@@ -137,5 +189,41 @@ mod tests {
         write(mounted.path(), [&certificate, "", &certificate]);
         assert!(copy(&settings).unwrap().unwrap().ends_with("the last good certificate stays"));
         assert_eq!(std::fs::read_to_string(settings.certificate("tls.key")).unwrap(), key);
+    }
+
+    #[test]
+    fn one_that_has_expired_replaces_no_other() {
+        let (mounted, volume) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let settings = Settings { tls: Some(mounted.path().to_owned()), ..Settings::of_test(volume.path()) };
+        std::fs::create_dir(settings.conf()).unwrap();
+        let ((old, old_key), (older, older_key)) = (until(2001), until(2000));
+        let ((new, new_key), (newer, newer_key)) = (until(3000), until(3001));
+        let copied = |certificate: &str, key: &str| {
+            write(mounted.path(), [certificate, key, &format!("{newer}{new}")]);
+            copy(&settings).unwrap().map(|why| why.replace(&mounted.path().display().to_string(), ""))
+        };
+        let ends = || expiry(&settings).certificate.unwrap();
+        let (in_2000, in_2001, in_3000, in_3001) = (946_684_800, 978_307_200, 32_503_680_000, 32_535_216_000);
+        assert_eq!((copied(&old, &old_key), ends()), (None, in_2001), "there is no other");
+        assert_eq!((copied(&older, &older_key), ends()), (None, in_2000), "the one in use has expired as well");
+        assert_eq!((copied(&newer, &newer_key), ends()), (None, in_3001));
+        let why = "/tls.crt: it has expired, and the one in use has not: the last good certificate stays";
+        assert_eq!((copied(&old, &old_key), ends()), (Some(why.to_owned()), in_3001));
+        assert_eq!((copied(&new, &new_key), ends()), (None, in_3000), "it expires earlier, and has not yet");
+    }
+
+    #[test]
+    fn of_a_file_what_expires_first_is_said() {
+        let volume = tempfile::tempdir().unwrap();
+        let settings = Settings { tls: Some("/mounted".into()), ..Settings::of_test(volume.path()) };
+        assert_eq!(expiry(&settings), Expiry::default(), "nothing was copied");
+        std::fs::create_dir(settings.conf()).unwrap();
+        let ((early, _), (late, _)) = (until(2001), until(3000));
+        let unreadable = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        write(&settings.conf(), [&format!("{late}{early}"), "", unreadable]);
+        assert_eq!(expiry(&settings), Expiry { certificate: Some(978_307_200), authority: None });
+        write(&settings.conf(), [&late, "", &format!("{unreadable}{early}{late}")]);
+        assert_eq!(expiry(&settings), Expiry { certificate: Some(32_503_680_000), authority: Some(978_307_200) });
+        assert_eq!(expiry(&Settings { tls: None, ..settings }), Expiry::default(), "the copies are not in use");
     }
 }

@@ -153,7 +153,7 @@ impl Keeper {
         signals: Signals,
     ) -> Result<Self, Error> {
         let settings = config.postgres()?;
-        let vitals = vitals::Watch::new(settings.directory.clone());
+        let vitals = vitals::Watch::new(settings.clone());
         let server = Server::new(settings.clone());
         let data = server.inspect().map_err(|source| Error::Server(Box::new(source)))?;
         let notes = Notes::of(archive);

@@ -51,8 +51,9 @@ fn hear(host: &Host, connection: u64, registered: &Registered, change: impl FnOn
 mod tests {
     use super::*;
     use crate::http::source::{Heard, Status};
-    use kaa_core::domain::ids::{ArchiveId, NodeId, SessionNumber, StartId};
+    use kaa_core::domain::ids::{ArchiveId, Millis, NodeId, SessionNumber, StartId};
     use kaa_core::domain::replicated::Position;
+    use kaa_core::replication::vitals::Expiry;
 
     fn heard(host: &Host) -> Vec<(StartId, Heard)> {
         Status::from(host.status()).hears.into_iter().collect()
@@ -71,6 +72,8 @@ mod tests {
             end: 1000,
             connections: vec![connection; STANDBYS + 1],
             restart_pending: vec!["x".repeat(NAME + 1)],
+            certificate_not_after: Some(2),
+            authority_not_after: Some(3),
             ..wire::Vitals::default()
         };
         hear_trouble(&host, 1, &registered, "it is late");
@@ -84,6 +87,8 @@ mod tests {
         assert_eq!((trouble.as_str(), vitals.end, vitals.volume), ("it is late", Position(1000), None));
         assert_eq!((vitals.connections.len(), vitals.restart_pending[0].len()), (STANDBYS, NAME), "bounded");
         assert_eq!(vitals.behind(&vitals.connections[0]), 20);
+        let expiry = Expiry { certificate: Some(Millis(2000)), authority: Some(Millis(3000)) };
+        assert_eq!(vitals.expiry, expiry);
         host.hear_no_more(1);
         assert_eq!(heard(&host), []);
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::http::fake::Shop;
 use kaa_core::domain::change::{GrantReason, Progress};
-use kaa_core::domain::ids::SessionNumber;
+use kaa_core::domain::ids::{Millis, SessionNumber};
 use kaa_core::domain::replicated::Ended;
 use kaa_core::replication::vitals::Volume;
 use std::time::Duration;
@@ -40,6 +40,7 @@ fn unwell() -> Fake {
         let vitals = heard.vitals.as_mut().unwrap();
         vitals.replay_lag_ms = Some(12_500);
         vitals.overridden = vec!["primary_conninfo".to_owned()];
+        vitals.expiry.certificate = Some(Millis(978_307_200_000));
     });
     Shop::fares(&mut fake, "shop-2", |heard| heard.trouble = Some("follow: connection refused".to_owned()));
     fake

@@ -3,7 +3,7 @@
 use super::shown::{Coded, PlaceRow, WarningRow};
 use crate::http::source::{Heard, Peer};
 use kaa_core::domain::Domain;
-use kaa_core::domain::ids::{ServerId, StartId};
+use kaa_core::domain::ids::{Millis, ServerId, StartId};
 use kaa_core::domain::process::SessionState;
 use kaa_core::domain::replicated::Replicated;
 use kaa_core::replication::vitals::{Connection, WARNINGS, Warning};
@@ -47,6 +47,10 @@ pub struct ServerRow {
     pub restart_pending: Vec<String>,
     /// The parameters of replication that a superuser has changed.
     pub overridden: Vec<String>,
+    /// What expires first in its `tls.crt`.
+    pub certificate_expires: Option<Millis>,
+    /// The authority in its `ca.crt` that expires first.
+    pub authority_expires: Option<Millis>,
 }
 
 /// What the agents hear.
@@ -54,11 +58,12 @@ pub(super) struct Hearing<'a> {
     domain: &'a Domain,
     replicated: &'a Replicated,
     peers: &'a [Peer],
+    now: Millis,
 }
 
 impl<'a> Hearing<'a> {
-    pub(super) fn new(domain: &'a Domain, replicated: &'a Replicated, peers: &'a [Peer]) -> Self {
-        Self { domain, replicated, peers }
+    pub(super) fn new(domain: &'a Domain, replicated: &'a Replicated, peers: &'a [Peer], now: Millis) -> Self {
+        Self { domain, replicated, peers, now }
     }
 
     /// The agent that has the stream of a process, and what it hears by it, or why that is not known.
@@ -142,7 +147,7 @@ impl<'a> Hearing<'a> {
 
     fn warnings_of(&self, place: &Place) -> Vec<WarningRow> {
         let Some((_, Ok(heard))) = place.process.and_then(|process| self.heard(process)) else { return Vec::new() };
-        let found = Warning::of(place.state, heard.vitals.as_ref(), heard.trouble.as_deref());
+        let found = Warning::of(place.state, heard.vitals.as_ref(), heard.trouble.as_deref(), self.now);
         let set = self.replicated.settings.as_ref().map(|settings| settings.stateful_set.as_str());
         let names = Names { set, pod: Some(&place.pod), ..Names::default() };
         let row = |warning: Warning| {
@@ -174,6 +179,8 @@ impl ServerRow {
             cancelled_waits: vitals.answers.then_some(vitals.cancelled_waits),
             restart_pending: vitals.restart_pending.clone(),
             overridden: vitals.overridden.clone(),
+            certificate_expires: vitals.expiry.certificate,
+            authority_expires: vitals.expiry.authority,
             ..self
         }
     }

@@ -203,7 +203,7 @@ impl ReplicationAnswer {
             return Self { name, state, kind, applied: domain.index, at, ..Self::default() };
         };
         let places = domain.places(&database.name, replicated);
-        let hearing = Hearing::new(domain, replicated, peers);
+        let hearing = Hearing::new(domain, replicated, peers, at);
         let mut warnings = warnings(domain, &database.name, replicated, prefix, at);
         warnings.extend(hearing.warnings(&places));
         let record = replicated.record.as_ref();

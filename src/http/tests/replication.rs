@@ -5,12 +5,16 @@ use super::*;
 use crate::http::fake::Fake;
 use crate::http::source::{Heard, Routing};
 use kaa_core::domain::change::Progress;
-use kaa_core::domain::ids::SessionNumber;
+use kaa_core::domain::ids::{Millis, SessionNumber};
 use kaa_core::domain::replicated::{Ended, FailoverMode, WhenAlone};
+use kaa_core::replication::vitals::Expiry;
 use serde_json::json;
 use std::collections::BTreeSet;
 
 const SHOP: &str = "/api/1/kaa/replication/shop";
+/// In 2001.
+const EXPIRED: Expiry =
+    Expiry { certificate: Some(Millis(978_307_200_000)), authority: Some(Millis(1_009_843_200_000)) };
 
 fn get(path: &str) -> Request {
     Request::get(path).body(Body::empty()).unwrap()
@@ -164,6 +168,26 @@ async fn the_metrics_say_what_each_server_is_and_what_is_to_be_seen_to() {
     assert_eq!(warnings(overridden).await, ["parameters_overridden"]);
     let silent = |heard: &mut Heard| heard.vitals.as_mut().unwrap().answers = false;
     assert_eq!(warnings(silent).await, ["server_silent"]);
+    let expired = |heard: &mut Heard| heard.vitals.as_mut().unwrap().expiry = EXPIRED;
+    assert_eq!(warnings(expired).await, ["certificate_expires"]);
+}
+
+#[tokio::test]
+async fn the_status_and_the_metrics_say_when_the_certificates_of_a_server_expire() {
+    let expired = || {
+        let mut fake = at_the_one_that_hears();
+        fake::Shop::fares(&mut fake, "shop-1", |heard| heard.vitals.as_mut().unwrap().expiry = EXPIRED);
+        fake
+    };
+    let (_, shown) = Domain::new(expired()).send(ELSEWHERE, get(SHOP)).await;
+    let server = &shown["archives"][1]["server"];
+    let at = (&server["certificateExpires"], &server["authorityExpires"]);
+    assert_eq!(at, (&json!(978_307_200_000_u64), &json!(1_009_843_200_000_u64)));
+    let of_pod = "kaa_database_certificate_not_after_seconds{database=\"shop\",pod=\"shop-1\",";
+    let mut lines = metrics_of(expired(), of_pod).await;
+    lines.sort();
+    let of = |file: &str, at: u64| format!("{of_pod}file=\"{file}\"}} {at}");
+    assert_eq!(lines, [of("ca.crt", 1_009_843_200), of("tls.crt", 978_307_200)]);
 }
 
 #[tokio::test]

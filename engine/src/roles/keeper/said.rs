@@ -55,11 +55,14 @@ impl Keeper {
     /// What keeps the server from doing what is wanted, or from using what is mounted.
     fn trouble(&self) -> String {
         let receiver = self.reading.as_ref().and_then(|reading| reading.receiver_failure.clone());
+        let complaints = self.using.complaints();
         match receiver {
             _ if self.is_too_old => "this wrapper does not understand its assignment: it is too old".to_owned(),
             _ if !self.trouble.is_empty() => self.trouble.clone(),
+            // What is mounted and not used may be why.
+            Some(failure) if !complaints.is_empty() => format!("it does not stream: {failure}; {complaints}"),
             Some(failure) => format!("it does not stream: {failure}"),
-            None => self.using.complaints(),
+            None => complaints,
         }
     }
 }

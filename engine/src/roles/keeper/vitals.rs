@@ -1,9 +1,8 @@
 //! What people are told of the server, from the last reading and the volume.
 
 use super::volume::Volume;
-use crate::postgres::{self, Reading, Space};
+use crate::postgres::{self, Expiry, Reading, Settings, Space};
 use crate::proto as wire;
-use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -40,11 +39,11 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// `directory` is on the volume.
-    pub fn new(directory: PathBuf) -> Self {
+    /// Nothing was read yet of the server with these settings.
+    pub fn new(settings: Settings) -> Self {
         let now = Instant::now();
         Self {
-            volume: Volume::of(directory),
+            volume: Volume::of(settings),
             read: None,
             shut: false,
             caught_up: None,
@@ -127,6 +126,8 @@ impl Watch {
             if let Some(space) = self.volume.space() {
                 (vitals.free_bytes, vitals.size_bytes) = (space.free / UNIT * UNIT, space.size);
             }
+            let Expiry { certificate, authority } = self.volume.expiry();
+            (vitals.certificate_not_after, vitals.authority_not_after) = (certificate, authority);
             vitals.closed = closed;
             self.next = now + PERIOD;
             self.said = Some(vitals);
@@ -150,6 +151,11 @@ fn millis(time: Duration) -> u64 {
 mod tests {
     use super::*;
     use crate::postgres::Position;
+    use std::path::Path;
+
+    fn a_watch() -> Watch {
+        Watch::new(Settings::of_test(Path::new("/")))
+    }
 
     fn reading(end: u64, lag_ms: u64) -> Reading {
         Reading {
@@ -175,7 +181,7 @@ mod tests {
 
     #[test]
     fn what_changes_with_every_reading_is_told_once_a_second() {
-        let (mut watch, began) = (Watch::new("/".into()), Instant::now());
+        let (mut watch, began) = (a_watch(), Instant::now());
         let mut seen = Vec::new();
         for half in 0..8 {
             watch.note(&reading(half, 0), began + Duration::from_millis(half * 500));
@@ -187,13 +193,29 @@ mod tests {
 
     #[test]
     fn that_a_primary_closes_or_opens_is_told_at_once() {
-        let (mut watch, began) = (Watch::new("/".into()), Instant::now());
+        let (mut watch, began) = (a_watch(), Instant::now());
         watch.note(&reading(5, 0), began);
         let mut at = |closed: bool, ms: u64| watch.told(closed, began + Duration::from_millis(ms)).unwrap().closed;
         assert_eq!(
             [(false, 0), (true, 10), (true, 20), (false, 30)].map(|(closed, ms)| at(closed, ms)),
             [false, true, true, false]
         );
+    }
+
+    #[test]
+    fn when_its_certificates_expire_is_told_also_of_a_server_that_does_not_run() {
+        let volume = tempfile::tempdir().unwrap();
+        std::fs::create_dir(volume.path().join("conf")).unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        for (name, year) in [("tls.crt", 2030), ("ca.crt", 2040)] {
+            let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+            params.not_after = rcgen::date_time_ymd(year, 1, 1);
+            std::fs::write(volume.path().join("conf").join(name), params.self_signed(&key).unwrap().pem()).unwrap();
+        }
+        let settings = Settings { tls: Some("/mounted".into()), ..Settings::of_test(volume.path()) };
+        let vitals = Watch::new(settings).told(false, Instant::now() + SILENT).unwrap();
+        let told = (vitals.answers, vitals.certificate_not_after, vitals.authority_not_after);
+        assert_eq!(told, (false, Some(1_893_456_000), Some(2_208_988_800)));
     }
 
     #[test]
@@ -213,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_server_that_lets_no_new_session_in_does_not_answer_although_it_is_read() {
-        let (mut watch, began) = (Watch::new("/".into()), Instant::now());
+        let (mut watch, began) = (a_watch(), Instant::now());
         watch.note(&reading(5, 0), began);
         assert_eq!(told(&mut watch, began, 0), "5 Some(0)");
         watch.knocked(false);
@@ -224,9 +246,9 @@ mod tests {
 
     #[test]
     fn a_server_that_is_not_read_any_more_does_not_answer() {
-        let (mut watch, began) = (Watch::new("/".into()), Instant::now());
+        let (mut watch, began) = (a_watch(), Instant::now());
         assert_eq!(told(&mut watch, began, 0), "nothing", "it may start");
-        assert_eq!(told(&mut Watch::new("/".into()), began, 5100), "silent", "it has not started");
+        assert_eq!(told(&mut a_watch(), began, 5100), "silent", "it has not started");
         watch.note(&reading(5, 0), began);
         assert_eq!(told(&mut watch, began, 4000), "5 Some(0)");
         assert_eq!(told(&mut watch, began, 5000), "silent");
@@ -238,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_standby_of_a_primary_that_rested_lags_no_longer_than_it_was_seen_to() {
-        let (mut watch, began) = (Watch::new("/".into()), Instant::now());
+        let (mut watch, began) = (a_watch(), Instant::now());
         let mut lag = |ms: u64, read: Reading| {
             watch.note(&read, began + Duration::from_millis(ms));
             watch.read.as_ref().unwrap().0.replay_lag_ms

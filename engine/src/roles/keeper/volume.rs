@@ -1,7 +1,7 @@
-//! The room on the volume. A thread of its own reads it: a volume that does not answer must not hold up the wrapper.
+//! The room on the volume, and when the certificates on it expire. A thread of its own reads it: a volume that does not answer must not hold
+//! up the wrapper.
 
-use crate::postgres::{self, Space};
-use std::path::{Path, PathBuf};
+use crate::postgres::{self, Expiry, Settings, Space};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,17 +11,25 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// How long it is taken to be the same.
 const VALID: Duration = Duration::from_secs(5);
 
-type Seen = Mutex<Option<(Space, Instant)>>;
+type Seen = Mutex<Found>;
+
+/// What was found on the volume.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    space: Option<(Space, Instant)>,
+    /// It is the same until it is read again.
+    expiry: Expiry,
+}
 
 /// What was read last.
 pub(super) struct Volume(Arc<Seen>);
 
 impl Volume {
-    /// That of a directory. It is read for as long as this lives.
-    pub fn of(directory: PathBuf) -> Self {
-        let seen = Arc::new(Mutex::new(look(&directory)));
+    /// That of a server. It is read for as long as this lives.
+    pub fn of(settings: Settings) -> Self {
+        let seen = Arc::new(Mutex::new(Found { space: space(&settings), expiry: postgres::expiry(&settings) }));
         let shared = Arc::downgrade(&seen);
-        let begun = thread::Builder::new().name("volume".to_owned()).spawn(move || follow(&directory, &shared));
+        let begun = thread::Builder::new().name("volume".to_owned()).spawn(move || follow(&settings, &shared));
         if let Err(error) = begun {
             tracing::warn!(%error, "the room on the volume will not be known");
         }
@@ -30,22 +38,37 @@ impl Volume {
 
     /// The room now; `None` if it is not known.
     pub fn space(&self) -> Option<Space> {
-        let seen = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.filter(|(_, at)| at.elapsed() < VALID).map(|(space, _)| space)
+        self.found().space.filter(|(_, at)| at.elapsed() < VALID).map(|(space, _)| space)
+    }
+
+    /// When the certificates expire.
+    pub fn expiry(&self) -> Expiry {
+        self.found().expiry
+    }
+
+    fn found(&self) -> Found {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn follow(directory: &Path, shared: &Weak<Seen>) {
+fn follow(settings: &Settings, shared: &Weak<Seen>) {
+    let note = |change: &dyn Fn(&mut Found)| {
+        let seen = shared.upgrade()?;
+        change(&mut seen.lock().unwrap_or_else(PoisonError::into_inner));
+        Some(())
+    };
     loop {
         thread::sleep(PERIOD);
-        let found = look(directory);
-        let Some(seen) = shared.upgrade() else { return };
-        *seen.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        // First the room: files of a volume that is full or damaged may not answer.
+        let space = space(settings);
+        let Some(()) = note(&|found| found.space = space) else { return };
+        let expiry = postgres::expiry(settings);
+        let Some(()) = note(&|found| found.expiry = expiry) else { return };
     }
 }
 
-fn look(directory: &Path) -> Option<(Space, Instant)> {
-    match postgres::space(directory) {
+fn space(settings: &Settings) -> Option<(Space, Instant)> {
+    match postgres::space(&settings.directory) {
         Ok(space) => Some((space, Instant::now())),
         Err(error) => {
             tracing::debug!(%error, "the volume was not looked at");
@@ -57,13 +80,15 @@ fn look(directory: &Path) -> Option<(Space, Instant)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn a_volume_that_cannot_be_read_has_no_known_room() {
-        assert!(Volume::of("/".into()).space().is_some());
-        assert_eq!(Volume::of("/no/such/directory".into()).space(), None);
+        let of = |directory: &str| Volume::of(Settings::of_test(Path::new(directory))).space();
+        assert!(of("/").is_some());
+        assert_eq!(of("/no/such/directory"), None);
         let old = Instant::now().checked_sub(VALID).unwrap();
-        let space = Space { free: 1, size: 2 };
-        assert_eq!(Volume(Arc::new(Mutex::new(Some((space, old))))).space(), None, "it does not answer any more");
+        let found = Found { space: Some((Space { free: 1, size: 2 }, old)), ..Found::default() };
+        assert_eq!(Volume(Arc::new(Mutex::new(found))).space(), None, "it does not answer any more");
     }
 }
