@@ -39,6 +39,11 @@ const LAST_WORDS: usize = 4;
 struct Refused(BTreeMap<StartId, (Command, Instant)>);
 
 impl Refused {
+    /// Forgets what has no effect any more: processes come and go.
+    fn forget_old(&mut self) {
+        self.0.retain(|_, (_, at)| at.elapsed() < REFUSED);
+    }
+
     /// Whether a command was refused a moment ago.
     fn has(&self, process: StartId, command: &Command) -> bool {
         self.0.get(&process).is_some_and(|(refused, at)| refused == command && at.elapsed() < REFUSED)
@@ -59,6 +64,7 @@ impl Shared {
         loop {
             applied.mark_unchanged();
             let mut again = false;
+            refused.forget_old();
             for Said { process, session, report } in self.connected.reports() {
                 let due = self.raft.read(|domain| domain.duties(process, session, &report));
                 for command in due {
