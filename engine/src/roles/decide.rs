@@ -340,7 +340,9 @@ pub fn note_reading(state: &mut State, reading: &Reading, under: Option<&Step>) 
     if reading.lacks_log {
         note_lack_of_log(state);
     }
-    Heard { ear: Ear::Last(reading.heard), whole: streams && state.memory.overwriting }
+    // What streamed with the old data may be read while that is overwritten.
+    let is_new = !matches!(under, Some(Step::Overwrite { .. }));
+    Heard { ear: Ear::Last(reading.heard), whole: streams && is_new && state.memory.overwriting }
 }
 
 /// The next step; `None` if there is nothing to do, or the server may not do what is wanted: `Err` says why.
@@ -594,6 +596,19 @@ mod tests {
         let again = chosen(&at, &follow(4, Some(7)), &copy);
         let is_copy = matches!(&again, Choice::Instead(Ok(Some(Step::Overwrite { generation: Generation(4), .. }))));
         assert!(is_copy, "its source may be frozen: {again:?}");
+    }
+
+    #[test]
+    fn data_is_whole_once_it_streams_and_not_while_it_is_overwritten_again() {
+        let mut copied = state(follows(3));
+        copied.memory.overwriting = true;
+        let Choice::Instead(Ok(Some(again))) = choose(&copied, &follow(4, Some(7)), None, false) else {
+            panic!("a copy")
+        };
+        assert!(matches!(again, Step::Overwrite { .. }), "{again:?}");
+        let streams = Reading { streams_from: Some(3), timeline: 3, ..Reading::of_test() };
+        assert!(!note_reading(&mut copied, &streams, Some(&again)).whole, "a reading of the server before");
+        assert!(note_reading(&mut copied, &streams, None).whole);
     }
 
     #[test]
