@@ -339,10 +339,11 @@ async fn follow(
     history: &[Begins],
     run: &mut Run,
 ) -> Result<Outcome, Error> {
-    // If that fails, it may be connected.
-    *run = Run::Down;
-    let followed = server.follow(own, source, words::timeline(generation), history).await?;
-    *run = Run::Fenced;
+    // If that is not completed, it may be connected.
+    let before = std::mem::replace(run, Run::Down);
+    let followed = server.follow(own, source, words::timeline(generation), history).await;
+    *run = followed.as_ref().err().map_or(Run::Fenced, |error| unfollowed(&before, error));
+    let followed = followed?;
     match followed {
         Follows::Streams => {
             *run = Run::Follows { generation, source: source.clone(), readers: Readers::No };
@@ -350,6 +351,15 @@ async fn follow(
         }
         Follows::NeedsOverwrite { why } => Ok(Outcome { needs_overwrite: Some(why), outside: false }),
         Follows::Outside { why } => Ok(Outcome { needs_overwrite: Some(why), outside: true }),
+    }
+}
+
+/// What a server is that was told to follow, and did not: it may be connected. But one that was fenced and accepts no session is not connected
+/// before it accepts one. It replays its log, for minutes after a crash, and would begin that again if it was stopped.
+fn unfollowed(before: &Run, error: &Error) -> Run {
+    match error {
+        Error::NoSql { .. } if *before == Run::Fenced => Run::Fenced,
+        _ => Run::Down,
     }
 }
 
@@ -377,6 +387,19 @@ mod tests {
         promotes().unwrap_err();
         std::fs::write(volume.path().join("conf/replication.last"), "name\ntext\n").unwrap();
         assert_eq!(promotes(), Ok(()), "with those that its start has kept");
+    }
+
+    #[test]
+    fn a_fenced_server_that_replays_its_log_for_long_is_not_stopped_by_an_order_to_follow() {
+        let recovers =
+            || Error::NoSql { heard: true, said: "the database system is not yet accepting connections".to_owned() };
+        let stopped = |before: &Run, error: &Error| is_unknown(error, &unfollowed(before, error));
+        assert!(!stopped(&Run::Fenced, &recovers()), "its replay would begin again");
+        assert!(stopped(&Run::Down, &recovers()), "with new data, say");
+        assert!(
+            stopped(&Run::Fenced, &Error::Stuck("it does not read its configuration".to_owned())),
+            "it may be connected"
+        );
     }
 
     #[test]
