@@ -313,16 +313,29 @@ pub(super) async fn fail_over(
     .await
 }
 
-/// What is lost, and what is left of it.
-fn given_up(domain: &Domain, database: &DatabaseName, winner: ArchiveId) -> String {
-    let others = domain.active_archives(database).filter(|other| other.id != winner);
-    let others: Vec<String> = others.map(|it| format!("archive {}, pod {}", it.id, domain.pod_of(it.id))).collect();
-    format!(
+/// What is lost, and what is left of it. Positions of different generations cannot be compared, so the generations are named.
+pub(super) fn given_up(domain: &Domain, database: &DatabaseName, winner: ArchiveId) -> String {
+    let highest = |archive: ArchiveId| match domain.serving(archive)?.data? {
+        Data::Initialized { highest, .. } => Some(highest),
+        Data::Empty => None,
+    };
+    let one = |archive: ArchiveId| match highest(archive) {
+        Some(highest) => {
+            format!("archive {archive}, pod {}, with data up to generation {highest}", domain.pod_of(archive))
+        }
+        None => format!("archive {archive}, pod {}", domain.pod_of(archive)),
+    };
+    let others = || domain.active_archives(database).map(|it| it.id).filter(|other| *other != winner);
+    let text = format!(
         "acknowledged commits that had not reached {} are lost. They may be on {}: what is there is neither used nor overwritten until \
          `kaa database discard {database} --archive ID --reason WHY`",
-        domain.pod_of(winner),
-        others.join("; ")
-    )
+        one(winner),
+        others().map(one).collect::<Vec<_>>().join("; ")
+    );
+    match others().filter(|other| highest(*other) > highest(winner)).map(|other| domain.pod_of(other)).next() {
+        Some(pod) => format!("{text}. {pod} has data of a later generation: less may be lost with it"),
+        None => text,
+    }
 }
 
 /// Takes the data of an archive for that of the database.

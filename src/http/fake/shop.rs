@@ -148,6 +148,11 @@ impl Shop {
         self.log.apply(Role::ResyncLeader, "admin-0", Command::NoteReplication(note));
     }
 
+    /// Its server reports data up to this generation.
+    pub(crate) fn has(&mut self, ordinal: u64, highest: u64) {
+        self.data(ordinal, data(highest));
+    }
+
     fn data(&mut self, ordinal: u64, data: Data) {
         let (process, session) = (self.process(ordinal), SessionNumber(1));
         let start = StartId(0);

@@ -392,7 +392,7 @@ async fn a_loss_is_accepted_by_the_name_of_the_database_and_what_is_left_stays()
     let domain = Domain::new(gone().source());
     let body = json!({"why": "the site burnt", "to": "shop-2", "acceptDataLoss": "shop", "oldPrimaryIsOff": true});
     let text = "shop-2 becomes the primary, after shop-0; generation 3 follows 2, sync set shop-2; acknowledged commits that had not \
-                reached shop-2 are lost. They may be on archive 4, pod shop-0; archive 5, pod shop-1: what is there is neither used nor \
+                reached archive 6, pod shop-2, with data up to generation 2 are lost. They may be on archive 4, pod shop-0; archive 5, pod shop-1: what is there is neither used nor \
                 overwritten until `kaa database discard shop --archive ID --reason WHY`";
     assert_eq!(asked(&domain, "failover", body).await, (StatusCode::OK, text.to_owned()));
     assert!(
@@ -400,6 +400,22 @@ async fn a_loss_is_accepted_by_the_name_of_the_database_and_what_is_left_stays()
             .last("database/shop")
             .ends_with("the site burnt; the old primary is off; commits that only archives 4, 5 hold are given up")
     );
+}
+
+#[test]
+fn who_accepts_a_loss_is_told_which_server_has_data_of_a_later_generation() {
+    let mut shop = fake::shop();
+    let said = |shop: fake::Shop| {
+        let source = shop.source();
+        let domain = source.domain.lock().unwrap();
+        let winner = domain.active_archives(&"shop".into()).find(|it| domain.pod_of(it.id) == "shop-2").unwrap().id;
+        crate::http::replication::given_up(&domain, &"shop".into(), winner)
+    };
+    assert!(said(fake::shop()).ends_with("--reason WHY`"), "all have generation 2");
+    shop.has(1, 3);
+    let text = said(shop);
+    assert!(text.contains("archive 5, pod shop-1, with data up to generation 3: what is there"), "{text}");
+    assert!(text.ends_with(". shop-1 has data of a later generation: less may be lost with it"), "{text}");
 }
 
 #[tokio::test]
