@@ -86,10 +86,9 @@ pub enum Error {
     },
     /// What the server on the volume must not forget is damaged.
     #[error(
-        "{} is damaged, or of a later version: {source}. Do not delete it: it says whether the data is whole. If `kaa show database` shows \
-         an open primary at another pod, delete the claim and the pod of this server, so that the data is copied from there; if not, this \
-         may be the only copy: restore the volume",
-        path.display()
+        "{} is damaged, or of a later version: {source}. Do not delete it: it says whether the data is whole. {}",
+        path.display(),
+        postgres::COPY_AGAIN
     )]
     Kept {
         /// The file.

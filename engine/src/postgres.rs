@@ -35,6 +35,7 @@ mod versions;
 mod worker;
 
 pub use certificates::{Expiry, expiry};
+pub use control_file::COPY_AGAIN;
 pub use error::Error;
 #[doc(hidden)]
 pub use follow::{Place, differs};

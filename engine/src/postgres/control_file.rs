@@ -149,9 +149,9 @@ pub(super) fn label_of(text: &str, words: &str) -> Option<Position> {
 }
 
 /// The way out where data is of no use, and another server has it.
-const COPY_AGAIN: &str = "Delete the claim and the pod, so that the data is copied, only if `kaa show database` lists another pod as `primary` \
-    and `open`, this one as `spare` or `overwriting`, and no loss has been accepted; otherwise this may be the only copy: take a snapshot of \
-    the volume first, and keep it";
+pub const COPY_AGAIN: &str = "Delete the claim and the pod, so that the data is copied, only if `kaa show database` lists another pod as `primary` and `open`, and this \
+    one as `spare` or `overwriting`; after an accepted loss, not before `kaa database discard` was run for its archive. Otherwise this may be \
+    the only copy: take a snapshot of the volume first, and keep it";
 
 /// A volume without data. Data of another image's layout is refused: a second database cluster on the volume would hide it.
 fn empty(settings: &Settings) -> Result<Data, Error> {
