@@ -40,6 +40,17 @@ pub(super) async fn commit(session: &Session) -> Result<bool, Error> {
     Ok(!session.was_cancelled())
 }
 
+/// Commits once, as a proof; one that was ended is none. An earlier change that was dropped may still end it: its last statement runs on at
+/// the server. A server that has ended admits no next one.
+async fn prove(settings: Settings) -> Result<bool, Error> {
+    let done = async { commit(&Session::connect_as(&settings, PROOF).await?).await }.await;
+    done.or_else(not_if_ended)
+}
+
+fn not_if_ended(error: Error) -> Result<bool, Error> {
+    if error.is_of_ended_session() { Ok(false) } else { Err(error) }
+}
+
 impl Server {
     /// Changes the rule of a primary, and gives the end of the log at a moment after the rule came into force: nothing
     /// behind it was released by an older rule, and all members hold what an older one released. Waits as long as a
@@ -61,13 +72,16 @@ impl Server {
             // The own disk is enough from now on: nothing can be released that is not there. Until the checkpointer has looked, commits wait
             // for members all the same.
             let session = self.reload(|changeable| changeable.rule = text).await?;
-            while !commit(&Session::connect_as(&self.settings, PROOF).await?).await? {}
+            while !prove(self.settings.clone()).await? {
+                self.living()?;
+                sleep(LOOK_PERIOD).await;
+            }
             return flushed(&session).await;
         }
         // Before commits have to wait: it may fail, where slots are used up.
-        let session = Session::connect(&self.settings).await?;
-        self.provide_slots_by(&session, &rule.iter().copied().collect(), false).await?;
-        let session = self.reload(|changeable| NONE.clone_into(&mut changeable.rule)).await?;
+        let members = rule.iter().copied().collect();
+        self.provide_slots_by(&Session::connect(&self.settings).await?, &members, false).await?;
+        let mut session = self.reload(|changeable| NONE.clone_into(&mut changeable.rule)).await?;
         // What an earlier change has left waiting has no effect and shows nothing.
         let end = format!(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{PROOF}' AND {OWN}"
@@ -76,7 +90,7 @@ impl Server {
         self.await_senders(&session).await?;
         // Given up when this returns: a commit that waits stays until a rule releases it.
         let _waits = self.commit_until_waiting(&session).await?;
-        let session = self.reload(|changeable| changeable.rule = text).await?;
+        session = self.reload(|changeable| changeable.rule = text).await?;
         self.commit_under_rule(&session).await?;
         flushed(&session).await
     }
@@ -134,11 +148,18 @@ impl Server {
         let mut said_at = Instant::now() + FLAG_PATIENCE;
         loop {
             self.living()?;
-            let own = Session::connect_as(&self.settings, PROOF).await?;
-            let waits = format!(
-                "SELECT count(*) FROM pg_stat_activity WHERE pid = {} AND wait_event = 'SyncRep'",
-                own.pid().await?
-            );
+            let begun = async {
+                let own = Session::connect_as(&self.settings, PROOF).await?;
+                own.pid().await.map(|pid| (own, pid))
+            };
+            let (own, pid) = match begun.await {
+                Err(error) if error.is_of_ended_session() => {
+                    sleep(LOOK_PERIOD).await;
+                    continue;
+                }
+                begun => begun?,
+            };
+            let waits = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid} AND wait_event = 'SyncRep'");
             let mut commits = JoinSet::new();
             commits.spawn(async move { commit(&own).await });
             loop {
@@ -146,7 +167,7 @@ impl Server {
                     return Ok(commits);
                 }
                 if let Some(done) = commits.try_join_next() {
-                    done.unwrap_or(Ok(false))?;
+                    done.unwrap_or(Ok(false)).or_else(not_if_ended)?;
                     break;
                 }
                 sleep(LOOK_PERIOD).await;
@@ -165,14 +186,12 @@ impl Server {
     /// waited before, may be released while a row that was acknowledged at the same moment is on no member.
     async fn commit_under_rule(&self, session: &Session) -> Result<(), Error> {
         let mut commits = JoinSet::new();
-        let begin = |settings: Settings| async move { commit(&Session::connect_as(&settings, PROOF).await?).await };
-        let nudger = Session::connect(&self.settings).await?;
         loop {
             self.living()?;
             if commits.len() < COMMITS {
-                commits.spawn(begin(self.settings.clone()));
+                commits.spawn(prove(self.settings.clone()));
             } else {
-                nudger.run("write to the log", NUDGE).await?;
+                session.run("write to the log", NUDGE).await?;
             }
             let next = Instant::now() + NUDGE_PERIOD;
             tokio::select! {
@@ -181,7 +200,7 @@ impl Server {
                         let rule = session.row("show the rule", "SHOW synchronous_standby_names").await?;
                         return self.check_rule(rule.get(0));
                     }
-                    Ok(Ok(false)) => tracing::warn!("the wait of an own commit was cancelled: it proves nothing"),
+                    Ok(Ok(false)) => tracing::warn!("an own commit was ended, or its wait cancelled: it proves nothing"),
                     Ok(Err(error)) => return Err(error),
                     Err(error) => return Err(Error::Stuck(format!("an own commit was given up: {error}"))),
                 },

@@ -157,6 +157,15 @@ fn late(what: &str) -> Error {
 }
 
 impl Error {
+    /// Whether the session was ended: by SQL, or with the server.
+    pub(super) fn is_of_ended_session(&self) -> bool {
+        match self {
+            Self::Sql { source, .. } => source.is_closed() || source.code() == Some(&SqlState::ADMIN_SHUTDOWN),
+            Self::NoSql { said, .. } => said.contains("terminating connection due to administrator command"),
+            _ => false,
+        }
+    }
+
     /// Whether it is the server's own word, and so a sign that it runs.
     pub(super) fn is_from_server(&self) -> bool {
         match self {

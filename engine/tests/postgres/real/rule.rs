@@ -189,6 +189,37 @@ async fn a_sender_that_does_not_obey_keeps_the_rule_from_changing() {
     trio.members[0].server.fence().await.unwrap();
 }
 
+/// The last statement of a change that was dropped runs on at the server, and may end the own commits of the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn own_commits_that_are_ended_do_not_fail_a_change_of_the_rule() {
+    let Some(lab) = Lab::new() else { return };
+    let mut trio = Trio::new(&lab).await;
+    let b = trio.members[1].archive;
+    let superuser = trio.members[0].superuser().await;
+    let held = titled(&trio.members[1], "walreceiver");
+    hold(&held, Signal::SIGSTOP);
+    let end = async {
+        let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+            WHERE application_name = 'kaa_proof' AND wait_event = 'SyncRep'";
+        for _ in 0..3 {
+            testkit::eventually_async("own commits wait, and are ended", async || {
+                let ended: i64 = superuser.query_one(end, &[]).await.map_err(|error| error.to_string())?.get(0);
+                if ended > 0 { Ok(()) } else { Err("none waits".to_owned()) }
+            })
+            .await;
+            sleep(Duration::from_millis(250)).await;
+        }
+        hold(&held, Signal::SIGCONT);
+    };
+    let rule = [b];
+    let mut required = Box::pin(trio.require(&rule));
+    tokio::select! {
+        ended = &mut required => panic!("ended while its member does not receive: {ended:?}"),
+        () = end => {},
+    }
+    required.await.unwrap();
+}
+
 /// Who receives the log and is no member, or a member of another generation, or of another archive with a similar number; and copies.
 #[tokio::test(flavor = "multi_thread")]
 async fn receivers_that_are_no_members_release_no_commit() {
