@@ -502,7 +502,7 @@ fn follows(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::roles::declines::{FAILS, LONG, Tries, declined, ended};
+    use crate::roles::declines::{FAILS, LONG, START_LIMIT, Tries, declined, ended};
     use std::time::Duration;
     use tokio::time::Instant;
 
@@ -974,10 +974,38 @@ mod tests {
     }
 
     #[test]
+    fn a_grant_to_a_server_that_does_not_start_is_given_up_and_it_has_longer_the_next_time() {
+        let (wanted, granted, moment) = (lead(rule(3, 4, &[])), Instant::now(), Duration::from_millis(1));
+        let gives_up = |at: &mut State, tries: &mut Tries, wanted: &Assignment, after: Duration| {
+            tries.look(at, wanted, granted + after);
+            declined(at, wanted, Some(&Step::StartFenced)).is_some()
+        };
+        let (mut at, mut tries) = (state(Run::Down), Tries::default());
+        assert!(!gives_up(&mut at, &mut tries, &wanted, Duration::ZERO));
+        assert!(!gives_up(&mut at, &mut tries, &wanted, START_LIMIT - moment));
+        assert!(gives_up(&mut at, &mut tries, &wanted, START_LIMIT));
+        let next = lead(rule(5, 6, &[]));
+        assert!(!gives_up(&mut at, &mut tries, &next, START_LIMIT));
+        assert!(!gives_up(&mut at, &mut tries, &next, 3 * START_LIMIT - moment), "the others may be as slow");
+        assert!(gives_up(&mut at, &mut tries, &next, 3 * START_LIMIT));
+
+        let alone = Assignment { replaceable: false, ..wanted.clone() };
+        for (run, may_start, before) in
+            [(Run::Fenced, true, &wanted), (Run::Down, false, &wanted), (Run::Down, true, &alone)]
+        {
+            let (mut at, mut tries) = (State { may_start, ..state(run) }, Tries::default());
+            assert!(!gives_up(&mut at, &mut tries, before, Duration::ZERO));
+            assert!(!gives_up(&mut at, &mut tries, before, START_LIMIT), "{:?}", at.run);
+            at.may_start = true;
+            assert!(!gives_up(&mut at, &mut tries, &wanted, START_LIMIT), "{:?}", at.run);
+        }
+    }
+
+    #[test]
     fn a_standby_that_was_promoted_from_outside_stops_and_is_copied() {
         let promoted = Reading { in_recovery: false, ..Reading::of_test() };
         for run in [Run::Fenced, follows(3)] {
-            let mut standby = state(run);
+            let (mut standby, mut tries) = (state(run), Tries::default());
             let wanted = follow(3, Some(5));
             note_reading(&mut standby, &promoted, Some(&Step::Promote(rule(4, 1, &[]))));
             assert_ne!(said(&standby, &wanted), "Stop", "by its grant");
@@ -1003,11 +1031,11 @@ mod tests {
             standby.run = Run::Fenced;
             assert_eq!(said(&standby, &hold), "nothing");
             let alone = Assignment { replaceable: false, ..lead(rule(4, 5, &[])) };
-            Tries::default().look(&mut standby, &alone, Instant::now());
+            tries.look(&mut standby, &alone, Instant::now());
             assert_eq!(said(&standby, &alone), "Promote", "there is no other data");
-            Tries::default().look(&mut standby, &lead(rule(4, 5, &[])), Instant::now());
+            tries.look(&mut standby, &lead(rule(4, 5, &[])), Instant::now());
             assert_eq!(declined(&standby, &lead(rule(4, 5, &[])), None), Some(Generation(4)), "another one is better");
-            Tries::default().look(&mut standby, &lead(rule(6, 7, &[])), Instant::now());
+            tries.look(&mut standby, &lead(rule(6, 7, &[])), Instant::now());
             assert_eq!(
                 said(&standby, &lead(rule(6, 7, &[]))),
                 "Promote",

@@ -13,8 +13,11 @@ pub(super) const FAILS: u32 = 3;
 /// A step that fails so long after the grant is enough, if another server can take over now. It is less than a server that serves no session
 /// takes to fail, which may have begun before the grant.
 pub(super) const LONG: Duration = Duration::from_millis(1500);
-/// How long a server that does not run may take to start once it has a grant: its disk may hang.
-const START_LIMIT: Duration = Duration::from_secs(15);
+/// How long a server that does not run may take to start while it has a grant and another server can take over: its disk may hang. It has
+/// twice as long each time. The start is not ended by that, and may have begun before the grant.
+pub(super) const START_LIMIT: Duration = Duration::from_secs(15);
+/// So many times the limit is doubled at most.
+const MOST_DOUBLINGS: u32 = 5;
 
 /// What came so far of a grant that its server has not taken up.
 #[derive(Debug, Default)]
@@ -23,6 +26,12 @@ pub struct Tries {
     /// When this process learned of it.
     since: Option<Instant>,
     fails: u32,
+    /// Since when its server may start, does not run, and could be replaced.
+    starts_since: Option<Instant>,
+    /// How many grants were given up in a row because it did not start.
+    late: u32,
+    /// Whether one was given up because the server was promoted from outside.
+    was_strange: bool,
 }
 
 impl Tries {
@@ -37,15 +46,25 @@ impl Tries {
     /// Gives up the grant if nothing comes of it, and another server can be granted the next generation. This process never takes it up
     /// afterwards.
     pub fn look(&mut self, state: &mut State, wanted: &Assignment, now: Instant) {
+        if state.run != Run::Down {
+            self.late = 0;
+        }
         let Some(generation) = awaits_promotion(state, wanted) else { return };
         if self.generation != generation {
-            *self = Self { generation, since: Some(now), fails: 0 };
+            *self = Self { generation, since: Some(now), fails: 0, starts_since: None, ..*self };
         }
+        let starts = state.run == Run::Down && state.may_start && wanted.replaceable;
+        self.starts_since = starts.then_some(self.starts_since.unwrap_or(now));
+        let limit = START_LIMIT * 2_u32.pow(self.late.min(MOST_DOUBLINGS));
+        let is_late = self.starts_since.is_some_and(|since| now - since >= limit);
         // Once: the others may be no better, or an operator wants this one.
-        let is_strange = state.outside != Outside::No && state.gave_up == Generation(0);
-        if (self.fails >= FAILS || is_strange) && wanted.replaceable {
-            tracing::error!(%generation, "this server cannot be promoted: it gives up its grant, so that another one gets the next");
+        let is_strange = state.outside != Outside::No && !self.was_strange;
+        if (self.fails >= FAILS || is_strange || is_late) && wanted.replaceable {
+            let why = if is_late { "it does not start" } else { "it cannot be promoted" };
+            tracing::error!(%generation, why, "this server gives up its grant, so that another one gets the next");
             state.gave_up = generation;
+            self.late += u32::from(is_late);
+            self.was_strange |= is_strange;
         }
     }
 }
@@ -54,13 +73,6 @@ impl Tries {
 fn awaits_promotion(state: &State, wanted: &Assignment) -> Option<Generation> {
     let Wanted::Primary { rule, .. } = &wanted.what else { return None };
     Some(rule.generation).filter(|generation| *generation > state.memory.taken_up.max(state.gave_up))
-}
-
-/// How long a step may take before the server is promoted in a generation that was granted to it: not longer than this, if another one could
-/// be granted the next. Else as long as it takes.
-pub fn limit(state: &State, wanted: &Assignment, step: &Step) -> Option<Duration> {
-    let comes_first = matches!(step, Step::StartFenced) && awaits_promotion(state, wanted).is_some();
-    (comes_first && wanted.replaceable).then_some(START_LIMIT)
 }
 
 /// A generation that was granted to this server and comes to nothing here: it may have been taken up before, or is not any more.

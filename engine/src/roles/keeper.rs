@@ -235,11 +235,12 @@ impl Keeper {
             return;
         }
         // Until the domain has said what it wants, it has not judged what the volume remembers.
-        if self.wanted.is_none() || !self.note() {
+        let Some(wanted) = &self.wanted else { return };
+        self.tries.look(&mut self.state, wanted, Instant::now());
+        if !self.note() {
             return;
         }
         let Some(wanted) = &self.wanted else { return };
-        self.tries.look(&mut self.state, wanted, Instant::now());
         let (under, pauses) = (self.under.as_ref().map(|(step, _)| step), self.pauses());
         let Choice::Instead(step) = decide::choose(&self.state, wanted, under, pauses) else { return };
         if decide::hangs(&self.state, wanted) {

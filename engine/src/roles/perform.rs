@@ -109,23 +109,13 @@ pub fn remembers(step: &Step, mut memory: Memory) -> Option<Result<Memory, Strin
     Some(changed.map(|()| memory).map_err(|why| why.to_string()))
 }
 
-/// Carries out a step, within a limit if there is one.
-pub(super) async fn perform(
-    step: Step,
-    server: Arc<Mutex<Server>>,
-    own: ArchiveId,
-    state: State,
-    limit: Option<Duration>,
-) -> Done {
+/// Carries out a step.
+pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: ArchiveId, state: State) -> Done {
     let mut server = server.lock().await;
     let uses = matches!(step, Step::StartFenced | Step::Overwrite { .. } | Step::Refresh);
     let mounted = uses.then(|| server.mounted());
     let (before, mut run, mut data) = (state.run.clone(), state.run.clone(), None);
-    let work = carry_out(&step, &mut server, own, state, &mut run, &mut data);
-    let result = match limit {
-        Some(limit) => timeout(limit, work).await.unwrap_or_else(|_| Err(late(limit))),
-        None => work.await,
-    };
+    let result = carry_out(&step, &mut server, own, state, &mut run, &mut data).await;
     // It runs on until the next reading takes note of it: a start would hide that.
     if matches!(&result, Err(Error::Promoted)) {
         run = before.clone();
@@ -162,10 +152,6 @@ pub(super) async fn perform(
     let prepares = matches!(step, Step::Prepare | Step::Refresh) && result.is_ok();
     let keeps_earlier_role = prepares && server.keeps_earlier_role();
     Done { step, result: result.map_err(|error| error.to_string()), run, data, mounted, complaints, keeps_earlier_role }
-}
-
-fn late(limit: Duration) -> Error {
-    Error::Stuck(format!("it takes longer than {limit:?}, and another server could be the primary"))
 }
 
 /// Whether a failure leaves a server of which it is not known any more what it does.

@@ -4,7 +4,6 @@
 use super::{Action, Keeper};
 use crate::Error;
 use crate::roles::decide::{self, Run, Step};
-use crate::roles::declines;
 use crate::roles::kept::Kept;
 use crate::roles::outside::Outside;
 use crate::roles::perform;
@@ -60,8 +59,7 @@ impl Keeper {
 
     fn carry_out(&mut self, step: Step) {
         let Some(own) = self.member.as_ref().map(|member| member.archive) else { return };
-        let limit = self.wanted.as_ref().and_then(|wanted| declines::limit(&self.state, wanted, &step));
-        let work = perform::perform(step.clone(), self.server.clone(), own, self.state.clone(), limit);
+        let work = perform::perform(step.clone(), self.server.clone(), own, self.state.clone());
         self.using.begins(&step);
         self.tending.give_up(Instant::now());
         self.under = Some((step, Some(Box::pin(work))));
