@@ -4,8 +4,8 @@ WORKDIR /src
 COPY . .
 # A static-pie that resolves names with no NSS library beside it.
 RUN RUSTFLAGS="-C target-feature=+crt-static" \
-    cargo build --release --locked --no-default-features --target "$(rustc -vV | sed -n 's/^host: //p')" --bin kaa --bin kaa-engine \
-    && cp target/*/release/kaa target/*/release/kaa-engine /
+    cargo build --profile image --locked --no-default-features --target "$(rustc -vV | sed -n 's/^host: //p')" --bin kaa --bin kaa-engine \
+    && cp target/*/image/kaa target/*/image/kaa-engine /
 
 FROM scratch
 COPY --from=build /kaa /kaa-engine /usr/local/bin/
