@@ -24,7 +24,8 @@ const REPLAYED: u64 = 64 << 20;
 fn value_of(text: &str, name: &str) -> Option<u64> {
     text.lines().rev().find_map(|line| {
         let (word, value) = line.trim().split_once(|it: char| it == '=' || it.is_whitespace())?;
-        let value = value.trim_start_matches(|it: char| it == '=' || it.is_whitespace()).split(['#', ' ']).next()?;
+        let value = value.trim_start_matches(|it: char| it == '=' || it.is_whitespace());
+        let value = value.split(|it: char| it == '#' || it.is_whitespace()).next()?;
         word.eq_ignore_ascii_case(name).then(|| value.trim_matches('\'').parse().ok())?
     })
 }
@@ -138,6 +139,7 @@ mod tests {
     fn the_last_value_of_a_limit_counts() {
         let text = "max_connections = 20\nMAX_CONNECTIONS='50' # few\n#max_connections = 7\nmax_connections_x 9\n";
         assert_eq!(Some(50), value_of(text, "max_connections"));
+        assert_eq!(Some(60), value_of("max_connections = 60\t\t\t# as in PostgreSQL's own sample", "max_connections"));
         assert_eq!(Some(9), value_of(text, "max_connections_x"));
         assert_eq!(None, value_of(text, "max_wal_senders"));
     }
