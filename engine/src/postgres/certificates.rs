@@ -123,8 +123,22 @@ fn read(directory: &Path) -> Result<[Vec<u8>; 3], String> {
     }
 }
 
+/// The number of the first line that marks a beginning or an end and says more than that: PostgreSQL refuses a file where two were joined
+/// without a line break, and this library reads the first certificate alone.
+fn strange_line(text: &[u8]) -> Option<usize> {
+    const DASHES: &[u8] = b"-----";
+    let is_strange = |line: &[u8]| {
+        let marks = line.windows(DASHES.len()).filter(|bytes| *bytes == DASHES).count();
+        line.starts_with(DASHES) && (marks != 2 || !line.ends_with(DASHES))
+    };
+    text.split(|byte| *byte == b'\n').position(|line| is_strange(line.trim_ascii_end())).map(|index| index + 1)
+}
+
 fn certificates(text: &[u8], directory: &Path, name: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let path = directory.join(name).display().to_string();
+    if let Some(line) = strange_line(text) {
+        return Err(format!("{path}: line {line} is no BEGIN or END of its own: a line break is missing"));
+    }
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     let found = found.map_err(|error| format!("{path}: {error}"))?;
     if found.is_empty() { Err(format!("{path}: no certificate in it")) } else { Ok(found) }
@@ -168,6 +182,14 @@ mod tests {
         assert_eq!(said([&certificate, &key, &other]), "");
         let wrong = said([&certificate, &other_key, &other]);
         assert!(wrong.starts_with("/tls.key: the key is not that of tls.crt"), "{wrong}");
+        let two = format!("{other}{certificate}");
+        assert_eq!(said([&certificate, &key, &two]), "");
+        let of_windows = two.replace('\n', "\r\n");
+        assert_eq!(said([&certificate, &key, &of_windows]), "");
+        let joined = format!("{}{certificate}", other.trim_end());
+        let line = other.lines().count();
+        let wrong = format!("/ca.crt: line {line} is no BEGIN or END of its own: a line break is missing");
+        assert_eq!(said([&certificate, &key, &joined]), wrong);
         assert_eq!(said(["", &key, &other]), "/tls.crt: no certificate in it");
         assert_eq!(said([&certificate, &key, "text"]), "/ca.crt: no certificate in it");
         let wrong = said([&certificate, "", &other]);
