@@ -5,6 +5,7 @@ use super::error::Error;
 use super::files::secret;
 use super::session::Session;
 use super::{Server, Settings};
+use postgres_protocol::password::scram_sha_256;
 use std::path::Path;
 
 /// What the Secrets say.
@@ -67,11 +68,11 @@ fn literal(value: &str) -> String {
 
 impl Server {
     /// Makes the replication role, the application's role and its database at a primary, and sets their passwords. Does
-    /// nothing if the Secrets are as they were the last time. Waits for no standby. A Secret of the application's that is of no use is
-    /// among [`Server::complaints`], and keeps back nothing else.
+    /// nothing if the Secrets are as they were the last time. Waits for no standby. A Secret of the application's that is of no use, or
+    /// that the server refuses, is among [`Server::complaints`], and keeps back nothing else.
     ///
     /// # Errors
-    /// If the server is no primary, there never was a name or password of the replication role, or the server refuses.
+    /// If the server is no primary, there never was a name or password of the replication role, or the server refuses that one.
     pub async fn prepare_roles(&mut self) -> Result<(), Error> {
         let generation = self.primary()?;
         let (roles, complaint) = Roles::read(&self.settings)?;
@@ -92,20 +93,35 @@ impl Server {
         let granted: String =
             REWIND.iter().map(|it| format!("GRANT EXECUTE ON FUNCTION {it} TO {};", identifier(name))).collect();
         session.run("let the replication role rewind", &granted).await?;
-        if let Some((name, password, database)) = &roles.application {
-            make_role(&session, name, "NOSUPERUSER NOREPLICATION NOCREATEROLE LOGIN", password).await?;
-            make_database(&session, database, name).await?;
+        let mut is_done = is_alone;
+        if let Some(application) = &roles.application {
+            match prepare_application(&session, application).await {
+                Ok(()) => {}
+                // It keeps back nothing else: neither the next change of the Secret nor another step.
+                Err(error) if error.is_from_server() => {
+                    tracing::error!(%error, "the application's role or database is not as its Secret says");
+                    self.unprepared =
+                        Some(format!("{error}. The application's role or database is not as its Secret says"));
+                    is_done = false;
+                }
+                Err(error) => return Err(error),
+            }
         }
-        self.prepared = wanted.filter(|_| is_alone);
+        self.prepared = wanted.filter(|_| is_done);
         Ok(())
+    }
+
+    /// Whether this is a primary whose roles are to be prepared again in a while: the earlier replication role may still log in, or the
+    /// server has refused the application's role or database.
+    pub fn prepares_again(&self) -> bool {
+        self.primary().is_ok() && self.prepared.is_none()
     }
 }
 
-impl Server {
-    /// Whether this is a primary whose roles are prepared but for the earlier replication role, which may still log in.
-    pub fn keeps_earlier_role(&self) -> bool {
-        self.primary().is_ok() && self.prepared.is_none()
-    }
+async fn prepare_application(session: &Session, application: &(String, String, String)) -> Result<(), Error> {
+    let (name, password, database) = application;
+    make_role(session, name, "NOSUPERUSER NOREPLICATION NOCREATEROLE LOGIN", password).await?;
+    make_database(session, database, name).await
 }
 
 async fn is_there(session: &Session, table: &str, column: &str, name: &str) -> Result<bool, Error> {
@@ -115,15 +131,21 @@ async fn is_there(session: &Session, table: &str, column: &str, name: &str) -> R
 
 async fn make_role(session: &Session, name: &str, rights: &str, password: &str) -> Result<(), Error> {
     let verb = if is_there(session, "pg_roles", "rolname", name).await? { "ALTER" } else { "CREATE" };
-    let statement = format!("{verb} ROLE {} {rights} PASSWORD {}", identifier(name), literal(password));
-    session.run("make a role", &statement).await
+    session.run("make a role", &role(verb, name, rights, password)).await
+}
+
+/// The statement has what the server would make of the password, and not the password: others may read statements, in
+/// `pg_stat_statements`, for example.
+fn role(verb: &str, name: &str, rights: &str, password: &str) -> String {
+    let verifier = scram_sha_256(password.as_bytes());
+    format!("{verb} ROLE {} {rights} PASSWORD {}", identifier(name), literal(&verifier))
 }
 
 /// What marks the replication role, so that it is known after the Secret has named another one.
 const MARK: &str = "the replication role of Kaa";
 
 /// Marks the replication role, and keeps out the one that it was before: its password may have been the reason for the change. A server that
-/// still uses it knows no other one yet, and may be the next primary. False if so: [`Server::keeps_earlier_role`].
+/// still uses it knows no other one yet, and may be the next primary. False if so: [`Server::prepares_again`].
 async fn end_earlier(session: &Session, name: &str) -> Result<bool, Error> {
     let mark = format!("COMMENT ON ROLE {} IS {}", identifier(name), literal(MARK));
     session.run("mark the replication role", &mark).await?;
@@ -165,6 +187,13 @@ mod tests {
     fn names_and_values_are_quoted() {
         assert_eq!(r#""a""b""#, identifier(r#"a"b"#));
         assert_eq!("'it''s'", literal("it's"));
+    }
+
+    #[test]
+    fn no_statement_has_a_password() {
+        let statement = role("CREATE", "app", "LOGIN", "Pa55 word");
+        assert!(!statement.contains("Pa55"), "{statement}");
+        assert!(statement.starts_with("CREATE ROLE \"app\" LOGIN PASSWORD 'SCRAM-SHA-256$4096:"), "{statement}");
     }
 
     #[test]

@@ -34,8 +34,8 @@ pub(super) struct Done {
     pub mounted: Option<Mounted>,
     /// Which of that is not used, and why.
     pub complaints: Vec<String>,
-    /// Whether the earlier replication role may still log in.
-    pub keeps_earlier_role: bool,
+    /// Whether the roles are to be prepared again in a while.
+    pub prepares_again: bool,
 }
 
 /// What came of a step that succeeded.
@@ -150,8 +150,8 @@ pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: Archive
     }
     let complaints = server.complaints();
     let prepares = matches!(step, Step::Prepare | Step::Refresh) && result.is_ok();
-    let keeps_earlier_role = prepares && server.keeps_earlier_role();
-    Done { step, result: result.map_err(|error| error.to_string()), run, data, mounted, complaints, keeps_earlier_role }
+    let prepares_again = prepares && server.prepares_again();
+    Done { step, result: result.map_err(|error| error.to_string()), run, data, mounted, complaints, prepares_again }
 }
 
 /// Whether a failure leaves a server of which it is not known any more what it does.

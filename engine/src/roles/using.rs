@@ -9,8 +9,8 @@ use tokio::time::Instant;
 /// The pause after something mounted could not be used. Other steps do not wait for it.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// The pause before another try to keep out the earlier replication role.
-const EARLIER: Duration = Duration::from_secs(10);
+/// The pause before the roles of the Secrets are prepared again, of which some are not as they should be.
+const ROLES: Duration = Duration::from_secs(10);
 
 /// Which of what is mounted the server uses.
 pub(super) struct Using {
@@ -54,8 +54,8 @@ impl Using {
             self.again = done.result.is_err().then(|| Instant::now() + PAUSE);
             self.complaints.extend(done.result.as_ref().err().cloned());
         }
-        if done.keeps_earlier_role {
-            (self.used, self.again) = (None, Some(Instant::now() + EARLIER));
+        if done.prepares_again {
+            (self.used, self.again) = (None, Some(Instant::now() + ROLES));
         }
     }
 

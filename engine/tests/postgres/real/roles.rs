@@ -50,9 +50,9 @@ async fn roles_are_made_once_and_follow_their_secrets() {
     })
     .await;
     // The earlier one is kept out once no server uses it.
-    assert!(a.server.keeps_earlier_role());
+    assert!(a.server.prepares_again());
     a.server.prepare_roles().await.unwrap();
-    assert!(!a.server.keeps_earlier_role());
+    assert!(!a.server.prepares_again());
     let keeps_out = "SELECT 1 FROM pg_roles WHERE rolname = 'replicator' AND NOT rolcanlogin AND NOT rolreplication";
     assert_eq!(a.superuser().await.query(keeps_out, &[]).await.unwrap().len(), 1);
     lab.set_password("application", "two\nlines");
@@ -63,6 +63,28 @@ async fn roles_are_made_once_and_follow_their_secrets() {
     a.client_as("app", "changed '\"\\ password", "shop").await.unwrap();
     a.client_as("another role", "changed once more", "postgres").await.unwrap();
     assert!(matches!(b.server.prepare_roles().await, Err(Error::State(_))), "a standby makes no roles");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_that_the_server_refuses_keeps_back_nothing_else() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, _) = lab.primary(1).await;
+    let template = a.superuser_of("template1").await;
+    lab.mount("application/dbname", "another");
+    lab.set_password("replication", "changed");
+    a.server.prepare_roles().await.unwrap();
+    let complaints = a.server.complaints();
+    assert!(complaints.len() == 1 && complaints[0].contains("template1"), "{complaints:?}");
+    a.client_as("replicator", "changed", "postgres").await.unwrap();
+    assert!(a.server.prepares_again());
+    drop(template);
+    testkit::eventually_async("the database is made", async || {
+        a.server.prepare_roles().await.map_err(|error| error.to_string())?;
+        if a.server.prepares_again() { Err(format!("{:?}", a.server.complaints())) } else { Ok(()) }
+    })
+    .await;
+    assert_eq!(a.server.complaints(), [""; 0]);
+    a.client_as("app", APPLICATION_PASSWORD, "another").await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
