@@ -7,6 +7,7 @@ use super::keeper::Hearing;
 use super::standbys::Standbys;
 use crate::postgres::{Data, Reading};
 use crate::proto::{self as wire, EngineState, assignment::What};
+use kaa_core::domain::bounds::{Bounds, cut};
 use kaa_core::domain::ids::{ArchiveId, Generation, Permission, SetVersion, StartId};
 use kaa_core::domain::replicated::{Begins, Ended, Position};
 use kaa_core::replication::{Assignment, Memory, Rule, Source, Wanted};
@@ -47,6 +48,13 @@ pub fn assigned(said: wire::Assignment) -> Option<Assignment> {
 
 fn begins(said: &wire::Begins) -> Begins {
     Begins { generation: Generation(said.generation), parent: Generation(said.parent), at: Position(said.at) }
+}
+
+/// Cuts the texts to what an agent keeps of them. What PostgreSQL says of a mounted file may be longer than a message may be.
+pub fn bounded(mut said: wire::Replica) -> wire::Replica {
+    cut(&mut said.trouble, Bounds::DEFAULT.text);
+    cut(&mut said.needs_overwrite_why, Bounds::DEFAULT.text);
+    said
 }
 
 /// What a wrapper knows of its server.
@@ -143,4 +151,19 @@ fn volume(data: &Data, memory: &Memory) -> Option<wire::Volume> {
 /// A generation as a timeline. No server has had so many: then it is none.
 pub fn timeline(generation: Generation) -> u32 {
     u32::try_from(generation.0).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_to_what_a_message_may_have() {
+        let long = "a line that PostgreSQL does not know; ".repeat(30_000);
+        let said =
+            bounded(wire::Replica { trouble: long.clone(), needs_overwrite_why: long, ..wire::Replica::default() });
+        assert_eq!([said.trouble.len(), said.needs_overwrite_why.len()], [Bounds::DEFAULT.text; 2]);
+        let short = wire::Replica { trouble: "short".to_owned(), ..wire::Replica::default() };
+        assert_eq!(bounded(short.clone()), short);
+    }
 }

@@ -5,7 +5,7 @@ use crate::probe::Health;
 use crate::proto as wire;
 use crate::roles::decide;
 use crate::roles::readiness;
-use crate::roles::words::Known;
+use crate::roles::words::{self, Known};
 use tokio::time::Instant;
 
 impl Keeper {
@@ -16,6 +16,7 @@ impl Keeper {
         let state = wire::State { engine: self.known().engine().into(), pid };
         let short_of_room = self.vitals.is_short_of_room(Instant::now());
         let replica = wire::Replica { short_of_room, trouble: self.trouble(), ..self.known().replica() };
+        let replica = words::bounded(replica);
         let (replica, vitals) = (Some(replica), self.vitals.told(decide::is_closed(&self.state), Instant::now()));
         self.out.report.send_if_modified(|report| {
             let changed = report.state != state || report.replica != replica || report.vitals != vitals;
