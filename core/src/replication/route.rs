@@ -3,7 +3,7 @@
 
 use crate::domain::Domain;
 use crate::domain::ids::{ClusterName, DatabaseName, MembershipEpoch, Uid};
-use crate::domain::process::{EngineState, Process};
+use crate::domain::process::{EngineState, Process, SessionState};
 use crate::domain::replicated::Replicated;
 use std::fmt;
 use std::str::FromStr;
@@ -117,7 +117,19 @@ fn servers<'a>(
                     .is_some_and(|archive| !record.overwriting.contains_key(&archive) && replicated.owns(archive));
                 process.database == *name && whole && process.engine == EngineState::Running
             };
-            domain.processes.values().filter(serves).collect()
+            // The node of a server whose session is lost may be gone, and its clients would wait in vain. A member of the set confirms
+            // commits.
+            let is_heard = |process: &&Process| {
+                !matches!(process.session.state, SessionState::Lost(_))
+                    || process.archive.is_some_and(|archive| record.sync_set.contains(&archive))
+            };
+            let (heard, lost): (Vec<_>, Vec<_>) = domain.processes.values().filter(serves).partition(is_heard);
+            if !heard.is_empty() {
+                return heard;
+            }
+            // All agents may have restarted. But the primary before has not been told yet to follow, and lets no client in.
+            let before = replicated.primary.as_ref().and_then(|primary| primary.from);
+            lost.into_iter().filter(|process| process.archive != before).collect()
         }
     }
 }

@@ -1046,6 +1046,31 @@ fn clients_are_sent_to_the_current_primary_and_readers_to_whole_standbys_that_ru
 }
 
 #[test]
+fn readers_are_not_sent_to_lost_servers_outside_the_set_while_another_one_is_there() {
+    let served = || {
+        let mut play = lost::automatic();
+        for ordinal in 0..3 {
+            play.said(ordinal, EngineState::Running);
+        }
+        assert_eq!(sent(&play), "shop-rw shop-0; shop-ro shop-1 shop-2");
+        play
+    };
+    let mut play = served();
+    play.lose(2);
+    assert_eq!(sent(&play), "shop-rw shop-0; shop-ro shop-1", "its node may be gone");
+    play.lose(1);
+    assert_eq!(sent(&play), "shop-rw shop-0; shop-ro shop-1", "it is in the set: it confirms commits");
+    let mut play = served();
+    play.ends_here(0, 2);
+    play.until("generation 3 granted to archive 2");
+    play.lose(0);
+    play.settle();
+    assert_eq!(sent(&play), "shop-rw shop-1; shop-ro shop-2", "the primary before lets no client in");
+    play.exits(2, ExitReason::PodGone);
+    assert_eq!(sent(&play), "shop-rw shop-1; shop-ro", "neither if it is the only one left");
+}
+
+#[test]
 fn nothing_moves_while_the_record_may_be_wrong() {
     let mut play = running(WhenAlone::Degrade);
     let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
