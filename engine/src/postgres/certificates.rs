@@ -128,8 +128,9 @@ fn read(directory: &Path) -> Result<[Vec<u8>; 3], String> {
 fn strange_line(text: &[u8]) -> Option<usize> {
     const DASHES: &[u8] = b"-----";
     let is_strange = |line: &[u8]| {
-        let marks = line.windows(DASHES.len()).filter(|bytes| *bytes == DASHES).count();
-        line.starts_with(DASHES) && (marks != 2 || !line.ends_with(DASHES))
+        let is_mark = line.starts_with(b"-----BEGIN ") || line.starts_with(b"-----END ");
+        let number = line.windows(DASHES.len()).filter(|bytes| *bytes == DASHES).count();
+        is_mark && (number != 2 || !line.ends_with(DASHES))
     };
     text.split(|byte| *byte == b'\n').position(|line| is_strange(line.trim_ascii_end())).map(|index| index + 1)
 }
@@ -186,6 +187,8 @@ mod tests {
         assert_eq!(said([&certificate, &key, &two]), "");
         let of_windows = two.replace('\n', "\r\n");
         assert_eq!(said([&certificate, &key, &of_windows]), "");
+        let separated = format!("------- old -------\n{other}----------------\n{certificate}");
+        assert_eq!(said([&certificate, &key, &separated]), "", "PostgreSQL ignores other lines");
         let joined = format!("{}{certificate}", other.trim_end());
         let line = other.lines().count();
         let wrong = format!("/ca.crt: line {line} is no BEGIN or END of its own: a line break is missing");

@@ -87,6 +87,11 @@ impl Server {
         let session = Session::connect(&self.settings).await?;
         // It is no client's commit. If it waited for a standby that is away, that one could never log in with a new password.
         session.run("not wait for standbys", "SET synchronous_commit = local").await?;
+        // This extension refuses verifiers by default. A server without it takes the setting for one that means nothing, or refuses it.
+        match session.run("allow verifiers", "SET credcheck.encrypted_password_allowed = on").await {
+            Err(error) if !error.is_from_server() => return Err(error),
+            _ => {}
+        }
         let Replication { name, password } = &roles.replication;
         make_role(&session, name, "NOSUPERUSER NOCREATEDB NOCREATEROLE REPLICATION LOGIN", password).await?;
         let is_alone = end_earlier(&session, name).await?;
@@ -135,9 +140,10 @@ async fn make_role(session: &Session, name: &str, rights: &str, password: &str) 
 }
 
 /// The statement has what the server would make of the password, and not the password: others may read statements, in
-/// `pg_stat_statements`, for example.
+/// `pg_stat_statements`, for example. As the server does, it takes a verifier as it is.
 fn role(verb: &str, name: &str, rights: &str, password: &str) -> String {
-    let verifier = scram_sha_256(password.as_bytes());
+    let is_verifier = password.starts_with("SCRAM-SHA-256$");
+    let verifier = if is_verifier { password.to_owned() } else { scram_sha_256(password.as_bytes()) };
     format!("{verb} ROLE {} {rights} PASSWORD {}", identifier(name), literal(&verifier))
 }
 
@@ -194,6 +200,8 @@ mod tests {
         let statement = role("CREATE", "app", "LOGIN", "Pa55 word");
         assert!(!statement.contains("Pa55"), "{statement}");
         assert!(statement.starts_with("CREATE ROLE \"app\" LOGIN PASSWORD 'SCRAM-SHA-256$4096:"), "{statement}");
+        let verifier = "SCRAM-SHA-256$4096:c2FsdA==$c3RvcmVk:c2VydmVy";
+        assert_eq!(role("ALTER", "app", "LOGIN", verifier), format!("ALTER ROLE \"app\" LOGIN PASSWORD '{verifier}'"));
     }
 
     #[test]
