@@ -115,7 +115,10 @@ fn servers<'a>(
                 let archive = process.archive.filter(|archive| *archive != record.primary);
                 let whole = archive
                     .is_some_and(|archive| !record.overwriting.contains_key(&archive) && replicated.owns(archive));
-                process.database == *name && whole && process.engine == EngineState::Running
+                process.database == *name
+                    && whole
+                    && process.engine == EngineState::Running
+                    && !is_lost_primary(replicated, process)
             };
             // The node of a server whose session is lost may be gone, and its clients would wait in vain. A member of the set confirms
             // commits.
@@ -124,14 +127,17 @@ fn servers<'a>(
                     || process.archive.is_some_and(|archive| record.sync_set.contains(&archive))
             };
             let (heard, lost): (Vec<_>, Vec<_>) = domain.processes.values().filter(serves).partition(is_heard);
-            if !heard.is_empty() {
-                return heard;
-            }
-            // All agents may have restarted. But the primary before has not been told yet to follow, and lets no client in.
-            let before = replicated.primary.as_ref().and_then(|primary| primary.from);
-            lost.into_iter().filter(|process| process.archive != before).collect()
+            // All agents may have restarted.
+            if heard.is_empty() { lost } else { heard }
         }
     }
+}
+
+/// Whether it is the server of the primary before, and no agent has heard it since the next one opened: it has not been told to follow, and
+/// lets no client in.
+fn is_lost_primary(replicated: &Replicated, process: &Process) -> bool {
+    let (Some(primary), SessionState::Lost(at)) = (&replicated.primary, process.session.state) else { return false };
+    process.archive == primary.from && primary.opened.is_none_or(|opened| at <= opened)
 }
 
 /// A server whose pod has told its address.
