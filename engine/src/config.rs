@@ -159,8 +159,8 @@ pub struct PostgresArgs {
     /// A file with parameters of the server, in the form of postgresql.conf.
     #[arg(long, value_name = "FILE", env = "KAA_POSTGRES_PARAMETERS")]
     pub postgres_parameters: Option<PathBuf>,
-    /// A file with lines of pg_hba.conf for clients, of the types host, hostssl, hostnossl, hostgssenc, hostnogssenc: they are asked before that which lets
-    /// everybody in with a password.
+    /// A file with lines of pg_hba.conf for clients, of the types host, hostssl, hostnossl, hostgssenc, hostnogssenc: PostgreSQL asks them
+    /// before the line that lets everybody in with a password.
     #[arg(long, value_name = "FILE", env = "KAA_POSTGRES_HBA")]
     pub postgres_hba: Option<PathBuf>,
     /// A directory with the files `username` and `password` of the role that standbys connect as; a mounted Secret.

@@ -123,7 +123,7 @@ fn servers<'a>(
             // The node of a server whose session is lost may be gone, and its clients would wait in vain. A member of the set confirms
             // commits.
             let is_heard = |process: &&Process| {
-                !matches!(process.session.state, SessionState::Lost(_))
+                process.session.state == SessionState::Live
                     || process.archive.is_some_and(|archive| record.sync_set.contains(&archive))
             };
             let (heard, lost): (Vec<_>, Vec<_>) = domain.processes.values().filter(serves).partition(is_heard);

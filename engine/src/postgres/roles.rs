@@ -104,10 +104,9 @@ impl Server {
                 Ok(()) => {}
                 // It keeps back nothing else: neither the next change of the Secret nor another step.
                 Err(error) if error.is_from_server() => {
-                    tracing::error!(%error, "the application's role or database is not as its Secret says");
-                    self.unprepared =
-                        Some(format!("{error}. The application's role or database is not as its Secret says"));
-                    is_done = false;
+                    let complaint = format!("{error}. The application's role or database is not as its Secret says");
+                    tracing::error!(complaint);
+                    (self.unprepared, is_done) = (Some(complaint), false);
                 }
                 Err(error) => return Err(error),
             }
