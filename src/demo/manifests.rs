@@ -129,9 +129,6 @@ fn all(part: Part, namespace: &str) -> Result<Vec<Value>, Error> {
     }
     for object in &mut objects {
         object["metadata"]["namespace"] = json!(namespace);
-        for subject in object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
-            subject["namespace"] = json!(namespace);
-        }
         for list in ["initContainers", "containers"] {
             let containers = object.pointer_mut(&format!("/spec/template/spec/{list}")).and_then(Value::as_array_mut);
             for container in containers.into_iter().flatten() {
@@ -182,8 +179,8 @@ mod tests {
             ]
         );
         assert!(base.iter().all(|object| object["metadata"]["namespace"] == "here"));
-        assert_eq!(base[2]["subjects"][0]["namespace"], "here");
-        assert!(base[0].get("subjects").is_none(), "nothing is added that a real API server would not know");
+        // Without a namespace it is the account of the binding's own one, also where `kubectl apply -n` puts it.
+        assert_eq!(base[2]["subjects"], json!([{"kind": "ServiceAccount", "name": "kaa-admin"}]));
         assert_eq!(base[5]["spec"]["template"]["spec"]["containers"][0]["image"], image().unwrap());
         // Two agents on one log would be two of the same voter.
         assert_eq!(base[5]["spec"]["volumeClaimTemplates"][0]["spec"]["accessModes"], json!(["ReadWriteOncePod"]));
