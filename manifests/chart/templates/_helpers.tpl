@@ -141,6 +141,14 @@ imagePullSecrets:
 {{- if $owner }}
 {{- fail (printf "StatefulSet %s exists: %s. For another database: --set postgres.name=NAME" .Values.postgres.name $owner) }}
 {{- end }}
+{{- range $value := list "applicationSecret" "replicationSecret" }}
+{{- with index $.Values.postgres $value }}
+{{- $found := lookup "v1" "Secret" $.Release.Namespace . }}
+{{- if eq $.Release.Name (dig "metadata" "annotations" "meta.helm.sh/release-name" "" $found) }}
+{{- fail (printf "postgres.%s=%s: helm would delete this Secret, which this release has created. Create yours under another name" $value .) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
 
