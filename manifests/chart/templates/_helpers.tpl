@@ -114,6 +114,16 @@ imagePullSecrets:
 {{- if $owner }}
 {{- fail (printf "the namespace %s has admin servers already: StatefulSet %s, %s. For a further database: --set admin.enabled=false. For further admin servers: another namespace" .Release.Namespace .Values.admin.name $owner) }}
 {{- end }}
+{{- range (lookup "apps/v1" "StatefulSet" .Release.Namespace "").items }}
+{{- $name := .metadata.name }}
+{{- if and (ne $name $.Values.admin.name) (include "kaa.isAdmin" .) }}
+{{- $owner := include "kaa.owner" (merge (dict "kind" "StatefulSet" "api" "apps/v1" "object" $name) $release) }}
+{{- if $owner }}
+{{- fail (printf "the namespace %s has admin servers already: StatefulSet %s, %s. For a further database: --set admin.enabled=false,admin.name=%s. For further admin servers: another namespace" $.Release.Namespace $name $owner $name) }}
+{{- end }}
+{{- fail (printf "admin.name cannot be changed: servers named %s would have empty volumes, and the domain of %s would have no quorum. Set admin.name=%s" $.Values.admin.name $name $name) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- if and .Values.admin.enabled (eq .Values.tls.source "chart") }}
 {{- $secret := include "kaa.tls.secret" . }}
@@ -155,6 +165,15 @@ imagePullSecrets:
 {{- define "kaa.postgres.labels" -}}
 database: {{ .Values.postgres.name | quote }}
 {{ include "kaa.labels" . }}
+{{- end }}
+
+{{/* Not empty for a StatefulSet that the agents and the Services take for one of admin servers. */}}
+{{- define "kaa.isAdmin" -}}
+{{- $labels := dig "spec" "template" "metadata" "labels" (dict) . }}
+{{- if and (eq "kaa" (get $labels "app.kubernetes.io/name")) (eq "admin" (get $labels "app.kubernetes.io/component")) }}true{{ end }}
+{{- range dig "spec" "volumeClaimTemplates" (list) . }}
+{{- if eq "raftlog" (dig "metadata" "name" "" .) }}true{{ end }}
+{{- end }}
 {{- end }}
 
 {{/* Whose an object is, if it exists and is not of this release. */}}
