@@ -151,6 +151,23 @@ imagePullSecrets:
 {{- if $owner }}
 {{- fail (printf "StatefulSet %s exists: %s. For another database: --set postgres.name=NAME" .Values.postgres.name $owner) }}
 {{- end }}
+{{- if not .Values.postgres.applicationSecret }}
+{{- $user := .Values.postgres.application.username | default .Values.postgres.name }}
+{{- $replication := "replication" }}
+{{- with .Values.postgres.replicationSecret }}
+{{- $replication = lookup "v1" "Secret" $.Release.Namespace . | dig "data" "username" "" | b64dec | trim }}
+{{- end }}
+{{- if or (has $user (list "kaa" "public" "none")) (hasPrefix "pg_" $user) }}
+{{- fail (printf "the application's role cannot be named %s, which is a reserved name: --set postgres.application.username=NAME" $user) }}
+{{- end }}
+{{- if eq $user $replication }}
+{{- fail (printf "the application's role cannot be named %s, which is the replication role: --set postgres.application.username=NAME" $user) }}
+{{- end }}
+{{- $dbname := .Values.postgres.application.dbname | default .Values.postgres.name }}
+{{- if has $dbname (list "postgres" "template0" "template1") }}
+{{- fail (printf "the application's database cannot be named %s, which every server has already: --set postgres.application.dbname=NAME" $dbname) }}
+{{- end }}
+{{- end }}
 {{- range $value := list "applicationSecret" "replicationSecret" }}
 {{- with index $.Values.postgres $value }}
 {{- $found := lookup "v1" "Secret" $.Release.Namespace . }}
