@@ -67,6 +67,13 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
+{{/* An item of a list, with a value for a key that it does not have: item, key, value. (`merge` would change what it has.) */}}
+{{- define "kaa.with" -}}
+{{- $item := deepCopy (index . 0) }}
+{{- if not (hasKey $item (index . 1)) }}{{ $_ := set $item (index . 1) (index . 2) }}{{ end }}
+{{- list $item | toYaml }}
+{{- end }}
+
 {{/* The agents' settings for a domain of several clusters: the only place that names them. */}}
 {{- define "kaa.cluster.env" -}}
 {{- with .Values.cloud.cluster }}
