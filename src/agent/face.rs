@@ -296,7 +296,7 @@ impl Source for Door {
 /// No log has that id, so no server founds an epoch because of this anchor.
 async fn read_anchor(shared: &Shared) -> Result<ReadAnchor, String> {
     let (kubernetes, name) = (&shared.kubernetes, shared.config.anchor_name());
-    let read = async || anchor::read(kubernetes, &name).await.map_err(|error| error.to_string());
+    let read = async || anchor::read(kubernetes, &name).await.map_err(|error| error.to_line());
     let found = match read().await? {
         Some(found) => Some(found),
         None => {
@@ -305,7 +305,7 @@ async fn read_anchor(shared: &Shared) -> Result<ReadAnchor, String> {
             let status = shared.raft.status();
             let anchor = Anchor { domain: status.domain, epoch: status.epoch, founder: RaftId(0), lossy: false };
             let made = anchor::create(kubernetes, &name, &anchor, &shared.config.server).await;
-            made.map_err(|error| error.to_string())?;
+            made.map_err(|error| error.to_line())?;
             read().await?
         }
     };

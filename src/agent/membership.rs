@@ -229,8 +229,7 @@ async fn found_domain(shared: &Shared) -> Result<(), String> {
     if shared.raft.read(|domain| domain.id.is_some()) {
         return Ok(());
     }
-    let read =
-        anchor::read(&shared.kubernetes, &shared.config.anchor_name()).await.map_err(|error| error.to_string())?;
+    let read = anchor::read(&shared.kubernetes, &shared.config.anchor_name()).await.map_err(|error| error.to_line())?;
     let Some((anchor, uid)) = read else { return Err("the anchor is gone".to_owned()) };
     if anchor.domain != shared.raft.status().domain {
         return Err(format!("the anchor names domain {}", anchor.domain));

@@ -66,6 +66,17 @@ pub enum Error {
     NoUid(String),
 }
 
+impl Error {
+    /// The error and its causes, as one line.
+    pub fn to_line(&self) -> String {
+        match self {
+            Self::Kubernetes(error) => error.to_line(),
+            Self::Loss(source) => format!("{self}: {source}"),
+            Self::Malformed { .. } | Self::Shared(_) | Self::NoUid(_) => self.to_string(),
+        }
+    }
+}
+
 fn fault(value: Option<&str>) -> String {
     value.map_or("is missing".to_owned(), |value| format!("is not understood: {value:?}"))
 }
@@ -298,6 +309,16 @@ mod tests {
         let create = async |name| super::create(&kubernetes, name, &anchor(), &"admin-0".into()).await;
         assert_eq!(create("new").await.expect("an answer"), Creation::Created("u1".into()));
         assert_eq!(create("old").await.expect("an answer"), Creation::AlreadyThere);
+    }
+
+    #[tokio::test]
+    async fn an_anchor_that_could_not_be_read_says_why() {
+        let path = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/old";
+        let router = axum::Router::new().route(path, axum::routing::get(async || "no Lease"));
+        let error = read(&crate::kubernetes::fake::kubernetes(router), "old").await.expect_err("no anchor");
+        let (text, line) = (error.to_string(), error.to_line());
+        let why = line.strip_prefix(&text).unwrap_or_else(|| panic!("{line} does not begin with {text}"));
+        assert!(why.len() > ": ".len(), "{line}");
     }
 
     #[tokio::test]

@@ -167,7 +167,8 @@ async fn entry_point(links: &raft::Peers, addresses: &[String]) -> Option<EntryP
 /// Reads what the gate is passed by: the anchor, and where there is none what speaks for a domain that was here.
 async fn read(pass: &Pass<'_>, volume: &Volume) -> Result<(Option<Anchor>, Traces), String> {
     let read = anchor::read(pass.kubernetes, &pass.config.anchor_name()).await;
-    let read = read.map_err(|error| format!("the anchor could not be read: {error}"))?.map(|(anchor, _)| anchor);
+    let read =
+        read.map_err(|error| format!("the anchor could not be read: {}", error.to_line()))?.map(|(anchor, _)| anchor);
     let empty = read.is_none() && volume.local_log().domain.is_none();
     Ok((read, if empty { traces(pass).await? } else { Traces::default() }))
 }
@@ -201,7 +202,7 @@ async fn found(
 /// Which operator gave up which data for the anchor's epoch, as the anchor has it.
 async fn loss(pass: &Pass<'_>, anchor: &Anchor) -> Result<Request, String> {
     let read = anchor::read_loss(pass.kubernetes, &pass.config.anchor_name()).await;
-    match read.map_err(|error| format!("the accepted loss could not be read: {error}"))? {
+    match read.map_err(|error| format!("the accepted loss could not be read: {}", error.to_line()))? {
         Some((epoch, anchor::Loss { by, at, founder, lost })) if epoch == anchor.epoch => Ok(Request {
             actor: Actor { role: Role::Operator, name: by },
             command: Command::AcceptLoss(change::AcceptLoss { epoch, founder, at, lost }),
@@ -251,7 +252,7 @@ async fn create_anchor(config: &Config, kubernetes: &Kubernetes, anchor: &Anchor
             info!("created anchor {} for {new} {}", config.anchor_name(), anchor.domain);
         }
         Ok(Creation::AlreadyThere) => {}
-        Err(error) => return Err(format!("the anchor could not be created: {error}")),
+        Err(error) => return Err(format!("the anchor could not be created: {}", error.to_line())),
     }
     Ok(())
 }
@@ -259,7 +260,7 @@ async fn create_anchor(config: &Config, kubernetes: &Kubernetes, anchor: &Anchor
 /// Has the anchor of this cluster name the epoch that the entry point has founded.
 async fn follow_entry_point(config: &Config, kubernetes: &Kubernetes, next: &Anchor) -> Result<(), String> {
     let followed = anchor::follow(kubernetes, &config.anchor_name(), next, &config.server).await;
-    if followed.map_err(|error| format!("the anchor could not be changed: {error}"))? == Swap::Swapped {
+    if followed.map_err(|error| format!("the anchor could not be changed: {}", error.to_line()))? == Swap::Swapped {
         info!("the entry point has founded epoch {}: the anchor {} names it now", next.epoch, config.anchor_name());
     }
     Ok(())
@@ -278,7 +279,7 @@ pub async fn look(
     local: &LocalLog,
     asks: bool,
 ) -> Result<Seen, String> {
-    let read = async || anchor::read(kubernetes, &config.anchor_name()).await.map_err(|error| error.to_string());
+    let read = async || anchor::read(kubernetes, &config.anchor_name()).await.map_err(|error| error.to_line());
     let mut found = read().await?.map(|(anchor, _)| anchor);
     if let (Some(known), Some(addresses), true) = (&found, &config.entrypoint, asks)
         && let Some(next) = follows(known, entry_point(links, addresses).await.as_ref())

@@ -80,7 +80,7 @@ pub async fn round(pass: &Pass<'_>, volume: &Volume) -> Result<(), String> {
             pass.host.recovered(Accepting::Failed("another server changed the anchor: try again".to_owned()));
         }
         // Whether it was done shows when it is read again.
-        Err(error) => return Err(format!("the anchor could not be changed: {error}")),
+        Err(error) => return Err(format!("the anchor could not be changed: {}", error.to_line())),
     }
     Ok(())
 }

@@ -179,12 +179,12 @@ impl Known {
             return Err("there is no log of a domain on this volume, so there is nothing to give up".to_owned());
         }
         let read = anchor::read(kubernetes, &config.anchor_name()).await;
-        let read = read.map_err(|error| format!("the anchor could not be read: {error}"))?;
+        let read = read.map_err(|error| format!("the anchor could not be read: {}", error.to_line()))?;
         let (anchor, _) = read.ok_or_else(|| format!("there is no lease {}", config.anchor_name()))?;
         if Some(&anchor.domain) != local.domain.as_ref() {
             return Err(format!("the anchor names another domain, {}", anchor.domain));
         }
-        let shared = anchor::read_shared(kubernetes, &config.anchor_name()).await.map_err(|error| error.to_string())?;
+        let shared = anchor::read_shared(kubernetes, &config.anchor_name()).await.map_err(|error| error.to_line())?;
         let ordinals = quorum_override::wanted(kubernetes, config).await?;
         let name = |ordinal| ServerId::from(format!("{}-{ordinal}", config.stateful_set));
         let extent = host.extent().ok_or("the volume is not open yet")?;

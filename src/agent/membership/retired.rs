@@ -99,7 +99,9 @@ async fn swap(surroundings: &Surroundings, next: &Anchor, loss: Loss) -> Result<
             Ok(())
         }
         Ok(Swap::Moved) => Err("another server changed the anchor: try again".to_owned()),
-        Err(error) => Err(format!("the anchor was not changed, or the outcome is unknown: {error}; try again")),
+        Err(error) => {
+            Err(format!("the anchor was not changed, or the outcome is unknown: {}; try again", error.to_line()))
+        }
     }
 }
 

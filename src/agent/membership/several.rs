@@ -26,7 +26,7 @@ pub(super) async fn anchor_elsewhere(config: &Config, kubernetes: &Kubernetes) -
         return Ok(String::new());
     }
     let read = anchor::read(kubernetes, &config.anchor_name()).await;
-    let read = read.map_err(|error| format!("the anchor could not be read: {error}"))?;
+    let read = read.map_err(|error| format!("the anchor could not be read: {}", error.to_line()))?;
     read.map(|(_, uid)| uid.to_string()).ok_or_else(|| format!("there is no lease {}", config.anchor_name()))
 }
 
@@ -80,7 +80,7 @@ async fn write(
     }
     let name = config.anchor_name();
     let written = anchor::share(kubernetes, &name, &raft.status().domain, several).await;
-    if written.map_err(|error| error.to_string())? == Swap::Moved {
+    if written.map_err(|error| error.to_line())? == Swap::Moved {
         return Err(format!("the lease {name} changed: it has to say whether several clusters share the domain"));
     }
     *marked.lock().unwrap_or_else(PoisonError::into_inner) = says;
