@@ -195,8 +195,11 @@ impl Peers {
             if asked.len() == MAX_JOIN_HOPS || asked.contains(&address) {
                 continue;
             }
-            let mut client = self.client(&address)?;
-            let reply = within(&address, ASK_TIMEOUT, client.join(request.clone())).await;
+            // One address that cannot be dialled says nothing of the others.
+            let reply = match self.client(&address) {
+                Ok(mut client) => within(&address, ASK_TIMEOUT, client.join(request.clone())).await,
+                Err(error) => Err(error),
+            };
             asked.push(address);
             match reply {
                 Ok(reply) if reply.accepted => return Ok(reply),
