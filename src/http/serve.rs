@@ -156,6 +156,7 @@ async fn respond(
     let answer = router.call(request).await?;
     Ok(answer.map(|body| Body::new(call.until_sent(body))))
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,8 +176,10 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let (go, going) = watch::channel(false);
+        let (arrive, mut arrived) = watch::channel(0);
         let slow = get(move || {
             let mut going = going.clone();
+            arrive.send_modify(|count| *count += 1);
             async move {
                 going.wait_for(|go| *go).await.unwrap();
                 "done"
@@ -191,7 +194,7 @@ mod tests {
             stream.write_all(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
             held.push(stream);
         }
-        sleep(Duration::from_millis(200)).await;
+        arrived.wait_for(|count| *count == CONNECTIONS.calls).await.unwrap();
         let mut refused = TcpStream::connect(address).await.unwrap();
         let answer = ask(&mut refused).await;
         assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("\"messages\""), "{answer}");
