@@ -3,6 +3,7 @@
 mod answering;
 pub mod descriptors;
 mod incoming;
+mod listen;
 pub mod names;
 pub mod places;
 pub mod refusals;
@@ -10,6 +11,7 @@ pub mod shown;
 mod tls;
 
 pub use incoming::{Caller, Entrance, Socket, incoming};
+pub use listen::listen;
 pub use tls::Tls;
 
 use answering::Answering;

@@ -1,10 +1,12 @@
 //! `kaa stand-in`: what stands in for a database engine in examples and tests. It keeps a little data, answers on a
 //! port and stops when it is told to, and no more.
 
+use crate::net;
 use kaa_engine::Kind;
 use std::fs::OpenOptions;
 use std::future::pending;
 use std::io::{self, Write};
+use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
@@ -74,9 +76,9 @@ pub async fn run(args: StandInArgs) -> Result<i32, Error> {
     }
     let greeting = format!("kaa stand-in {} {}\n", args.kind, std::process::id());
     let listener = match args.port {
-        Some(port) => {
-            Some(TcpListener::bind(("0.0.0.0", port)).await.map_err(|source| Error::Listen { port, source })?)
-        }
+        Some(port) => Some(
+            net::listen((Ipv6Addr::UNSPECIFIED, port).into()).await.map_err(|source| Error::Listen { port, source })?,
+        ),
         None => None,
     };
     let answering = async {

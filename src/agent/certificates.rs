@@ -47,9 +47,14 @@ pub fn note(tls: &Tls) -> Option<String> {
         ));
     }
     let now = crate::clock::now().0 / 1000;
-    for (file, not_after) in [("tls.crt", current.not_after), ("ca.crt", current.ca_not_after)] {
+    // Agents and wrappers take a CA of ca.crt for trusted, whatever its dates are; OpenSSL does not.
+    let files = [
+        ("tls.crt", current.not_after, "is no longer trusted"),
+        ("ca.crt", current.ca_not_after, "clients with OpenSSL, such as curl and nuocmd, refuse this agent"),
+    ];
+    for (file, not_after, then) in files {
         if not_after <= now {
-            return Some(format!("{file} expired at {} and is no longer trusted", at(not_after)));
+            return Some(format!("{file} expired at {}: {then}", at(not_after)));
         }
         if not_after <= now + CERTIFICATE_WARNING.as_secs() {
             return Some(format!("{file} expires at {}", at(not_after)));

@@ -56,7 +56,7 @@ fn within(allowed: usize) -> Limits {
 }
 
 async fn bind(address: std::net::SocketAddr, what: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address} for {what}"))
+    net::listen(address).await.with_context(|| format!("cannot listen on {address} for {what}"))
 }
 
 pub(super) type Servers = JoinSet<anyhow::Result<()>>;
