@@ -44,11 +44,20 @@ fn application(directory: &Path, replication: &str) -> Result<(String, String, S
     } else if is_reserved(&name) {
         "is a reserved name"
     } else {
-        return Ok((name, secret(directory, "password")?, secret(directory, "dbname")?));
+        let database = secret(directory, "dbname")?;
+        if OWN_DATABASES.contains(&database.as_str()) {
+            let path = directory.join("dbname");
+            let why = "is a database of PostgreSQL's own, in which this role could make no table: choose another one";
+            return Err(Error::Unusable(format!("{}: {database} {why}", path.display())));
+        }
+        return Ok((name, secret(directory, "password")?, database));
     };
     let path = directory.join("username");
     Err(Error::Unusable(format!("{}: {name} {wrong}: choose another one", path.display())))
 }
+
+/// What every database cluster has. The wrapper connects to the first one.
+const OWN_DATABASES: [&str; 3] = ["postgres", "template0", "template1"];
 
 /// What `pg_rewind` reads of its source.
 const REWIND: [&str; 4] = [
@@ -230,6 +239,11 @@ mod tests {
             let path = application.path().join("username").display().to_string();
             assert!(complaint.contains(&path) && complaint.contains(wrong), "{complaint}");
         }
+        mount(&application, "username", "app");
+        mount(&application, "dbname", "template1");
+        let complaint = Roles::read(&settings).unwrap().1.unwrap();
+        assert!(complaint.contains("/dbname: template1 is a database of PostgreSQL's own"), "{complaint}");
+        mount(&application, "dbname", "shop");
         // And the other way round: the last good one of the replication role is enough.
         credentials::keep(&settings).unwrap();
         std::fs::remove_file(replication.path().join("username")).unwrap();
