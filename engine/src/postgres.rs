@@ -17,6 +17,7 @@ mod follow;
 mod grant;
 mod hba;
 mod histories;
+mod libraries;
 mod limits;
 mod mounted;
 mod overwrite;
@@ -42,6 +43,7 @@ pub use follow::{Place, differs};
 pub use kaa_core::domain::replicated::{Begins, Position};
 pub use kaa_core::replication::Source;
 pub use mounted::Mounted;
+pub use overwrite::Overwritten;
 pub use own::Committer;
 pub use reading::{Knock, Reader, Space, space};
 pub use shim::shim;
@@ -51,6 +53,7 @@ pub use versions::check_programs;
 use configuration::Changeable;
 use grant::Establishing;
 use kaa_core::domain::ids::ArchiveId;
+use libraries::Tried;
 use processes::{Process, Starter};
 use reading::Monitor;
 use roles::Roles;
@@ -247,6 +250,8 @@ pub struct Server {
     complaints: Vec<String>,
     /// The user's own lines of `pg_hba.conf`.
     own: hba::Own,
+    /// The libraries of the user's own parameters.
+    libraries: Option<Tried>,
     /// Reads and writes files, where no limit of [`Server::in_time`] holds the caller's own does.
     files: Worker,
     /// Why the application's role is not as a Secret asks for.
@@ -271,6 +276,7 @@ impl Server {
             reloads: 0,
             complaints: Vec::new(),
             own: hba::Own::default(),
+            libraries: None,
             files: Worker::default(),
             unprepared: None,
             monitor: Monitor::default(),

@@ -25,7 +25,8 @@ pub(crate) use keeper::Keeper;
 pub mod decisions {
     pub use super::admission::{Admission, Held, granted, version};
     pub use super::decide::{
-        Choice, Heard, Primary, Readers, Run, State, Step, choose, note_begin, note_done, note_dropped, note_reading,
+        Choice, Heard, Primary, Readers, Run, State, Step, choose, note_begin, note_copied, note_done, note_dropped,
+        note_reading,
     };
     pub use super::declines::Tries;
     pub use super::keeper::{Ear, Hearing};

@@ -9,6 +9,7 @@ use super::credentials::Known;
 use super::error::Error;
 use super::files;
 use super::hba::{self, Admits, Own};
+use super::libraries::Tried;
 use super::processes::{LINE_PREFIX, SERVER};
 use super::reading::space;
 use super::{Settings, Source, certificates, credentials, sizes};
@@ -67,13 +68,20 @@ impl Changeable {
 
     /// Writes it, with what is mounted. `number` is a parameter's value by which a session shows that it was made
     /// after the reload. Gives a sentence for each thing that is mounted and not used.
-    pub fn write(&self, settings: &Settings, number: u64, own: &mut Own) -> Result<Vec<String>, Error> {
+    pub fn write(
+        &self,
+        settings: &Settings,
+        number: u64,
+        own: &mut Own,
+        libraries: Option<&Tried>,
+    ) -> Result<Vec<String>, Error> {
         let replication = credentials::keep(settings)?;
         if let Some(why) = &replication.complaint {
             tracing::error!(why, "the Secret of the replication role is not used");
         }
         let (own, refused) = own.write(settings, self.admits);
-        let complaints = [copy_parameters(settings)?, certificates::copy(settings)?, refused];
+        let tablespaces = control_file::has_tablespaces(settings)?.then(|| TABLESPACES.to_owned());
+        let complaints = [copy_parameters(settings, libraries)?, certificates::copy(settings)?, refused, tablespaces];
         self.write_files(settings, number, &replication, &own)?;
         Ok(complaints.into_iter().flatten().chain(replication.complaint).collect())
     }
@@ -101,6 +109,15 @@ impl Changeable {
     }
 }
 
+/// What an operator is told of tablespaces.
+const TABLESPACES: &str = "the database has tablespaces, which Kaa does not support: a standby ends where it replays CREATE TABLESPACE. Move all \
+    tables to pg_default and drop the tablespaces";
+
+/// Whether a server was started here by this wrapper before.
+pub(super) fn was_written(settings: &Settings) -> bool {
+    settings.conf().join("kaa.conf").exists()
+}
+
 /// A path in a configuration file.
 pub(super) fn quoted_path(path: &Path) -> String {
     quoted(&path.display().to_string())
@@ -124,13 +141,17 @@ fn strip_automatic(settings: &Settings) -> Result<(), Error> {
     files::replace(&path, stripped.as_bytes(), settings.user)
 }
 
+/// How fast a server recovers, and not what it recovers: parameters that the user decides, for all their names.
+const USERS_OWN: [&str; 2] = ["recovery_init_sync_method", "recovery_prefetch"];
+
 /// Whether a line sets a parameter that Kaa decides.
 fn is_owned(line: &str) -> bool {
     let name = line.split(|it: char| !it.is_alphanumeric() && it != '_').find(|word| !word.is_empty());
     let Some(name) = name.map(str::to_lowercase).filter(|_| !line.trim_start().starts_with('#')) else { return false };
     let decided = ["synchronous_standby_names", "primary_conninfo", "primary_slot_name", "kaa", "include"];
     decided.contains(&name.as_str())
-        || ["recovery_", "restore_", "archive_", "include_"].iter().any(|prefix| name.starts_with(prefix))
+        || (["recovery_", "restore_", "archive_", "include_"].iter().any(|prefix| name.starts_with(prefix))
+            && !USERS_OWN.contains(&name.as_str()))
         || OWNED.iter().any(|(owned, _)| *owned == name)
         || [
             "listen_addresses",
@@ -155,31 +176,38 @@ fn is_owned(line: &str) -> bool {
 
 /// Copies the user's own settings to where the server can read them, without what Kaa decides. Gives a sentence if they are
 /// of no use, and the last good ones stay.
-fn copy_parameters(settings: &Settings) -> Result<Option<String>, Error> {
+fn copy_parameters(settings: &Settings, libraries: Option<&Tried>) -> Result<Option<String>, Error> {
     let path = settings.conf().join("user.conf");
     let before = files::read(&path)?;
+    let meanwhile = if before.is_some() { "the last good ones stay" } else { "the server runs without them" };
     let text = match settings.parameters.as_deref().map(mounted_parameters).transpose() {
         Ok(text) => text.unwrap_or_default(),
         Err(why) => {
-            let meanwhile = if before.is_some() { "the last good ones stay" } else { "the server runs without them" };
             tracing::error!(why, meanwhile, "the user's parameters are not used");
             return Ok(Some(format!("the mounted parameters are not used: {why}; {meanwhile}")));
         }
     };
-    let (owned, text): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| is_owned(line));
+    let (owned, text) = split(&text);
     for line in owned {
         tracing::warn!(line, "a parameter that Kaa decides: not used");
     }
-    let text = text.iter().flat_map(|line| [*line, "\n"]).collect::<String>();
+    let refused = libraries.filter(|tried| tried.text == text).and_then(|tried| tried.refused.clone());
     if before.as_deref() == Some(&text) {
-        return Ok(None);
+        // They were there when the server started, before a session could try them.
+        return Ok(refused.map(|why| format!("no client can connect with the mounted parameters: {why}")));
     }
-    let wrong = check_parameters(settings, &text)?;
+    let wrong = refused.map_or_else(|| check_parameters(settings, &text), |why| Ok(Some(why)))?;
     match &wrong {
         None => files::replace(&path, text.as_bytes(), settings.user)?,
-        Some(why) => tracing::error!(why, "the user's parameters are not used: the last good ones stay"),
+        Some(why) => tracing::error!(why, meanwhile, "the user's parameters are not used"),
     }
-    Ok(wrong.map(|why| format!("the mounted parameters are not used: {why}")))
+    Ok(wrong.map(|why| format!("the mounted parameters are not used: {why}; {meanwhile}")))
+}
+
+/// What Kaa decides of the text of the user's file, and the rest of it.
+fn split(text: &str) -> (Vec<&str>, String) {
+    let (owned, rest): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| is_owned(line));
+    (owned, rest.iter().flat_map(|line| [*line, "\n"]).collect())
 }
 
 /// The text of the user's file. One that is not there is not one without parameters: the mount may be wrong.
@@ -187,18 +215,50 @@ fn mounted_parameters(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
+/// What each session loads.
+pub(super) const SESSION_LIBRARIES: [&str; 2] = ["session_preload_libraries", "local_preload_libraries"];
+
+/// The mounted parameters without those that Kaa decides, if sessions may have to load a library by them.
+pub(super) fn loading(settings: &Settings) -> Option<String> {
+    let (_, text) = split(&mounted_parameters(settings.parameters.as_deref()?).ok()?);
+    let lower = text.to_lowercase();
+    SESSION_LIBRARIES.iter().any(|name| lower.contains(name)).then_some(text)
+}
+
+/// The values that parameters would have with these settings; `None` if the server would not start with them.
+pub(super) fn values(
+    settings: &Settings,
+    text: &str,
+    names: &[&'static str],
+) -> Result<Option<Vec<(&'static str, String)>>, Error> {
+    let mut values = Vec::new();
+    for name in names {
+        match printed(settings, text, name) {
+            Ok(value) => values.push((*name, value)),
+            Err(Error::Program { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(values))
+}
+
 /// Why the server would not start with these settings, or would ignore all of its configuration at a reload.
 fn check_parameters(settings: &Settings, text: &str) -> Result<Option<String>, Error> {
-    let (checked, conf) = (settings.conf().join("checked.conf"), settings.conf().join("check.conf"));
-    files::replace(&checked, text.as_bytes(), settings.user)?;
-    files::replace(&conf, format!("{DEFAULTS}include = 'checked.conf'\n").as_bytes(), settings.user)?;
-    let (conf, pgdata) = (format!("config_file={}", conf.display()), settings.pgdata());
-    let arguments = ["-C".as_ref(), "port".as_ref(), "-c".as_ref(), conf.as_ref(), "-D".as_ref(), pgdata.as_os_str()];
-    match control_file::printed(settings, SERVER, &arguments) {
+    match printed(settings, text, "port") {
         Ok(_) => Ok(None),
         Err(Error::Program { said, .. }) => Ok(Some(said)),
         Err(error) => Err(error),
     }
+}
+
+/// The value of a parameter at a server with these settings.
+fn printed(settings: &Settings, text: &str, name: &str) -> Result<String, Error> {
+    let (checked, conf) = (settings.conf().join("checked.conf"), settings.conf().join("check.conf"));
+    files::replace(&checked, text.as_bytes(), settings.user)?;
+    files::replace(&conf, format!("{DEFAULTS}include = 'checked.conf'\n").as_bytes(), settings.user)?;
+    let (conf, pgdata) = (format!("config_file={}", conf.display()), settings.pgdata());
+    let arguments = ["-C".as_ref(), name.as_ref(), "-c".as_ref(), conf.as_ref(), "-D".as_ref(), pgdata.as_os_str()];
+    control_file::printed(settings, SERVER, &arguments)
 }
 
 /// Writes the files that do not change with the role.
@@ -400,7 +460,7 @@ mod tests {
         let file = mounted.path().join("postgresql.conf");
         let settings = Settings { parameters: Some(file.clone()), ..Settings::of_test(volume.path()) };
         std::fs::create_dir(settings.conf()).unwrap();
-        let complaint = || copy_parameters(&settings).unwrap().unwrap();
+        let complaint = || copy_parameters(&settings, None).unwrap().unwrap();
         assert!(complaint().contains("postgresql.conf: No such file"), "{}", complaint());
         assert!(complaint().ends_with("the server runs without them"), "{}", complaint());
         let good = settings.conf().join("user.conf");
@@ -410,6 +470,6 @@ mod tests {
         assert!(complaint().contains("UTF-8"), "{}", complaint());
         assert_eq!(std::fs::read_to_string(&good).unwrap(), "work_mem = 7MB\n");
         std::fs::write(&file, "work_mem = 7MB\nport = 1\n").unwrap();
-        assert_eq!(copy_parameters(&settings).unwrap(), None);
+        assert_eq!(copy_parameters(&settings, None).unwrap(), None);
     }
 }

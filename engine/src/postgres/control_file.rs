@@ -1,7 +1,7 @@
 //! What is in a data directory, read without a server.
 
 use super::error::Error;
-use super::{Data, Position, Server, Settings, files};
+use super::{Data, Position, Server, Settings, configuration, files};
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -133,7 +133,7 @@ pub(super) fn inspect(settings: &Settings) -> Result<Data, Error> {
             settings.bin.display()
         )));
     }
-    refuse_other_volumes(&pgdata)?;
+    refuse_other_volumes(settings)?;
     let control = ControlFile::read(settings)?;
     let highest = highest(&pgdata)?.max(control.timeline).max(control.minimum_timeline);
     let ControlFile { system, timeline, .. } = control;
@@ -178,9 +178,16 @@ fn is_empty(directory: &Path) -> Result<bool, Error> {
     }
 }
 
-/// Data outside the directory would be neither copied nor replaced with it.
-fn refuse_other_volumes(pgdata: &Path) -> Result<(), Error> {
-    if !is_empty(&pgdata.join("pg_tblspc"))? {
+/// Whether data has tablespaces: they are outside its directory.
+pub(super) fn has_tablespaces(settings: &Settings) -> Result<bool, Error> {
+    is_empty(&settings.pgdata().join("pg_tblspc")).map(|is_empty| !is_empty)
+}
+
+/// Data outside the directory would be neither copied nor replaced with it. A tablespace that was made while Kaa ran the server can be dropped
+/// only by that server.
+fn refuse_other_volumes(settings: &Settings) -> Result<(), Error> {
+    let pgdata = settings.pgdata();
+    if has_tablespaces(settings)? && !configuration::was_written(settings) {
         return Err(Error::Unusable(format!(
             "{} has tablespaces, which Kaa does not support. In the system that the data is from, move all tables to pg_default and drop the \
              tablespaces, and bring the data over again",

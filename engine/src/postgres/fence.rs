@@ -3,7 +3,7 @@
 use super::configuration::{self, Changeable, NONE};
 use super::error::Error;
 use super::hba::Admits;
-use super::proc::children;
+use super::proc::{children, may_serve};
 use super::session::{OWN, Session};
 use super::start::{Mounts, until_promoted};
 use super::{Position, Role, Server, Stop, histories};
@@ -111,7 +111,8 @@ impl Server {
     /// fenced; so is a standby whose replay stands still.
     ///
     /// # Errors
-    /// [`Error::NoSql`] if the server is fenced and accepts no session: it can be promoted, but its end is not known.
+    /// [`Error::NoSql`] if the server is fenced, and accepts no session or replays one record for long: it can be promoted, but its end is not
+    /// known.
     pub async fn fence(&mut self) -> Result<Position, Error> {
         self.fenced(NONE).await.map(|(end, _)| end)
     }
@@ -236,7 +237,8 @@ impl Server {
                 _ => progress = Instant::now(),
             }
             if progress.elapsed() > limit {
-                return Err(Error::Stuck(format!("replay stands still at {}", look.replayed)));
+                let said = format!("replay stands still at {}", look.replayed);
+                return Err(Error::NoSql { heard: true, said });
             }
             before = Some((look.replayed, is_end));
             if !is_end {
@@ -291,7 +293,8 @@ impl Server {
             self.living()?;
             let shown = shown(session).await?;
             let living = children(postmaster)?;
-            unknown.retain(|pid| living.contains(pid) && !shown.contains_key(&pid.as_raw()));
+            // A library's process may never be shown, and does not end when it is told to.
+            unknown.retain(|pid| living.contains(pid) && !shown.contains_key(&pid.as_raw()) && may_serve(*pid));
             // A session of this wrapper may have been made meanwhile.
             for row in session.rows("list the processes", &others).await? {
                 unknown.remove(&Pid::from_raw(row.get(0)));

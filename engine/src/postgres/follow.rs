@@ -121,7 +121,7 @@ impl Server {
     /// a prefix wherever it ends, since one primary alone has written this timeline. After a rewind its end is not known before it has
     /// received more.
     async fn found_at_start(&mut self, generation: u32, source: Source, name: String) -> Result<Option<Found>, Error> {
-        if !self.living().is_ok_and(|running| running.role == Role::Fenced) {
+        if !self.is_fenced() {
             return Ok(None);
         }
         let settings = self.settings.clone();

@@ -19,6 +19,10 @@ const DEFAULTS: Limits = [100, 8, 20, 0, 64];
 const CHECKPOINT_LIMIT: Duration = Duration::from_secs(5);
 /// How much log may be replayed at the other start: more would make the change of the primary long.
 const REPLAYED: u64 = 64 << 20;
+/// More bytes than the record of a checkpoint takes with the header of a page, and fewer than one with that of a prepared transaction.
+const ONE_CHECKPOINT: u64 = 200;
+/// How many transactions may be prepared.
+const PREPARED: &str = "max_prepared_transactions";
 
 /// The last value of a parameter in a text of settings.
 fn value_of(text: &str, name: &str) -> Option<u64> {
@@ -63,9 +67,11 @@ fn lower(runs_with: &Limits, wanted: &Limits) -> Vec<&'static str> {
     names(runs_with, wanted, u64::gt)
 }
 
-/// Whether a start that begins at `redo` replays little.
-fn replays_little(redo: Position, end: Position) -> bool {
-    end.0.saturating_sub(redo.0) <= REPLAYED
+/// Whether a start that begins at `redo` replays little, and nothing that needs more of these parameters than they will have. Log with a
+/// prepared transaction needs a place for it: the server would end while it is promoted.
+fn may_replay(redo: Position, end: Position, names: &[&str]) -> bool {
+    let limit = if names.contains(&PREPARED) { ONE_CHECKPOINT } else { REPLAYED };
+    end.0.saturating_sub(redo.0) <= limit
 }
 
 /// The names of the parameters that wait for a restart: those that the server names, and those for which it needed more
@@ -95,20 +101,27 @@ impl Server {
             return Err(Error::State("only a fenced server is started once more".to_owned()));
         }
         let wanted = self.wanted_limits().await?;
-        let names = lower(&self.running()?.limits, &wanted).join(", ");
-        if names.is_empty() {
+        let lower = lower(&self.running()?.limits, &wanted);
+        if lower.is_empty() {
             return Ok(());
         }
+        let names = lower.join(", ");
         // After a planned change this brings the beginning of the replay to the end of the log.
         let checkpoint = timeout(CHECKPOINT_LIMIT, self.checkpoint()).await;
         let Ok(Ok(())) = checkpoint else {
             tracing::warn!(names, ?checkpoint, "lower values wait for another start: there was no checkpoint");
             return Ok(());
         };
-        let end = self.fence().await?;
+        let end = match self.fence().await {
+            Err(Error::NoSql { said, .. }) => {
+                tracing::warn!(names, said, "lower values wait for another start: the end of the log is not known");
+                return Ok(());
+            }
+            end => end?,
+        };
         let redo = self.control().await?.redo;
-        if !replays_little(redo, end) {
-            tracing::warn!(names, %redo, %end, "lower values wait for another start: it would have to replay much log");
+        if !may_replay(redo, end, &lower) {
+            tracing::warn!(names, %redo, %end, "lower values wait for another start: it would have to replay log that they may not suffice for");
             return Ok(());
         }
         tracing::info!(names, "starts once more before it is promoted: lower values take effect");
@@ -164,8 +177,11 @@ mod tests {
         let runs_with = [100, 8, 20, 0, 64];
         assert_eq!(lower(&runs_with, &[200, 8, 20, 0, 64]), [""; 0], "a higher one needs no such start");
         assert_eq!(lower(&runs_with, &[200, 4, 20, 0, 32]), ["max_worker_processes", "max_locks_per_transaction"]);
-        let after = |bytes| replays_little(Position(5 << 30), Position((5 << 30) + bytes));
-        assert_eq!([0, REPLAYED, REPLAYED + 1].map(after), [true, true, false]);
+        let after = |bytes, names: &[&str]| may_replay(Position(5 << 30), Position((5 << 30) + bytes), names);
+        let any = ["max_connections"];
+        assert_eq!([0, REPLAYED, REPLAYED + 1].map(|bytes| after(bytes, &any)), [true, true, false]);
+        let prepared = ["max_connections", PREPARED];
+        assert_eq!([120, 232, REPLAYED].map(|bytes| after(bytes, &prepared)), [true, false, false], "in that log, say");
     }
 
     #[test]

@@ -9,12 +9,29 @@ use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::sys::statvfs::statvfs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 /// What a program that copies calls itself: no name of a member, since what it has received is in no server.
 const COPY: &str = "copy_to_standby";
 /// How long the source waits for an answer of the program that copies. It syncs the log to a disk that the copy keeps busy, and gives none
 /// meanwhile; without its connection all of the copy begins again. No commit waits for it, unlike for a standby.
 const COPY_OPTIONS: &str = "options='-c wal_sender_timeout=60s'";
+
+/// How long a new primary may take until its first checkpoint names its timeline. Before that `pg_rewind` of PostgreSQL 15 finds nothing to
+/// rewind; a copy would take longer than the checkpoint does.
+const CHECKPOINT_LIMIT: Duration = Duration::from_secs(300);
+/// The pause between two rewinds that find nothing to do.
+const REWIND_PERIOD: Duration = Duration::from_secs(1);
+
+/// What an overwrite has made.
+#[derive(Debug)]
+pub struct Overwritten {
+    /// What is on the volume now.
+    pub data: Data,
+    /// Whether it is a copy, and has all log that its recovery needs. Data that was rewound needs more of the source's.
+    pub copied: bool,
+}
 
 impl Server {
     /// Stops the server, and replaces its data by the source's. Leaves it stopped. The caller has recorded durably that
@@ -24,27 +41,28 @@ impl Server {
     /// # Errors
     /// If the copy fails. The data is then what it was, unless a rewind was begun: then only another call makes it
     /// whole. Dropped, it leaves the same.
-    pub async fn overwrite(&mut self, source: &Source, rewind: bool) -> Result<Data, Error> {
+    pub async fn overwrite(&mut self, source: &Source, rewind: bool) -> Result<Overwritten, Error> {
         // What was given up of an earlier step and is written later would change the new data.
         self.files.run(|| Ok(())).await?;
         if rewind {
             match self.rewind(source).await {
-                Ok(()) => return self.overwritten().await,
+                Ok(()) => return self.overwritten(false).await,
                 Err(error) => tracing::warn!(%error, "the rewind has failed: the source is copied"),
             }
         }
         self.stop(Stop::Immediate).await?;
         self.copy(source).await?;
-        self.overwritten().await
+        self.overwritten(true).await
     }
 
     /// What is on the volume now. It has no time limit: after an error all would be copied again.
-    async fn overwritten(&mut self) -> Result<Data, Error> {
+    async fn overwritten(&mut self, copied: bool) -> Result<Overwritten, Error> {
         let settings = self.settings.clone();
-        self.files.run(move || control_file::inspect(&settings)).await
+        let data = self.files.run(move || control_file::inspect(&settings)).await?;
+        Ok(Overwritten { data, copied })
     }
 
-    /// Rewinds once. A second try could find a new divergence, or none where there is one.
+    /// Rewinds once, as soon as the source is ready for it. A second try could find a new divergence, or none where there is one.
     async fn rewind(&mut self, source: &Source) -> Result<(), Error> {
         let is_fenced = matches!(&self.running, Some(Running { role: Role::Fenced, .. }));
         if !is_fenced {
@@ -60,9 +78,20 @@ impl Server {
         // Its own recovery of the target would write a checkpoint there.
         let words = ["--target-pgdata", &pgdata, "--source-server", &server, "--no-ensure-shutdown"];
         let arguments = words.map(str::to_owned);
-        // It keeps no slot: those that were here are of another history.
-        self.starter.run("pg_rewind", &arguments, &settings.run()).await?;
-        self.files.run(move || check_log(&settings)).await
+        let began = Instant::now();
+        loop {
+            // It keeps no slot: those that were here are of another history.
+            self.starter.run("pg_rewind", &arguments, &settings.run()).await?;
+            let label = pgdata_label(&settings);
+            if self.files.run(move || files::read(&label)).await?.is_some() {
+                return self.files.run(move || check_log(&settings)).await;
+            }
+            if began.elapsed() > CHECKPOINT_LIMIT {
+                let limit = CHECKPOINT_LIMIT.as_secs();
+                return Err(Error::Stuck(format!("pg_rewind has found nothing to rewind for {limit} s")));
+            }
+            sleep(REWIND_PERIOD).await;
+        }
     }
 
     /// Ends the senders of copies that are being made of this server's data. They are begun again from the next primary.
@@ -134,6 +163,11 @@ fn exchange(one: &Path, other: &Path) -> Result<(), Errno> {
     renameat2(AT_FDCWD, one, AT_FDCWD, other, RenameFlags::RENAME_EXCHANGE)
 }
 
+/// What data that was rewound or copied has until its first start.
+fn pgdata_label(settings: &Settings) -> PathBuf {
+    settings.pgdata().join("backup_label")
+}
+
 /// The data that the last copy has replaced.
 fn old(settings: &Settings) -> PathBuf {
     settings.directory.join("pgdata.old")
@@ -142,7 +176,7 @@ fn old(settings: &Settings) -> PathBuf {
 /// That data which was rewound has all the log that its recovery needs. The program does not look whether the source has
 /// it: one that was copied has nothing from before its copy.
 fn check_log(settings: &Settings) -> Result<(), Error> {
-    let label = files::read(&settings.pgdata().join("backup_label"))?.unwrap_or_default();
+    let label = files::read(&pgdata_label(settings))?.unwrap_or_default();
     let from = control_file::label_of(&label, "START WAL LOCATION: ");
     let from = from.ok_or_else(|| Error::Stuck("data that was rewound has no label".to_owned()))?;
     match histories::missing(settings, &ControlFile::read(settings)?, from)? {

@@ -7,6 +7,7 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -72,6 +73,20 @@ pub(super) fn children(parent: Pid) -> Result<BTreeSet<Pid>, Error> {
         found.extend(seen(pid)?.filter(|it| it.parent == parent && !it.is_zombie).map(|it| it.pid));
     }
     Ok(found)
+}
+
+/// Whether a process may serve a client: it has a socket, or it is not seen what it has. A process of the server's own has none, unless it
+/// connects to somewhere.
+pub(super) fn may_serve(pid: Pid) -> bool {
+    let is_gone = |error: &std::io::Error| error.kind() == ErrorKind::NotFound;
+    let open = match std::fs::read_dir(format!("/proc/{pid}/fd")) {
+        Ok(open) => open,
+        Err(error) => return !is_gone(&error),
+    };
+    open.map(|file| std::fs::read_link(file?.path())).any(|file| match file {
+        Ok(file) => file.as_os_str().as_bytes().starts_with(b"socket:"),
+        Err(error) => !is_gone(&error),
+    })
 }
 
 /// The processes whose working directory is one of these. That of a server is its data.

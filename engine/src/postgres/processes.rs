@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
@@ -68,6 +68,8 @@ struct Shared {
     receivers: Mutex<Receivers>,
     /// Whether a server has replayed so much that its data is consistent.
     is_consistent: AtomicBool,
+    /// When a server last said that it still flushes its data before it recovers.
+    flushes: Mutex<Option<Instant>>,
     /// How often a client has cancelled the wait of its commit.
     cancelled_waits: AtomicU64,
     misled: Mutex<Misled>,
@@ -79,35 +81,38 @@ impl Shared {
     fn new() -> Self {
         let (is_own, is_consistent) = (Mutex::new(true), AtomicBool::new(false));
         let cancelled_waits = AtomicU64::new(0);
-        let (said, receivers, misled, death_pipe) =
-            (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
-        Self { is_own, said, receivers, is_consistent, cancelled_waits, misled, death_pipe }
+        let (said, receivers, flushes) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (misled, death_pipe) = (Mutex::default(), Mutex::default());
+        Self { is_own, said, receivers, is_consistent, flushes, cancelled_waits, misled, death_pipe }
     }
 }
 
 /// The processes of the last clients that tried to write where that is not possible.
 #[derive(Debug, Default)]
 struct Misled {
-    once: VecDeque<i32>,
+    once: VecDeque<(i32, Instant)>,
     /// More than once: no mere try. Not told of yet.
     again: VecDeque<i32>,
 }
 
 impl Misled {
-    fn note(&mut self, pid: i32) {
-        let known = self.once.iter().position(|it| *it == pid);
-        let list = match known {
+    fn note(&mut self, pid: i32, now: Instant) {
+        self.once.retain(|(_, at)| now.duration_since(*at) < MISLED_AGAIN);
+        match self.once.iter().position(|(it, _)| *it == pid) {
             Some(place) => {
                 self.once.remove(place);
-                &mut self.again
+                bounded(&mut self.again, pid);
             }
-            None => &mut self.once,
-        };
-        if list.len() >= MISLED {
-            list.pop_front();
+            None => bounded(&mut self.once, (pid, now)),
         }
-        list.push_back(pid);
     }
+}
+
+fn bounded<T>(list: &mut VecDeque<T>, new: T) {
+    if list.len() >= MISLED {
+        list.pop_front();
+    }
+    list.push_back(new);
 }
 
 /// How the receivers of the log of a standby ended.
@@ -115,7 +120,7 @@ impl Misled {
 struct Receivers {
     /// Why, the last one last.
     failures: VecDeque<String>,
-    last: Option<std::time::Instant>,
+    last: Option<Instant>,
 }
 
 /// How a process ended.
@@ -285,6 +290,11 @@ impl Process {
         self.shared.is_consistent.load(Ordering::Relaxed)
     }
 
+    /// When a server last said that it still flushes its data before it recovers: it does so every ten seconds.
+    pub fn flushes(&self) -> Option<Instant> {
+        *locked(&self.shared.flushes)
+    }
+
     /// The end of what it has printed.
     pub fn said(&self) -> String {
         locked(&self.shared.said).iter().map(String::as_str).collect::<Vec<_>>().join("\n")
@@ -357,8 +367,10 @@ const CONSISTENT: &str = "consistent recovery state reached";
 /// with a tab, unless several processes write more at once than a pipe takes.
 pub(super) const LINE_PREFIX: &str = "%p %b ";
 
-/// No more clients are remembered that tried to write.
+/// How many clients that tried to write are remembered, in each list.
 const MISLED: usize = 1000;
+/// A second try of the same process counts for so long. Later the number may be that of another one.
+const MISLED_AGAIN: Duration = Duration::from_secs(60);
 
 /// The level of a line and its message, if a process of this kind has printed it.
 fn said_by<'a>(kind: &str, line: &'a str) -> Option<(&'a str, &'a str)> {
@@ -401,22 +413,30 @@ fn misled(line: &str) -> Option<i32> {
     if level == "ERROR" && writes { line.split(' ').next()?.parse().ok() } else { None }
 }
 
+/// What a server prints every ten seconds while it flushes its data, after a crash, before it recovers.
+const FLUSHES: &str = "syncing data directory";
+
 /// Takes note of what a line of a server says.
 fn note(line: &str, shared: &Shared) {
-    if said_by("startup", line).is_some_and(|(_, message)| message.starts_with(CONSISTENT)) {
-        shared.is_consistent.store(true, Ordering::Relaxed);
+    if let Some((_, message)) = said_by("startup", line) {
+        if message.starts_with(CONSISTENT) {
+            shared.is_consistent.store(true, Ordering::Relaxed);
+        }
+        if message.starts_with(FLUSHES) {
+            *locked(&shared.flushes) = Some(Instant::now());
+        }
     }
     // A statement may have the same words.
     if said_by("client backend", line) == Some(("WARNING", CANCELLED_WAIT)) {
         shared.cancelled_waits.fetch_add(1, Ordering::Relaxed);
     }
     if let Some(pid) = misled(line) {
-        locked(&shared.misled).note(pid);
+        locked(&shared.misled).note(pid, Instant::now());
     }
     let Some(why) = failure_of_receiver(line) else { return };
     let mut receivers = locked(&shared.receivers);
     receivers.failures.push_back(why.to_owned());
-    receivers.last = Some(std::time::Instant::now());
+    receivers.last = Some(Instant::now());
     if receivers.failures.len() > FAILURES {
         receivers.failures.pop_front();
     }
@@ -530,6 +550,13 @@ mod tests {
         assert!(!receiving.lacks_log() && receiving.failure().is_none());
         note("8 startup LOG:  consistent recovery state reached at 0/3000018", &shared);
         assert!(shared.is_consistent.load(Ordering::Relaxed));
+        note("8 client backend LOG:  syncing data directory (fsync), elapsed time: 10.00 s", &shared);
+        assert!(locked(&shared.flushes).is_none());
+        note(
+            "8 startup LOG:  syncing data directory (fsync), elapsed time: 10.00 s, current path: ./base/5/1",
+            &shared,
+        );
+        assert!(locked(&shared.flushes).is_some());
     }
 
     #[test]
@@ -564,6 +591,20 @@ mod tests {
         lines.iter().for_each(|line| note(line, &shared));
         assert_eq!(messages.misled(), [21, 24, 25, 26, 27]);
         assert!(messages.misled().is_empty(), "once");
+    }
+
+    #[test]
+    fn a_late_second_try_may_be_that_of_another_process_with_the_number() {
+        let (mut misled, began) = (Misled::default(), Instant::now());
+        misled.note(21, began);
+        misled.note(21, began + MISLED_AGAIN);
+        assert!(misled.again.is_empty());
+        misled.note(21, began + MISLED_AGAIN + Duration::from_secs(1));
+        assert_eq!(misled.again, [21]);
+        for pid in 0..2 * MISLED {
+            misled.note(pid as i32, began);
+        }
+        assert_eq!(misled.once.len(), MISLED);
     }
 
     #[test]

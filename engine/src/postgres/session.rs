@@ -28,13 +28,13 @@ pub(super) const OWN: &str =
 /// How long a server may take to accept a session, or to answer what it answers at once.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// A session that commits waits for the rule whatever the database's own settings are, and waits as long as it takes. A standby answers
-/// nothing to one that is serializable.
+/// nothing to one that is serializable. A library that sessions cannot load keeps clients out, and must not keep the wrapper out.
 const OPTIONS: &str = "-c synchronous_commit=on -c statement_timeout=0 -c lock_timeout=0 -c idle_session_timeout=0 \
     -c idle_in_transaction_session_timeout=0 -c default_transaction_read_only=off -c search_path=pg_catalog \
     -c default_transaction_isolation=read\\ committed -c default_transaction_deferrable=off \
     -c standard_conforming_strings=on -c client_min_messages=warning -c log_statement=none \
     -c log_min_duration_statement=-1 -c log_min_error_statement=panic -c password_encryption=scram-sha-256 \
-    -c lc_messages=C";
+    -c lc_messages=C -c session_preload_libraries= -c local_preload_libraries=";
 /// The first major version that knows [`LATER_OPTIONS`].
 const LATER: u32 = 17;
 /// A long checkpoint is no reason to end the session, and a user's event trigger decides nothing here.
@@ -50,6 +50,12 @@ fn cancels(message: &str) -> bool {
 /// What a session sets for itself.
 fn options(settings: &Settings) -> String {
     format!("{OPTIONS}{}", if settings.major >= LATER { LATER_OPTIONS } else { "" })
+}
+
+/// A value in the options of a session: a backslash keeps a blank from ending it.
+fn escaped(value: &str) -> String {
+    let escape = |it: char| it.is_ascii_whitespace() || it == '\\';
+    value.chars().flat_map(|it| escape(it).then_some('\\').into_iter().chain([it])).collect()
 }
 
 /// A session. It ends when this is dropped; what it has begun may not.
@@ -71,9 +77,19 @@ impl Session {
 
     /// Connects under one of the wrapper's names.
     pub async fn connect_as(settings: &Settings, name: &str) -> Result<Self, Error> {
+        Self::connect_with(settings, name, options(settings)).await
+    }
+
+    /// Connects with other values of some parameters.
+    pub async fn loading(settings: &Settings, values: &[(&str, String)]) -> Result<Self, Error> {
+        let more: String = values.iter().map(|(name, value)| format!(" -c {name}={}", escaped(value))).collect();
+        Self::connect_with(settings, NAME, format!("{}{more}", options(settings))).await
+    }
+
+    async fn connect_with(settings: &Settings, name: &str, options: String) -> Result<Self, Error> {
         let mut config = Config::new();
         config.host_path(settings.run()).port(settings.port).user(SUPERUSER).dbname(DATABASE);
-        config.application_name(name).options(options(settings));
+        config.application_name(name).options(options);
         let connected = timeout(ANSWER_LIMIT, config.connect(NoTls)).await;
         let late = || Error::NoSql { heard: false, said: format!("no answer for {} s", ANSWER_LIMIT.as_secs()) };
         let (client, mut connection) = connected.map_err(|_| late())?.map_err(|error| refused(&error))?;
@@ -207,6 +223,11 @@ fn refused(error: &tokio_postgres::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_of_an_option_may_have_blanks_and_backslashes() {
+        assert_eq!(escaped(r"$libdir/a, b\c"), r"$libdir/a,\ b\\c");
+    }
 
     #[test]
     fn only_a_wait_that_was_cancelled_leaves_a_commit_unconfirmed() {

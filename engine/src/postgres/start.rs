@@ -19,8 +19,8 @@ use tokio::time::{Instant, sleep, timeout};
 const LOOK_FIRST: Duration = Duration::from_millis(10);
 /// The longest interval.
 const LOOK_LAST: Duration = Duration::from_millis(250);
-/// How long a postmaster may take from its start until recovery has begun. It first flushes the whole directory after a
-/// crash.
+/// How long a postmaster may take from its start until recovery has begun. After a crash it first flushes the whole directory: the time counts
+/// from its last word of that.
 const START_LIMIT: Duration = Duration::from_secs(600);
 /// How long after that it may refuse sessions before the caller hears that it runs.
 const SESSION_LIMIT: Duration = Duration::from_secs(2);
@@ -145,7 +145,7 @@ impl Server {
     /// server that it can work with.
     async fn await_recovery(&mut self) -> Result<(), Error> {
         let (settings, running) = (self.settings.clone(), self.running()?);
-        let began = Instant::now();
+        let began = std::time::Instant::now();
         let (mut recovers_since, mut ill_since) = (None, None);
         let mut pause = LOOK_FIRST;
         loop {
@@ -170,10 +170,11 @@ impl Server {
                         return Err(error);
                     }
                 }
-                Err(error) if began.elapsed() > START_LIMIT => {
+                Err(error) if running.process.flushes().unwrap_or(began).elapsed() > START_LIMIT => {
                     let limit = START_LIMIT.as_secs();
                     return Err(Error::Stuck(format!(
-                        "the server has not begun to recover within {limit} s of its start: {error}"
+                        "the server has not begun to recover within {limit} s of its start, or of the last word that it flushes its data: \
+                         {error}"
                     )));
                 }
                 Err(_) => ill_since = None,
@@ -342,6 +343,9 @@ impl Server {
 
     /// Writes the configuration and signals the server; gives the number that a session shows.
     async fn begin_reload(&mut self, mounts: Mounts, change: impl FnOnce(&mut Changeable)) -> Result<u64, Error> {
+        if mounts == Mounts::Used {
+            self.try_libraries().await?;
+        }
         let mut wanted = self.running()?.changeable.clone();
         change(&mut wanted);
         let written = self.write(wanted, mounts).await?;
@@ -353,12 +357,12 @@ impl Server {
 
     /// Writes the configuration under the next number.
     async fn write(&mut self, changeable: Changeable, mounts: Mounts) -> Result<Changeable, Error> {
-        let (settings, mut own) = (self.settings.clone(), self.own.clone());
+        let (settings, mut own, libraries) = (self.settings.clone(), self.own.clone(), self.libraries.clone());
         self.reloads += 1;
         let number = self.reloads;
         let written = self.in_time(move || match mounts {
             Mounts::Used => {
-                let complaints = changeable.write(&settings, number, &mut own)?;
+                let complaints = changeable.write(&settings, number, &mut own, libraries.as_ref())?;
                 Ok((changeable, own, Some(complaints)))
             }
             Mounts::Unread => {
@@ -405,6 +409,11 @@ impl Server {
         Err(Error::Stuck(format!(
             "synchronous_standby_names is {shown:?}, and not {wanted:?}: it was changed from outside"
         )))
+    }
+
+    /// Whether it runs as a standby that follows no server, and takes no log.
+    pub fn is_fenced(&self) -> bool {
+        self.living().is_ok_and(|running| running.role == Role::Fenced)
     }
 
     /// An error if the server has ended.

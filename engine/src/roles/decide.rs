@@ -85,6 +85,9 @@ pub struct State {
     pub data: Data,
     pub run: Run,
     pub memory: Memory,
+    /// Whether the data that is being overwritten is a whole copy: the server has yet to stream with it. A wrapper that starts again does not
+    /// know that, and copies once more.
+    pub copied: bool,
     /// Whether the domain lets the server start.
     pub may_start: bool,
     /// Set if the data cannot follow a primary.
@@ -186,6 +189,13 @@ impl Step {
     }
 }
 
+impl State {
+    /// Whether the data lacks a part.
+    fn is_incomplete(&self) -> bool {
+        self.memory.overwriting && !self.copied
+    }
+}
+
 /// For the primary of which generation the data has to be overwritten, and why.
 pub fn needed(state: &State, wanted: &Assignment) -> Option<(Generation, String)> {
     let Wanted::Follow { generation, discard, .. } = &wanted.what else { return None };
@@ -196,7 +206,7 @@ pub fn needed(state: &State, wanted: &Assignment) -> Option<(Generation, String)
         PROMOTED_OUTSIDE
     } else if state.data == Data::Empty {
         "its volume is empty"
-    } else if state.memory.overwriting && !follows {
+    } else if state.is_incomplete() && !follows {
         "the overwrite of its data was interrupted"
     } else {
         return state.unfit.clone().map(|unfit| (unfit.generation, unfit.why));
@@ -258,8 +268,10 @@ pub fn note_dropped(state: &mut State, step: &Step) {
 
 /// Takes note of a step that begins. `end` is that of the primary's log. False if nothing is to be done.
 pub fn note_begin(state: &mut State, step: &Step, end: u64) -> bool {
-    if matches!(step, Step::StartFenced) && state.outside == Outside::Runs {
-        state.outside = Outside::Was;
+    match step {
+        Step::StartFenced if state.outside == Outside::Runs => state.outside = Outside::Was,
+        Step::Overwrite { .. } => state.copied = false,
+        _ => {}
     }
     let Run::Primary(primary) = &mut state.run else { return true };
     match step {
@@ -272,6 +284,11 @@ pub fn note_begin(state: &mut State, step: &Step, end: u64) -> bool {
         }
         _ => true,
     }
+}
+
+/// Takes note that the data is a whole copy of the primary's, whatever comes of it: it need not be copied once more.
+pub fn note_copied(state: &mut State) {
+    (state.copied, state.unfit, state.outside) = (true, None, Outside::No);
 }
 
 /// Takes note of what a step has done, and of what the server does now. Gives the generation in which it was the primary, and how that ended,
@@ -394,7 +411,7 @@ fn wanted_step(state: &State, wanted: &Assignment) -> Result<Option<Step>, Strin
 
 /// A server with data runs, as a standby that follows no server if nothing else is wanted.
 pub fn started(state: &State) -> Option<Step> {
-    let has_data = state.data != Data::Empty && !state.memory.overwriting && state.may_start;
+    let has_data = state.data != Data::Empty && !state.is_incomplete() && state.may_start;
     (state.run == Run::Down && has_data).then_some(Step::StartFenced)
 }
 
@@ -482,7 +499,7 @@ fn follows(
         Run::Down | Run::Fenced | Run::Follows { .. } => {}
     }
     let outside = state.outside != Outside::No;
-    if state.data == Data::Empty || state.memory.overwriting || unfit.is_some() || outside || discard {
+    if state.data == Data::Empty || state.is_incomplete() || unfit.is_some() || outside || discard {
         // A rewind of data that is being replaced already would begin from what is left of it.
         let forked = unfit.is_some_and(|unfit| unfit.forked) && !outside;
         let rewind = state.data != Data::Empty && !state.memory.overwriting && !discard && forked;
@@ -513,6 +530,7 @@ mod tests {
             data: DATA,
             run,
             memory: Memory::default(),
+            copied: false,
             may_start: true,
             unfit: None,
             outside: Outside::No,
@@ -820,6 +838,30 @@ mod tests {
             Ok(Some(Step::Overwrite { rewind, .. })) => assert!(!rewind),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_copy_with_which_the_server_has_yet_to_stream_is_not_made_once_more() {
+        let memory = Memory { overwriting: true, ..Memory::default() };
+        let outside = Outside::Was;
+        let mut made = State { memory, outside, unfit: Some(unfit("it has more", true)), ..state(Run::Down) };
+        assert_eq!(said(&made, &follow(3, Some(5))), "Overwrite");
+        note_copied(&mut made);
+        assert_eq!(said(&made, &follow(3, Some(5))), "StartFenced", "its start has failed, say");
+        assert_eq!(said(&State { run: Run::Fenced, ..made.clone() }, &follow(3, Some(5))), "Follow");
+        let replays = State { run: follows(3), ..made.clone() };
+        assert_eq!(said(&replays, &follow(3, Some(5))), "nothing", "its permission is in use");
+        assert_eq!(said(&replays, &follow(4, Some(5))), "Follow", "another primary: it is compared");
+        assert_eq!(needed(&made, &follow(4, None)), None);
+        assert!(next(&made, &lead(rule(4, 1, &[]))).is_err(), "it has not streamed: what it lacks is not known");
+        let compared = State { unfit: Some(unfit("it has more", true)), ..made.clone() };
+        match next(&compared, &follow(3, Some(5))) {
+            Ok(Some(Step::Overwrite { rewind, .. })) => assert!(!rewind, "the copy is of another history"),
+            other => panic!("{other:?}"),
+        }
+        let step = next(&compared, &follow(3, Some(5))).unwrap().unwrap();
+        note_begin(&mut made, &step, 0);
+        assert_eq!(said(&made, &follow(4, None)), "nothing", "an interrupted copy is incomplete");
     }
 
     #[test]

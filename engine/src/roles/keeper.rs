@@ -176,6 +176,7 @@ impl Keeper {
                 data,
                 run: Run::Down,
                 memory: kept.memory,
+                copied: false,
                 may_start: false,
                 unfit: None,
                 outside: Outside::remembered(kept.outside),
@@ -331,7 +332,7 @@ impl Keeper {
             Action::Told(Told::ExitNoted) if self.over.is_some() => return Ok(Some(0)),
             Action::Told(Told::ExitNoted) => {}
             Action::Done(done) => {
-                self.done(*done)?;
+                self.done(*done);
                 if matches!(self.state.run, Run::Primary(_)) {
                     self.begin_to_read();
                 }
@@ -411,13 +412,16 @@ impl Keeper {
     }
 
     /// Takes note of what a step has done.
-    fn done(&mut self, done: Done) -> Result<(), Error> {
+    fn done(&mut self, done: Done) {
         self.under = None;
         self.using.note(&done);
         self.state.stale = self.using.is_stale();
-        let Done { step, result, run, data, .. } = done;
+        let Done { step, result, run, data, copied, .. } = done;
         if let Some(data) = data {
             self.state.data = data;
+        }
+        if copied {
+            decide::note_copied(&mut self.state);
         }
         let was = self.state.run.clone();
         let over = decide::note_done(&mut self.state, &step, &result, run);
@@ -448,7 +452,6 @@ impl Keeper {
             self.vitals.clear();
         }
         self.read_next = (Instant::now() + READ_FIRST, READ_FIRST);
-        Ok(())
     }
 
     fn failed(&mut self, why: String) {

@@ -30,6 +30,8 @@ pub(super) struct Done {
     pub run: Run,
     /// What is on the volume now, if that was looked at.
     pub data: Option<Data>,
+    /// Whether that is a whole copy of the primary's, made by this step.
+    pub copied: bool,
     /// What was mounted when a step began that uses it.
     pub mounted: Option<Mounted>,
     /// Which of that is not used, and why.
@@ -114,8 +116,8 @@ pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: Archive
     let mut server = server.lock().await;
     let uses = matches!(step, Step::StartFenced | Step::Overwrite { .. } | Step::Refresh);
     let mounted = uses.then(|| server.mounted());
-    let (before, mut run, mut data) = (state.run.clone(), state.run.clone(), None);
-    let result = carry_out(&step, &mut server, own, state, &mut run, &mut data).await;
+    let (before, mut run, mut data, mut copied) = (state.run.clone(), state.run.clone(), None, false);
+    let result = carry_out(&step, &mut server, own, state, &mut run, (&mut data, &mut copied)).await;
     // It runs on until the next reading takes note of it: a start would hide that.
     if matches!(&result, Err(Error::Promoted)) {
         run = before.clone();
@@ -151,7 +153,8 @@ pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: Archive
     let complaints = server.complaints();
     let prepares = matches!(step, Step::Prepare | Step::Refresh) && result.is_ok();
     let prepares_again = prepares && server.prepares_again();
-    Done { step, result: result.map_err(|error| error.to_string()), run, data, mounted, complaints, prepares_again }
+    let result = result.map_err(|error| error.to_string());
+    Done { step, result, run, data, copied, mounted, complaints, prepares_again }
 }
 
 /// Whether a failure leaves a server of which it is not known any more what it does.
@@ -165,7 +168,7 @@ async fn carry_out(
     own: ArchiveId,
     state: State,
     run: &mut Run,
-    data: &mut Option<Data>,
+    (data, copied): (&mut Option<Data>, &mut bool),
 ) -> Result<Outcome, Error> {
     match step {
         Step::Initialize => *data = Some(server.initialize().await?),
@@ -186,7 +189,7 @@ async fn carry_out(
                 *data = server.inspect_in_time().await.ok();
             }
         }
-        Step::Promote(rule) => promote(server, rule, state, run, data).await?,
+        Step::Promote(rule) => promote(server, rule, run, data).await?,
         Step::Establish
         | Step::Open
         | Step::Prepare
@@ -207,7 +210,9 @@ async fn carry_out(
         }
         Step::Overwrite { generation, source, history, rewind, permission: _ } => {
             *run = Run::Down;
-            *data = Some(server.overwrite(source, *rewind).await?);
+            let overwritten = server.overwrite(source, *rewind).await?;
+            // Whatever comes after it: the data need not be copied once more.
+            (*data, *copied) = (Some(overwritten.data), overwritten.copied);
             server.start_fenced().await?;
             // That its data is whole is known once it streams.
             let outcome = follow(server, own, source, *generation, history, run).await?;
@@ -288,21 +293,16 @@ async fn at_primary(step: &Step, server: &mut Server, primary: &mut Primary) -> 
     Ok(false)
 }
 
-async fn promote(
-    server: &mut Server,
-    rule: &Rule,
-    state: State,
-    run: &mut Run,
-    data: &mut Option<Data>,
-) -> Result<(), Error> {
+async fn promote(server: &mut Server, rule: &Rule, run: &mut Run, data: &mut Option<Data>) -> Result<(), Error> {
     let members: Vec<ArchiveId> = rule.members.iter().copied().collect();
     // Until it is known to be promoted as it should be: a server under another number must not serve.
     *run = Run::Down;
     let generation = words::timeline(rule.generation);
     match server.fence_for_promotion(generation, &members).await {
         Ok(_) => {}
-        // It was started fenced, and takes no log; after a crash with many open subtransactions it answers only once it is promoted.
-        Err(Error::NoSql { said: why, .. }) if state.run == Run::Fenced => {
+        // It takes no log. After a crash with many open subtransactions it answers only once it is promoted; another stop would have it replay
+        // all of its log once more.
+        Err(Error::NoSql { said: why, .. }) if server.is_fenced() => {
             tracing::warn!(why, "it is promoted without an answer")
         }
         Err(error) => return Err(error),
@@ -326,9 +326,9 @@ async fn follow(
     run: &mut Run,
 ) -> Result<Outcome, Error> {
     // If that is not completed, it may be connected.
-    let before = std::mem::replace(run, Run::Down);
+    *run = Run::Down;
     let followed = server.follow(own, source, words::timeline(generation), history).await;
-    *run = followed.as_ref().err().map_or(Run::Fenced, |error| unfollowed(&before, error));
+    *run = followed.as_ref().err().map_or(Run::Fenced, |error| unfollowed(server.is_fenced(), error));
     let followed = followed?;
     match followed {
         Follows::Streams => {
@@ -340,11 +340,11 @@ async fn follow(
     }
 }
 
-/// What a server is that was told to follow, and did not: it may be connected. But one that was fenced and accepts no session is not connected
+/// What a server is that was told to follow, and did not: it may be connected. But one that is fenced and accepts no session is not connected
 /// before it accepts one. It replays its log, for minutes after a crash, and would begin that again if it was stopped.
-fn unfollowed(before: &Run, error: &Error) -> Run {
+fn unfollowed(is_fenced: bool, error: &Error) -> Run {
     match error {
-        Error::NoSql { .. } if *before == Run::Fenced => Run::Fenced,
+        Error::NoSql { .. } if is_fenced => Run::Fenced,
         _ => Run::Down,
     }
 }
@@ -379,13 +379,10 @@ mod tests {
     fn a_fenced_server_that_replays_its_log_for_long_is_not_stopped_by_an_order_to_follow() {
         let recovers =
             || Error::NoSql { heard: true, said: "the database system is not yet accepting connections".to_owned() };
-        let stopped = |before: &Run, error: &Error| is_unknown(error, &unfollowed(before, error));
-        assert!(!stopped(&Run::Fenced, &recovers()), "its replay would begin again");
-        assert!(stopped(&Run::Down, &recovers()), "with new data, say");
-        assert!(
-            stopped(&Run::Fenced, &Error::Stuck("it does not read its configuration".to_owned())),
-            "it may be connected"
-        );
+        let stopped = |is_fenced, error: &Error| is_unknown(error, &unfollowed(is_fenced, error));
+        assert!(!stopped(true, &recovers()), "its replay would begin again");
+        assert!(stopped(false, &recovers()), "it may be connected");
+        assert!(stopped(true, &Error::Stuck("it does not read its configuration".to_owned())), "it may be connected");
     }
 
     #[test]

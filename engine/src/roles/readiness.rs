@@ -79,6 +79,7 @@ mod tests {
             data,
             run,
             memory: Memory::default(),
+            copied: false,
             may_start: true,
             unfit: None,
             outside: Outside::No,

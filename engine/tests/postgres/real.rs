@@ -4,6 +4,7 @@ mod closing;
 mod device;
 mod forks;
 mod lab;
+mod libraries;
 mod limits;
 mod mounted;
 mod power;

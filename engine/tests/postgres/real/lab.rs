@@ -359,6 +359,22 @@ pub fn system(data: &Data) -> u64 {
     }
 }
 
+/// The processes of a server that have this word in their titles.
+pub fn titled(member: &Member, word: &str) -> Vec<i32> {
+    let is_one = |pid: &String| {
+        let title = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        title.contains(word) && !title.contains("kaa-engine")
+    };
+    member.processes().into_iter().filter(is_one).map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// Signals processes that may have ended.
+pub fn hold(pids: &[i32], signal: nix::sys::signal::Signal) {
+    for pid in pids {
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(*pid), signal);
+    }
+}
+
 pub fn kill(pid: i32) {
     signal(pid, nix::sys::signal::Signal::SIGKILL);
 }

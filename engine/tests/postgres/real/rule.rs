@@ -1,6 +1,6 @@
 //! The rule of a primary: what it acknowledges is on all members that it was told to wait for.
 
-use super::lab::{Lab, Member, kill, signal};
+use super::lab::{Lab, Member, hold, kill, signal, titled};
 use kaa_core::domain::ids::ArchiveId;
 use kaa_engine::postgres::{Begins, Error, Follows, Stop};
 use nix::sys::signal::Signal;
@@ -25,22 +25,6 @@ async fn write(member: &Member, ids: &Arc<AtomicI64>) -> JoinHandle<Vec<i64>> {
             done.push(id);
         }
     })
-}
-
-/// The processes of a server that have this word in their titles.
-fn titled(member: &Member, word: &str) -> Vec<i32> {
-    let is_one = |pid: &String| {
-        let title = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        title.contains(word) && !title.contains("kaa-engine")
-    };
-    member.processes().into_iter().filter(is_one).map(|pid| pid.parse().unwrap()).collect()
-}
-
-/// Signals processes that may have ended.
-fn hold(pids: &[i32], signal: Signal) {
-    for pid in pids {
-        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(*pid), signal);
-    }
 }
 
 /// A program that ends with the test, however that ends.

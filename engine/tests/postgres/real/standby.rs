@@ -1,6 +1,6 @@
 //! How a server follows a primary, changes places with it, and is overwritten if its log is no prefix.
 
-use super::lab::{Lab, Member, kill, signal};
+use super::lab::{Lab, Member, hold, kill, signal, titled};
 use kaa_core::domain::ids::ArchiveId;
 use kaa_engine::postgres::{Begins, Error, Follows, Stop};
 use nix::sys::signal::Signal;
@@ -138,7 +138,7 @@ async fn a_primary_that_crashed_with_log_of_its_own_is_not_connected_and_rewound
         assert!(why.contains("timeline 2 ends at"), "{why}");
     }
     assert!(b.server.read().await.unwrap().standbys.is_empty());
-    let rewound = a.server.overwrite(&b.source(), true).await.unwrap();
+    let rewound = a.server.overwrite(&b.source(), true).await.unwrap().data;
     assert!(!a.settings.directory.join("pgdata.old").exists(), "it was rewound, and not copied");
     let slots = std::fs::read_dir(a.settings.directory.join("pgdata/pg_replslot")).unwrap().count();
     assert_eq!(slots, 0, "where its slots were is another history");
@@ -190,7 +190,7 @@ async fn a_copy_takes_the_place_of_data_and_readers_wait_for_the_first_record() 
     let mut b = lab.member(2);
     b.server.initialize().await.unwrap();
     let other = b.server.inspect().unwrap();
-    let data = b.server.overwrite(&a.source(), false).await.unwrap();
+    let data = b.server.overwrite(&a.source(), false).await.unwrap().data;
     assert_ne!(super::lab::system(&other), super::lab::system(&data));
     b.server.start_fenced().await.unwrap();
     assert!(matches!(b.server.admit_readers().await, Err(Error::State(_))), "it follows no server");
@@ -288,6 +288,44 @@ async fn a_rewind_from_a_primary_that_writes_is_completed_by_following() {
     b.server.close().await.unwrap();
     writer.await.unwrap();
     b.server.open().await.unwrap();
+    insert(&b, 100..103).await;
+    shows(&a, 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rewind_waits_for_the_first_checkpoint_of_the_new_primary() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, begins) = lab.primary(1).await;
+    let mut b = lab.member(2);
+    a.server.provide_slots(&[b.archive]).await.unwrap();
+    b.join(&a, 2, &[begins]).await;
+    let big = "CREATE TABLE big AS SELECT id, repeat(md5(id::text), 9) FROM generate_series(1, 3000) AS id";
+    a.client().await.unwrap().batch_execute(big).await.unwrap();
+    b.server.fence().await.unwrap();
+    insert(&a, 0..20).await;
+    a.server.stop(Stop::Immediate).await.unwrap();
+    let history = vec![begins, b.lead(3, &[]).await];
+    // Its first checkpoint is spread over minutes where much is to be written.
+    let checkpointer = titled(&b, "checkpointer");
+    hold(&checkpointer, Signal::SIGSTOP);
+    let timeline = "SELECT timeline_id FROM pg_control_checkpoint()";
+    let before: i32 = b.superuser().await.query_one(timeline, &[]).await.unwrap().get(0);
+    assert_eq!(before, 2, "the checkpoint was made already: the test needs more to be written");
+    b.server.provide_slots(&[a.archive]).await.unwrap();
+    a.server.start_fenced().await.unwrap();
+    let source = b.source();
+    let rewind = tokio::spawn(async move {
+        let done = a.server.overwrite(&source, true).await.map(drop);
+        (a, done)
+    });
+    sleep(Duration::from_millis(2500)).await;
+    hold(&checkpointer, Signal::SIGCONT);
+    b.server.checkpoint().await.unwrap();
+    let (mut a, done) = rewind.await.unwrap();
+    done.unwrap();
+    assert!(!a.settings.directory.join("pgdata.old").exists(), "it was rewound, and not copied");
+    a.server.start_fenced().await.unwrap();
+    a.follow(&b, 3, &history).await;
     insert(&b, 100..103).await;
     shows(&a, 3).await;
 }

@@ -74,6 +74,7 @@ async fn data_that_kaa_cannot_use_is_refused_with_a_sentence() {
     std::fs::create_dir(pgdata.join("pg_tblspc/1")).unwrap();
     assert!(said(&member).contains("tablespaces"), "{}", said(&member));
     std::fs::remove_dir(pgdata.join("pg_tblspc/1")).unwrap();
+    assert!(!member.settings.directory.join("conf/kaa.conf").exists(), "nothing was written for a server here");
     let control = std::fs::read(pgdata.join("global/pg_control")).unwrap();
     let mut damaged = control.clone();
     damaged[50] ^= 1;
@@ -84,6 +85,26 @@ async fn data_that_kaa_cannot_use_is_refused_with_a_sentence() {
     assert!(said(&member).contains("PostgreSQL 9's"), "{}", said(&member));
     std::fs::write(pgdata.join("PG_VERSION"), "99\n").unwrap();
     assert!(said(&member).contains("Use an image with PostgreSQL 99;"), "{}", said(&member));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tablespace_that_was_made_here_keeps_no_server_down_and_is_complained_of() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, _) = lab.primary(1).await;
+    let place = lab.file("space");
+    std::fs::create_dir(&place).unwrap();
+    let (user, group) = a.settings.user.unzip();
+    std::os::unix::fs::chown(&place, user, group).unwrap();
+    let make = format!("CREATE TABLESPACE space LOCATION '{}'", place.display());
+    a.superuser().await.batch_execute(&make).await.unwrap();
+    a.server.stop(Stop::Immediate).await.unwrap();
+    a.server.start_fenced().await.unwrap();
+    a.lead(3, &[]).await;
+    let complaint = a.server.complaints().concat();
+    assert!(complaint.contains("has tablespaces"), "{complaint}");
+    a.superuser().await.batch_execute("DROP TABLESPACE space").await.unwrap();
+    a.server.refresh().await.unwrap();
+    assert_eq!(a.server.complaints(), [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

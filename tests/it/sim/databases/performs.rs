@@ -18,6 +18,8 @@ const CLOSE_LIMIT_MS: u64 = 500;
 pub struct Outcome {
     pub result: Result<Option<String>, String>,
     pub run: Run,
+    /// Whether the data is a whole copy, made by this step.
+    pub copied: bool,
 }
 
 /// A step that is under way.
@@ -111,8 +113,9 @@ impl Under {
             Step::Follow { generation, source, history } => {
                 Some(follow(container, generation, &source, &history, postgres))
             }
-            Step::Overwrite { generation, source, history, .. } => {
-                Some(overwrite(wrapper, (generation, &source, &history), postgres))
+            Step::Overwrite { generation, source, history, rewind, .. } => {
+                let outcome = overwrite(wrapper, (generation, &source, &history), postgres);
+                Some(Outcome { copied: outcome.copied && !rewind, ..outcome })
             }
             Step::AdmitReaders => Some(done(match run {
                 Run::Follows { generation, source, .. } => {
@@ -221,12 +224,12 @@ impl Under {
 }
 
 fn done(run: Run) -> Outcome {
-    Outcome { result: Ok(None), run }
+    Outcome { result: Ok(None), run, copied: false }
 }
 
 /// It is fenced when it starts next.
 fn failed(why: &str) -> Outcome {
-    Outcome { result: Err(why.to_owned()), run: Run::Down }
+    Outcome { result: Err(why.to_owned()), run: Run::Down, copied: false }
 }
 
 fn needs_server(step: &Step) -> bool {
@@ -249,7 +252,7 @@ fn follow(
     let Some((server, volume)) = postgres.both(container) else { return failed("the server has ended") };
     let place = Place { timeline: volume.timelines().0, end: Position(volume.log.len() as u64) };
     if let Some(why) = differs(place, generation, history) {
-        return Outcome { result: Ok(Some(why)), run: Run::Fenced };
+        return Outcome { result: Ok(Some(why)), run: Run::Fenced, copied: false };
     }
     (server.role, server.source) = (Role::Follows { generation: generation.0 }, source.address.clone());
     done(Run::Follows { generation, source: source.clone(), readers: Readers::No })
@@ -275,8 +278,9 @@ fn overwrite(
     postgres.trace.line(&format!("{}: its data was overwritten", wrapper.pod));
     start(wrapper, postgres);
     let outcome = follow(wrapper.nonce, generation, source, history, postgres);
-    match outcome.result {
+    let outcome = match outcome.result {
         Ok(Some(why)) => failed(&why),
         _ => outcome,
-    }
+    };
+    Outcome { copied: true, ..outcome }
 }

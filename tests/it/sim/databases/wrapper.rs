@@ -81,6 +81,7 @@ impl Wrapper {
             data: Data::Empty,
             run: Run::Down,
             memory: Memory::default(),
+            copied: false,
             may_start: false,
             unfit: None,
             outside: Outside::No,
@@ -287,7 +288,10 @@ impl Wrapper {
     }
 
     fn done(&mut self, step: Step, outcome: Outcome, postgres: &mut Postgres, now_ms: u64) {
-        let Outcome { result, run } = outcome;
+        let Outcome { result, run, copied } = outcome;
+        if copied {
+            decisions::note_copied(&mut self.state);
+        }
         self.state.data = postgres.volume(&self.claim).data();
         let was = self.state.run.clone();
         let result = result.map(|needs_overwrite| decisions::Outcome { needs_overwrite, outside: false });
