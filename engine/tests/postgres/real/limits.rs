@@ -76,10 +76,19 @@ async fn a_limit_that_is_lower_than_what_is_in_use_is_not_taken() {
     one.lead(3, &[]).await;
     assert_eq!(shown(&one, "max_prepared_transactions").await, "5");
     assert_eq!(pending(&one).await, ["max_connections", "max_prepared_transactions"]);
-    one.client().await.unwrap().batch_execute("COMMIT PREPARED 'mine'").await.unwrap();
+    let client = one.client().await.unwrap();
+    client.batch_execute("COMMIT PREPARED 'mine'").await.unwrap();
+    client.batch_execute("BEGIN; INSERT INTO rows VALUES (2, 3); PREPARE TRANSACTION 'late'").await.unwrap();
+    client.batch_execute("COMMIT PREPARED 'late'").await.unwrap();
+    // The log to replay after a crash has a prepared transaction.
     one.server.fence().await.unwrap();
     one.server.lower_limits().await.unwrap();
     one.lead(4, &[]).await;
+    assert_eq!(shown(&one, "max_prepared_transactions").await, "5");
+    one.server.stop(Stop::Fast).await.unwrap();
+    one.server.start_fenced().await.unwrap();
+    one.server.lower_limits().await.unwrap();
+    one.lead(5, &[]).await;
     assert_eq!(shown(&one, "max_prepared_transactions").await, "0");
-    assert_eq!(one.rows().await, [1]);
+    assert_eq!(one.rows().await, [1, 2]);
 }
