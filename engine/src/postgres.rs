@@ -25,6 +25,7 @@ mod own;
 mod proc;
 mod processes;
 mod reading;
+mod reload;
 mod roles;
 mod rule;
 mod session;

@@ -11,6 +11,7 @@ mod decide;
 mod declines;
 mod keeper;
 mod kept;
+mod noted;
 mod outside;
 mod perform;
 mod readiness;
@@ -24,12 +25,10 @@ pub(crate) use keeper::Keeper;
 #[doc(hidden)]
 pub mod decisions {
     pub use super::admission::{Admission, Held, granted, version};
-    pub use super::decide::{
-        Choice, Heard, Primary, Readers, Run, State, Step, choose, note_begin, note_copied, note_done, note_dropped,
-        note_reading,
-    };
+    pub use super::decide::{Choice, Primary, Readers, Run, State, Step, choose};
     pub use super::declines::Tries;
     pub use super::keeper::{Ear, Hearing};
+    pub use super::noted::{Heard, note_begin, note_copied, note_done, note_dropped, note_reading};
     pub use super::outside::Outside;
     pub use super::perform::{Outcome, remembers};
     pub use super::standbys::Standbys;

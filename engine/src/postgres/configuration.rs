@@ -80,7 +80,7 @@ impl Changeable {
             tracing::error!(why, "the Secret of the replication role is not used");
         }
         let (own, refused) = own.write(settings, self.admits);
-        let tablespaces = control_file::has_tablespaces(settings)?.then(|| TABLESPACES.to_owned());
+        let tablespaces = control_file::has_tablespaces(&settings.pgdata())?.then(|| TABLESPACES.to_owned());
         let complaints = [copy_parameters(settings, libraries)?, certificates::copy(settings)?, refused, tablespaces];
         self.write_files(settings, number, &replication, &own)?;
         Ok(complaints.into_iter().flatten().chain(replication.complaint).collect())
@@ -110,8 +110,8 @@ impl Changeable {
 }
 
 /// What an operator is told of tablespaces.
-const TABLESPACES: &str = "the database has tablespaces, which Kaa does not support: a standby ends where it replays CREATE TABLESPACE. Move all \
-    tables to pg_default and drop the tablespaces";
+pub(super) const TABLESPACES: &str = "the database has tablespaces, which Kaa does not support: a standby ends where it replays CREATE TABLESPACE, \
+    and cannot be copied. Move all tables to pg_default and drop the tablespaces";
 
 /// Whether a server was started here by this wrapper before.
 pub(super) fn was_written(settings: &Settings) -> bool {
@@ -177,7 +177,7 @@ fn is_owned(line: &str) -> bool {
 /// Copies the user's own settings to where the server can read them, without what Kaa decides. Gives a sentence if they are
 /// of no use, and the last good ones stay.
 fn copy_parameters(settings: &Settings, libraries: Option<&Tried>) -> Result<Option<String>, Error> {
-    let path = settings.conf().join("user.conf");
+    let path = parameters(settings);
     let before = files::read(&path)?;
     let meanwhile = if before.is_some() { "the last good ones stay" } else { "the server runs without them" };
     let text = match settings.parameters.as_deref().map(mounted_parameters).transpose() {
@@ -193,7 +193,7 @@ fn copy_parameters(settings: &Settings, libraries: Option<&Tried>) -> Result<Opt
     }
     let refused = libraries.filter(|tried| tried.text == text).and_then(|tried| tried.refused.clone());
     if before.as_deref() == Some(&text) {
-        // They were there when the server started, before a session could try them.
+        // The server uses them since it started: it accepted no session then that could try them.
         return Ok(refused.map(|why| format!("no client can connect with the mounted parameters: {why}")));
     }
     let wrong = refused.map_or_else(|| check_parameters(settings, &text), |why| Ok(Some(why)))?;
@@ -202,6 +202,11 @@ fn copy_parameters(settings: &Settings, libraries: Option<&Tried>) -> Result<Opt
         Some(why) => tracing::error!(why, meanwhile, "the user's parameters are not used"),
     }
     Ok(wrong.map(|why| format!("the mounted parameters are not used: {why}; {meanwhile}")))
+}
+
+/// The user's own parameters as the server uses them.
+pub(super) fn parameters(settings: &Settings) -> PathBuf {
+    settings.conf().join("user.conf")
 }
 
 /// What Kaa decides of the text of the user's file, and the rest of it.
@@ -254,8 +259,8 @@ fn check_parameters(settings: &Settings, text: &str) -> Result<Option<String>, E
 /// The value of a parameter at a server with these settings.
 fn printed(settings: &Settings, text: &str, name: &str) -> Result<String, Error> {
     let (checked, conf) = (settings.conf().join("checked.conf"), settings.conf().join("check.conf"));
-    files::replace(&checked, text.as_bytes(), settings.user)?;
-    files::replace(&conf, format!("{DEFAULTS}include = 'checked.conf'\n").as_bytes(), settings.user)?;
+    files::swap(&checked, text.as_bytes(), settings.user)?;
+    files::swap(&conf, format!("{DEFAULTS}include = 'checked.conf'\n").as_bytes(), settings.user)?;
     let (conf, pgdata) = (format!("config_file={}", conf.display()), settings.pgdata());
     let arguments = ["-C".as_ref(), name.as_ref(), "-c".as_ref(), conf.as_ref(), "-D".as_ref(), pgdata.as_os_str()];
     control_file::printed(settings, SERVER, &arguments)

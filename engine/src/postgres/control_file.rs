@@ -179,15 +179,21 @@ fn is_empty(directory: &Path) -> Result<bool, Error> {
 }
 
 /// Whether data has tablespaces: they are outside its directory.
-pub(super) fn has_tablespaces(settings: &Settings) -> Result<bool, Error> {
-    is_empty(&settings.pgdata().join("pg_tblspc")).map(|is_empty| !is_empty)
+pub(super) fn has_tablespaces(pgdata: &Path) -> Result<bool, Error> {
+    is_empty(&pgdata.join("pg_tblspc")).map(|is_empty| !is_empty)
+}
+
+/// Whether all tablespaces of data are there.
+fn finds_tablespaces(pgdata: &Path) -> bool {
+    let links = std::fs::read_dir(pgdata.join("pg_tblspc")).into_iter().flatten();
+    links.flatten().all(|link| link.path().exists())
 }
 
 /// Data outside the directory would be neither copied nor replaced with it. A tablespace that was made while Kaa ran the server can be dropped
 /// only by that server.
 fn refuse_other_volumes(settings: &Settings) -> Result<(), Error> {
     let pgdata = settings.pgdata();
-    if has_tablespaces(settings)? && !configuration::was_written(settings) {
+    if has_tablespaces(&pgdata)? && !(configuration::was_written(settings) && finds_tablespaces(&pgdata)) {
         return Err(Error::Unusable(format!(
             "{} has tablespaces, which Kaa does not support. In the system that the data is from, move all tables to pg_default and drop the \
              tablespaces, and bring the data over again",

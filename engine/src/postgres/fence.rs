@@ -4,8 +4,9 @@ use super::configuration::{self, Changeable, NONE};
 use super::error::Error;
 use super::hba::Admits;
 use super::proc::{children, may_serve};
+use super::reload::Mounts;
 use super::session::{OWN, Session};
-use super::start::{Mounts, until_promoted};
+use super::start::until_promoted;
 use super::{Position, Role, Server, Stop, histories};
 use kaa_core::domain::ids::ArchiveId;
 use nix::sys::signal::{Signal, kill};
@@ -238,7 +239,8 @@ impl Server {
             }
             if progress.elapsed() > limit {
                 let said = format!("replay stands still at {}", look.replayed);
-                return Err(Error::NoSql { heard: true, said });
+                // At the end of its log it is a session that does not end, and a promotion would not end it.
+                return Err(if look.is_end { Error::Stuck(said) } else { Error::NoSql { heard: true, said } });
             }
             before = Some((look.replayed, is_end));
             if !is_end {

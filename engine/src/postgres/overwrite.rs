@@ -1,5 +1,6 @@
 //! Replaces a server's data by that of a primary: by a rewind, or by a copy.
 
+use super::configuration::TABLESPACES;
 use super::control_file::{self, ControlFile};
 use super::error::Error;
 use super::session::Session;
@@ -21,6 +22,8 @@ const COPY_OPTIONS: &str = "options='-c wal_sender_timeout=60s'";
 /// How long a new primary may take until its first checkpoint names its timeline. Before that `pg_rewind` of PostgreSQL 15 finds nothing to
 /// rewind; a copy would take longer than the checkpoint does.
 const CHECKPOINT_LIMIT: Duration = Duration::from_secs(300);
+/// What it says then.
+const SAME_TIMELINE: &str = "on the same timeline";
 /// The pause between two rewinds that find nothing to do.
 const REWIND_PERIOD: Duration = Duration::from_secs(1);
 
@@ -81,14 +84,14 @@ impl Server {
         let began = Instant::now();
         loop {
             // It keeps no slot: those that were here are of another history.
-            self.starter.run("pg_rewind", &arguments, &settings.run()).await?;
+            let said = self.starter.run("pg_rewind", &arguments, &settings.run()).await?;
             let label = pgdata_label(&settings);
             if self.files.run(move || files::read(&label)).await?.is_some() {
-                return self.files.run(move || check_log(&settings)).await;
+                let check = move || check_log(&settings).and_then(|()| refuse_tablespaces(&settings.pgdata()));
+                return self.files.run(check).await;
             }
-            if began.elapsed() > CHECKPOINT_LIMIT {
-                let limit = CHECKPOINT_LIMIT.as_secs();
-                return Err(Error::Stuck(format!("pg_rewind has found nothing to rewind for {limit} s")));
+            if !said.contains(SAME_TIMELINE) || began.elapsed() > CHECKPOINT_LIMIT {
+                return Err(Error::Stuck(format!("pg_rewind has found nothing to rewind: {said}")));
             }
             sleep(REWIND_PERIOD).await;
         }
@@ -121,6 +124,7 @@ impl Server {
         self.starter.run("pg_basebackup", &words.map(str::to_owned), &settings.run()).await?;
         self.files
             .run(move || {
+                refuse_tablespaces(&draft)?;
                 replace(&settings, &draft)?;
                 keep_or_remove(&settings)
             })
@@ -161,6 +165,14 @@ fn put_aside(
 /// Exchanges two names: at no moment is there neither of the two.
 fn exchange(one: &Path, other: &Path) -> Result<(), Errno> {
     renameat2(AT_FDCWD, one, AT_FDCWD, other, RenameFlags::RENAME_EXCHANGE)
+}
+
+/// The files of a tablespace would be outside the volume.
+fn refuse_tablespaces(pgdata: &Path) -> Result<(), Error> {
+    match control_file::has_tablespaces(pgdata)? {
+        true => Err(Error::Unusable(TABLESPACES.to_owned())),
+        false => Ok(()),
+    }
 }
 
 /// What data that was rewound or copied has until its first start.

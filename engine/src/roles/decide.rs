@@ -1,13 +1,10 @@
 //! What is to be done next with a server that has a role: what is wanted of it, what it does, and what it must not forget.
 
 use super::admission::Held;
-use super::keeper::Ear;
 use super::outside::{Outside, PROMOTED_OUTSIDE};
-use super::perform::Outcome;
-use super::words;
-use crate::postgres::{Data, Reading};
+use crate::postgres::Data;
 use kaa_core::domain::ids::{ArchiveId, Generation, Permission, SetVersion};
-use kaa_core::domain::replicated::{Begins, Ended, Position};
+use kaa_core::domain::replicated::{Begins, Position};
 use kaa_core::replication::{Assignment, Memory, Rule, Ruling, Source, Wanted};
 
 /// What a server does.
@@ -85,9 +82,9 @@ pub struct State {
     pub data: Data,
     pub run: Run,
     pub memory: Memory,
-    /// Whether the data that is being overwritten is a whole copy: the server has yet to stream with it. A wrapper that starts again does not
-    /// know that, and copies once more.
-    pub copied: bool,
+    /// How many starts may still fail with a whole copy of the primary's data, with which the server has yet to stream; 0 if the data that is
+    /// being overwritten is no such copy. A wrapper that starts again does not know of it, and copies once more.
+    pub copied: u16,
     /// Whether the domain lets the server start.
     pub may_start: bool,
     /// Set if the data cannot follow a primary.
@@ -192,7 +189,7 @@ impl Step {
 impl State {
     /// Whether the data lacks a part.
     fn is_incomplete(&self) -> bool {
-        self.memory.overwriting && !self.copied
+        self.memory.overwriting && self.copied == 0
     }
 }
 
@@ -257,109 +254,6 @@ fn is_withdrawn(under: &Step, wanted: &Assignment, step: &Result<Option<Step>, S
         }
         _ => false,
     }
-}
-
-/// Takes note that a step is dropped. Its server may have done a part of it.
-pub fn note_dropped(state: &mut State, step: &Step) {
-    if let (Step::Retire, Run::Primary(primary)) = (step, &mut state.run) {
-        primary.may_refuse();
-    }
-}
-
-/// Takes note of a step that begins. `end` is that of the primary's log. False if nothing is to be done.
-pub fn note_begin(state: &mut State, step: &Step, end: u64) -> bool {
-    match step {
-        Step::StartFenced if state.outside == Outside::Runs => state.outside = Outside::Was,
-        Step::Overwrite { .. } => state.copied = false,
-        _ => {}
-    }
-    let Run::Primary(primary) = &mut state.run else { return true };
-    match step {
-        // Where a change was given up, parts of the server may obey it: the next one is made in any case.
-        Step::Require(rule) if primary.ruling.coming.is_some() => primary.ruling.replace(rule.clone()),
-        Step::Require(rule) => primary.ruling.take(rule.clone(), end),
-        Step::Open => {
-            primary.admits = true;
-            true
-        }
-        _ => true,
-    }
-}
-
-/// Takes note that the data is a whole copy of the primary's, whatever comes of it: it need not be copied once more.
-pub fn note_copied(state: &mut State) {
-    (state.copied, state.unfit, state.outside) = (true, None, Outside::No);
-}
-
-/// Takes note of what a step has done, and of what the server does now. Gives the generation in which it was the primary, and how that ended,
-/// if it is it no more.
-pub fn note_done(
-    state: &mut State,
-    step: &Step,
-    result: &Result<Outcome, String>,
-    run: Run,
-) -> Option<(Generation, Ended)> {
-    if let Ok(outcome) = result {
-        state.unfit = match (step, &outcome.needs_overwrite) {
-            (Step::Follow { generation, .. }, Some(why)) => {
-                Some(Unfit { generation: *generation, why: why.clone(), forked: true })
-            }
-            (Step::Follow { .. } | Step::Overwrite { .. }, None) => None,
-            _ => state.unfit.take(),
-        };
-        state.outside = match (step, state.outside) {
-            // What it wrote is gone, or is a part of the history.
-            (Step::Overwrite { .. } | Step::Promote(_), _) => Outside::No,
-            (Step::Stop, Outside::Runs) => Outside::Was,
-            _ if result.as_ref().is_ok_and(|outcome| outcome.outside) => Outside::Was,
-            (_, outside) => outside,
-        };
-    }
-    state.shuts_down &= run != Run::Down;
-    let Run::Primary(was) = std::mem::replace(&mut state.run, run) else { return None };
-    if matches!(&state.run, Run::Primary(now) if now.begins == was.begins) {
-        return None;
-    }
-    let stood_down = matches!(step, Step::StandDown) && result.is_ok();
-    Some((was.begins.generation, if stood_down { Ended::StoodDown } else { Ended::Failed }))
-}
-
-/// What a reading of a server says of the primary that it follows.
-pub struct Heard {
-    pub ear: Ear,
-    /// Whether it streams with data that was being overwritten: that is whole now.
-    pub whole: bool,
-}
-
-/// Takes note that a standby lacks log which its primary has removed.
-pub fn note_lack_of_log(state: &mut State) {
-    if let Run::Follows { generation, .. } = state.run {
-        let why = "its primary has removed log that it lacks".to_owned();
-        state.unfit = Some(Unfit { generation, why, forked: false });
-    }
-}
-
-/// Takes note of a reading. `under` is the step that is under way.
-pub fn note_reading(state: &mut State, reading: &Reading, under: Option<&Step>) -> Heard {
-    let is_standby = matches!(state.run, Run::Fenced | Run::Follows { .. }) && !matches!(under, Some(Step::Promote(_)));
-    if is_standby && !reading.in_recovery {
-        state.outside = Outside::Runs;
-        return Heard { ear: Ear::Deaf, whole: false };
-    }
-    let Run::Follows { generation, readers, .. } = &mut state.run else {
-        return Heard { ear: Ear::Deaf, whole: false };
-    };
-    let timeline = words::timeline(*generation);
-    let streams = reading.streams_from == Some(timeline);
-    if streams && reading.timeline == timeline && *readers == Readers::No {
-        *readers = Readers::May;
-    }
-    if reading.lacks_log {
-        note_lack_of_log(state);
-    }
-    // What streamed with the old data may be read while that is overwritten.
-    let is_new = !matches!(under, Some(Step::Overwrite { .. }));
-    Heard { ear: Ear::Last(reading.heard), whole: streams && is_new && state.memory.overwriting }
 }
 
 /// The next step; `None` if there is nothing to do, or the server may not do what is wanted: `Err` says why.
@@ -519,7 +413,11 @@ fn follows(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::postgres::Reading;
     use crate::roles::declines::{FAILS, LONG, START_LIMIT, Tries, declined, ended};
+    use crate::roles::noted::*;
+    use crate::roles::perform::Outcome;
+    use kaa_core::domain::replicated::Ended;
     use std::time::Duration;
     use tokio::time::Instant;
 
@@ -530,7 +428,7 @@ mod tests {
             data: DATA,
             run,
             memory: Memory::default(),
-            copied: false,
+            copied: 0,
             may_start: true,
             unfit: None,
             outside: Outside::No,
@@ -847,7 +745,13 @@ mod tests {
         let mut made = State { memory, outside, unfit: Some(unfit("it has more", true)), ..state(Run::Down) };
         assert_eq!(said(&made, &follow(3, Some(5))), "Overwrite");
         note_copied(&mut made);
-        assert_eq!(said(&made, &follow(3, Some(5))), "StartFenced", "its start has failed, say");
+        let fails = Err("no such library".to_owned());
+        let mut damaged = made.clone();
+        for _ in 0..STARTS {
+            assert_eq!(said(&damaged, &follow(3, Some(5))), "StartFenced", "its start has failed");
+            note_done(&mut damaged, &Step::StartFenced, &fails, Run::Down);
+        }
+        assert_eq!(said(&damaged, &follow(3, Some(5))), "Overwrite", "it may be damaged");
         assert_eq!(said(&State { run: Run::Fenced, ..made.clone() }, &follow(3, Some(5))), "Follow");
         let replays = State { run: follows(3), ..made.clone() };
         assert_eq!(said(&replays, &follow(3, Some(5))), "nothing", "its permission is in use");

@@ -22,6 +22,7 @@ use super::admission::Held;
 use super::decide::{self, Choice, Run, State, Step};
 use super::declines::Tries;
 use super::kept::{Kept, Notes};
+use super::noted;
 use super::outside::Outside;
 use super::perform::{self, Done};
 use super::standbys::Standbys;
@@ -176,7 +177,7 @@ impl Keeper {
                 data,
                 run: Run::Down,
                 memory: kept.memory,
-                copied: false,
+                copied: 0,
                 may_start: false,
                 unfit: None,
                 outside: Outside::remembered(kept.outside),
@@ -249,7 +250,7 @@ impl Keeper {
         }
         if let Some((dropped, _)) = self.under.take() {
             tracing::info!(step = dropped.name(), "given up: something else is wanted");
-            decide::note_dropped(&mut self.state, &dropped);
+            noted::note_dropped(&mut self.state, &dropped);
         }
         let step = step.unwrap_or_else(|why| {
             self.trouble = why;
@@ -263,7 +264,7 @@ impl Keeper {
             leased.rule_changes(&primary.ruling, rule);
         }
         let end = self.reading.as_ref().map_or(0, |reading| reading.end.0);
-        if !decide::note_begin(&mut self.state, &step, end) {
+        if !noted::note_begin(&mut self.state, &step, end) {
             return;
         }
         self.begin_step(step);
@@ -421,10 +422,10 @@ impl Keeper {
             self.state.data = data;
         }
         if copied {
-            decide::note_copied(&mut self.state);
+            noted::note_copied(&mut self.state);
         }
         let was = self.state.run.clone();
-        let over = decide::note_done(&mut self.state, &step, &result, run);
+        let over = noted::note_done(&mut self.state, &step, &result, run);
         match result {
             Ok(_) => (self.pause, self.trouble) = (None, String::new()),
             Err(why) => {

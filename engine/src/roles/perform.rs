@@ -36,8 +36,8 @@ pub(super) struct Done {
     pub mounted: Option<Mounted>,
     /// Which of that is not used, and why.
     pub complaints: Vec<String>,
-    /// Whether the roles are to be prepared again in a while.
-    pub prepares_again: bool,
+    /// Whether what is mounted is to be used again in a while: the roles are not all as the Secrets say, or sessions do not load a library.
+    pub uses_again: bool,
 }
 
 /// What came of a step that succeeded.
@@ -152,9 +152,9 @@ pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: Archive
     }
     let complaints = server.complaints();
     let prepares = matches!(step, Step::Prepare | Step::Refresh) && result.is_ok();
-    let prepares_again = prepares && server.prepares_again();
+    let uses_again = (prepares && server.prepares_again()) || server.retries_libraries();
     let result = result.map_err(|error| error.to_string());
-    Done { step, result, run, data, copied, mounted, complaints, prepares_again }
+    Done { step, result, run, data, copied, mounted, complaints, uses_again }
 }
 
 /// Whether a failure leaves a server of which it is not known any more what it does.
@@ -189,7 +189,7 @@ async fn carry_out(
                 *data = server.inspect_in_time().await.ok();
             }
         }
-        Step::Promote(rule) => promote(server, rule, run, data).await?,
+        Step::Promote(rule) => promote(server, rule, &state, run, data).await?,
         Step::Establish
         | Step::Open
         | Step::Prepare
@@ -293,7 +293,13 @@ async fn at_primary(step: &Step, server: &mut Server, primary: &mut Primary) -> 
     Ok(false)
 }
 
-async fn promote(server: &mut Server, rule: &Rule, run: &mut Run, data: &mut Option<Data>) -> Result<(), Error> {
+async fn promote(
+    server: &mut Server,
+    rule: &Rule,
+    state: &State,
+    run: &mut Run,
+    data: &mut Option<Data>,
+) -> Result<(), Error> {
     let members: Vec<ArchiveId> = rule.members.iter().copied().collect();
     // Until it is known to be promoted as it should be: a server under another number must not serve.
     *run = Run::Down;
@@ -302,7 +308,7 @@ async fn promote(server: &mut Server, rule: &Rule, run: &mut Run, data: &mut Opt
         Ok(_) => {}
         // It takes no log. After a crash with many open subtransactions it answers only once it is promoted; another stop would have it replay
         // all of its log once more.
-        Err(Error::NoSql { said: why, .. }) if server.is_fenced() => {
+        Err(Error::NoSql { said: why, .. }) if state.run == Run::Fenced || server.is_plain().await => {
             tracing::warn!(why, "it is promoted without an answer")
         }
         Err(error) => return Err(error),

@@ -79,7 +79,7 @@ mod tests {
             data,
             run,
             memory: Memory::default(),
-            copied: false,
+            copied: 0,
             may_start: true,
             unfit: None,
             outside: Outside::No,

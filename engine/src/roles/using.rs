@@ -9,8 +9,8 @@ use tokio::time::Instant;
 /// The pause after something mounted could not be used. Other steps do not wait for it.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// The pause before the roles of the Secrets are prepared again, of which some are not as they should be.
-const ROLES: Duration = Duration::from_secs(10);
+/// The pause before what the server has refused is tried again.
+const REFUSED: Duration = Duration::from_secs(10);
 
 /// Which of what is mounted the server uses.
 pub(super) struct Using {
@@ -54,8 +54,8 @@ impl Using {
             self.again = done.result.is_err().then(|| Instant::now() + PAUSE);
             self.complaints.extend(done.result.as_ref().err().cloned());
         }
-        if done.prepares_again {
-            (self.used, self.again) = (None, Some(Instant::now() + ROLES));
+        if done.uses_again {
+            (self.used, self.again) = (None, Some(Instant::now() + REFUSED));
         }
     }
 

@@ -3,7 +3,8 @@
 use super::Keeper;
 use super::hearing::Ear;
 use crate::postgres::{Reader, Reading};
-use crate::roles::decide::{self, Run};
+use crate::roles::decide::Run;
+use crate::roles::noted;
 use crate::roles::outside::Outside;
 use crate::roles::readiness;
 use std::future::Future;
@@ -61,7 +62,7 @@ impl Keeper {
             Ok(reading) => reading,
             Err(Unread { lacks_log }) => {
                 if lacks_log {
-                    decide::note_lack_of_log(&mut self.state);
+                    noted::note_lack_of_log(&mut self.state);
                 }
                 return self.hears(Ear::Unknown);
             }
@@ -70,7 +71,7 @@ impl Keeper {
             self.standbys.note(&reading, &primary.ruling, Instant::now());
         }
         let under = self.under.as_ref().map(|(step, _)| step);
-        let decide::Heard { ear, whole } = decide::note_reading(&mut self.state, &reading, under);
+        let noted::Heard { ear, whole } = noted::note_reading(&mut self.state, &reading, under);
         if self.state.outside == Outside::Runs {
             tracing::error!("the server was promoted, and not by Kaa: it is stopped");
         }

@@ -182,7 +182,7 @@ async fn a_primary_whose_disk_takes_no_writes_does_not_close_and_is_killed() {
     let at = device.at().to_owned();
     let (done, thaws) = std::sync::mpsc::sync_channel::<()>(1);
     let thaw = std::thread::spawn(move || {
-        let in_time = thaws.recv_timeout(Duration::from_secs(15)).is_ok();
+        let in_time = thaws.recv_timeout(Duration::from_secs(40)).is_ok();
         freeze(&at, false);
         in_time
     });

@@ -28,24 +28,50 @@ async fn a_library_that_no_session_can_load_keeps_no_client_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_library_that_a_start_brings_and_no_session_can_load_holds_up_no_change_of_roles() {
+async fn a_server_starts_with_the_parameters_before_if_no_session_can_load_the_new_ones_libraries() {
     let Some(lab) = Lab::new() else { return };
-    let (mut a, begins) = lab.primary(1).await;
-    let mut b = lab.member(2);
-    a.server.provide_slots(&[b.archive]).await.unwrap();
-    b.join(&a, 2, &[begins]).await;
-    b.server.fence().await.unwrap();
-    b.server.stop(Stop::Fast).await.unwrap();
+    lab.set_parameters(&format!("{BASE}work_mem = 7MB\n"));
+    let (mut a, _) = lab.primary(1).await;
+    a.server.stop(Stop::Fast).await.unwrap();
     lab.set_parameters(&format!("{BASE}session_preload_libraries = 'none'\n"));
-    b.server.start_fenced().await.unwrap();
-    b.lead(3, &[]).await;
-    let complaint = b.server.complaints().concat();
-    assert!(complaint.starts_with("no client can connect with the mounted parameters: "), "{complaint}");
-    assert!(b.client().await.is_err());
+    a.server.start_fenced().await.unwrap();
+    a.lead(3, &[]).await;
+    let complaint = a.server.complaints().concat();
+    assert!(complaint.ends_with("the last good ones stay") && a.server.retries_libraries(), "{complaint}");
+    let shown = a.client().await.unwrap().query_one("SHOW work_mem", &[]).await.unwrap();
+    assert_eq!(shown.get::<_, &str>(0), "7MB");
     lab.set_parameters(BASE);
-    b.server.refresh().await.unwrap();
-    assert_eq!(b.server.complaints(), [""; 0]);
-    b.client().await.unwrap().batch_execute("INSERT INTO rows VALUES (1, 3)").await.unwrap();
+    a.server.refresh().await.unwrap();
+    assert_eq!(a.server.complaints(), [""; 0]);
+    assert!(!a.server.retries_libraries());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_image_lacks_a_library_of_its_sessions_does_not_start() {
+    let Some(lab) = Lab::new() else { return };
+    lab.set_parameters(&format!("{BASE}session_preload_libraries = 'auto_explain'\n"));
+    let (mut a, _) = lab.primary(1).await;
+    a.server.stop(Stop::Fast).await.unwrap();
+    // As if the program's own directory had it no more.
+    lab.set_parameters(&format!("{BASE}session_preload_libraries = 'none'\n"));
+    let used = std::fs::read_to_string(lab.file("parameters.conf")).unwrap();
+    std::fs::write(a.settings.directory.join("conf/user.conf"), used).unwrap();
+    let error = a.server.start_fenced().await.unwrap_err().to_string();
+    assert!(error.starts_with("no client could connect with the mounted parameters: "), "{error}");
+    assert_eq!(a.processes(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_library_that_no_session_of_a_role_can_load_holds_up_no_change_of_roles() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, _) = lab.primary(1).await;
+    let set = "ALTER ROLE kaa SET session_preload_libraries = 'none'; ALTER DATABASE postgres SET local_preload_libraries = 'none'";
+    a.superuser().await.batch_execute(set).await.unwrap();
+    a.server.close().await.unwrap();
+    a.server.stop(Stop::Immediate).await.unwrap();
+    a.server.start_fenced().await.unwrap();
+    a.lead(3, &[]).await;
+    a.client().await.unwrap().batch_execute("INSERT INTO rows VALUES (1, 3)").await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

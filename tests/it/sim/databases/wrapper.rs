@@ -81,7 +81,7 @@ impl Wrapper {
             data: Data::Empty,
             run: Run::Down,
             memory: Memory::default(),
-            copied: false,
+            copied: 0,
             may_start: false,
             unfit: None,
             outside: Outside::No,
