@@ -468,5 +468,5 @@ fn leader_of(leadership: &Leadership, own: &ServerId) -> Option<ServerId> {
     }
 }
 
-/// How long a linearizable read of the API may take.
-const LINEARIZE: Duration = Duration::from_secs(5);
+/// How long a change that was committed may take until it is applied here.
+const APPLY_LIMIT: Duration = Duration::from_secs(5);

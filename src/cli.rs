@@ -75,7 +75,7 @@ enum Command {
     Switchover(primary::Switchover),
     /// Makes another server of a database the primary, after the pod of the primary is lost. No acknowledged commit is lost
     Failover(primary::Failover),
-    /// Takes the data of an archive for that of its database
+    /// Adopts the data of an archive as that of its database, or discards it
     #[command(subcommand)]
     Database(primary::Database),
     /// Lists, shows and cancels tasks: changes in several steps, such as the upgrade of a protocol version

@@ -3,7 +3,7 @@
 mod settings;
 mod standing;
 
-use super::{LINEARIZE, Shared, membership};
+use super::{APPLY_LIMIT, Shared, membership};
 use crate::config::{Config, ordinal_of};
 use crate::http::source::{
     Awaits, Check, Health, LastPass, Membership, MembershipReport, NoQuorum, NotWritten, Note, Peer, PlanReport,
@@ -129,10 +129,7 @@ impl Source for Door {
     fn linearize(&self) -> BoxFuture<'_, Result<(), NoQuorum>> {
         async {
             let Some(shared) = self.running() else { return Err(NoQuorum(self.why_not())) };
-            match tokio::time::timeout(LINEARIZE, shared.raft.linearize()).await {
-                Ok(read) => read.map_err(|error| NoQuorum(error.to_string())),
-                Err(_) => Err(NoQuorum(format!("no answer within {LINEARIZE:?}"))),
-            }
+            shared.raft.linearize().await.map_err(|error| NoQuorum(error.to_string()))
         }
         .boxed()
     }
@@ -327,7 +324,7 @@ async fn write(shared: &Shared, actor: Actor, command: Command) -> Result<Writte
     })?;
     shared.on_a_second_disk().await;
     let mut applied = shared.raft.applied();
-    match tokio::time::timeout(LINEARIZE, applied.wait_for(|applied| *applied >= index)).await {
+    match tokio::time::timeout(APPLY_LIMIT, applied.wait_for(|applied| *applied >= index)).await {
         Ok(Ok(_)) => Ok(Written { index, outcome }),
         Ok(Err(_)) | Err(_) => Err(NotWritten::NotHere(index)),
     }

@@ -1,5 +1,5 @@
-//! `kaa switchover`, `kaa failover` and `kaa database adopt`: an operator moves the primary of a database, continues without it, or
-//! takes data for the database's.
+//! `kaa switchover`, `kaa failover` and `kaa database adopt|discard`: an operator moves the primary of a database, continues without it,
+//! or says which data is the database's.
 
 use super::api::{Api, Error};
 use super::{Asking, Format, Reason, api};

@@ -96,11 +96,7 @@ fn line(task: &TaskRow) -> String {
 fn show(task: &TaskRow) -> String {
     let mut text = line(task) + "\n";
     let ended = task.ended.map_or(String::new(), |ended| format!(", ended {ended}"));
-    let _ = writeln!(
-        text,
-        "  begun {} by {} in cluster {}, since {}{ended}",
-        task.began, task.by, task.cluster, task.reason
-    );
+    let _ = writeln!(text, "  begun {} by {} in cluster {}: {}{ended}", task.began, task.by, task.cluster, task.reason);
     if let Some(engine) = task.start_id {
         let chosen = task.query.as_ref().map_or("chosen at random".to_owned(), |query| format!("chosen by {query}"));
         let _ = writeln!(text, "  restarts process {engine}, {chosen}");

@@ -4,7 +4,6 @@ use super::balancer::{filter_query, passing};
 use super::error::Error;
 use super::page::{Page, Parameters, Selection, flag, parameter};
 use super::rows::{self, ArchiveRow, DatabaseRow, ExitedRow, Hearing, PeerRow, ProcessRow};
-use super::source::NoQuorum;
 use super::{Answer, Face};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
@@ -16,10 +15,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
-use std::time::Duration;
-
-/// How long a linearizable read waits for a quorum: longer than an election, shorter than clients wait.
-const LINEARIZE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The most characters of a client's message that are logged.
 const MAX_MESSAGE_CHARS: usize = 1024;
@@ -164,13 +159,7 @@ pub(super) async fn value(State(face): State<Face>, named: Named) -> Result<Answ
 
 /// Waits until everything that was committed before is applied here.
 pub(super) async fn linearize(face: &Face) -> Result<(), Error> {
-    match tokio::time::timeout(LINEARIZE_TIMEOUT, face.source.linearize()).await {
-        Ok(done) => Ok(done?),
-        Err(_) => {
-            let waited = LINEARIZE_TIMEOUT.as_secs();
-            Err(NoQuorum(format!("the leader did not confirm the read within {waited} seconds")).into())
-        }
-    }
+    Ok(face.source.linearize().await?)
 }
 
 /// A line that a client wants in the log.

@@ -37,7 +37,7 @@ pub trait Source: Send + Sync + 'static {
     fn peers(&self) -> Vec<Peer>;
     /// How long ago each process was heard of, where that is known: first hand, or by the peers' exchange.
     fn heard(&self) -> BTreeMap<StartId, Duration>;
-    /// Waits until everything that was committed before this call is applied here. The caller bounds the wait.
+    /// Waits until everything that was committed before this call is applied here. Gives up after 5 s, longer than an election takes.
     fn linearize(&self) -> BoxFuture<'_, Result<(), NoQuorum>>;
     /// Changes the domain on behalf of `actor`: waits, not for long, until the change is committed and applied here.
     fn write(&self, actor: Actor, command: Command) -> BoxFuture<'_, Result<Written, NotWritten>>;
@@ -230,7 +230,7 @@ pub struct Status {
     pub raft_id: u64,
     /// LEADER, FOLLOWER, CANDIDATE, LEARNER; `None` while Raft does not run.
     pub role: Option<String>,
-    /// INITIALIZING, REPLAYING_LOG, CATCHING_UP, ACTIVE.
+    /// INITIALIZING, SEALED, CATCHING_UP or ACTIVE.
     pub lifecycle: String,
     /// The leader it follows.
     pub leader: Option<String>,

@@ -5,8 +5,8 @@
 //! the others are the quorum. When there is room again, both continue without a restart.
 //!
 //! A disk that hangs is noticed here as well. Its server counts as none that has flushed an entry, and the others are the quorum. A leader
-//! stays it: it needs the disks of the others, and not its own. Were it to hand over, it would have to write its next vote, and would know
-//! nothing new of the domain before that.
+//! stays the leader: it needs the disks of the others, and not its own. Were it to hand over, it would have to write its next vote, and would
+//! know nothing new of the domain before that.
 
 use super::disk::Disk;
 use super::handle::Handle;

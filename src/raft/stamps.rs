@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Of so many parts of a time one is left out.
+/// Stamps run slower than the clock: one part in this many is left out.
 const SLOWER_BY: u32 = 10;
 
 /// What the stamps continue from; clones share it.

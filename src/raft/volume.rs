@@ -4,7 +4,7 @@
 //! lock                        held while the volume is open
 //! log/raft.redb               (or raft.sled) domain, epoch, raft id, vote, log, the pointer to the snapshot
 //! log/snapshots/              the snapshot
-//! retired-EPOCH-RAFTID/     a log of an earlier epoch: kept within bounds, and of use again only if an operator has it found
+//! retired-EPOCH-RAFTID/     a log of an earlier epoch: kept within bounds, used again only if an operator founds an epoch from it
 //! ```
 //!
 //! All of one log lies in one directory, so that it is retired by one rename.

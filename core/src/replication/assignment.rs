@@ -24,8 +24,8 @@ pub struct Assignment {
 /// What a server is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Stay as it is, but for a server that is the primary of an earlier generation than this one: it stops. A server that starts follows
-    /// no other.
+    /// Stay as it is. The primary of an earlier generation than this one stops, and so does a standby of one whose data no longer counts.
+    /// A server that starts follows no other.
     Hold(Generation),
     /// Make the first data.
     Initialize,

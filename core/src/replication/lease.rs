@@ -1,6 +1,6 @@
 //! The lease of a primary: for how long it may show clients what it has, without a sign that no other one was granted.
 //!
-//! The lease bounds how old the reads at an old primary can be that is cut off. No acknowledged commit depends on it.
+//! The lease bounds how stale the reads at an old primary that is cut off can be. No acknowledged commit depends on it.
 //!
 //! A sign is a commit of the primary's own that all archives of its rule have flushed, or the domain's word that its generation is the
 //! current one. It renews the lease from the moment at which the commit was begun, or the domain was asked. The next primary was

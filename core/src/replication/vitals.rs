@@ -7,7 +7,7 @@ use crate::wait::Wait;
 use std::fmt;
 use strum::{IntoStaticStr, VariantNames};
 
-/// With less free space than this part of its volume, in percent, a server is warned of.
+/// Below this free part of a server's volume, in percent, there is a warning.
 const LEAST_FREE: u64 = 10;
 /// A transaction id that is older is warned of. PostgreSQL freezes by itself from 200 million on, and stops to write near 2.1 billion.
 const OLDEST_XID: u64 = 1_500_000_000;
@@ -225,8 +225,7 @@ impl Warning {
     /// What an operator should see to at a server in this state, by what was said of it.
     pub fn of(state: PlaceState, vitals: Option<&Vitals>, trouble: Option<&str>, now: Millis) -> Vec<Self> {
         let mut found = vitals.map_or_else(Vec::new, |vitals| vitals.warnings(now));
-        // One that is to end is silent soon, and one that is to do nothing has a wait that says why.
-        // So is one whose data is being copied.
+        // A server that stops, or whose data is being copied, does not answer. Why one has nothing to do is said by a wait.
         let is_to_run =
             !matches!(state, PlaceState::Stopping | PlaceState::Fenced | PlaceState::Starting | PlaceState::Replaced);
         found.retain(|warning| *warning != Self::ServerSilent || is_to_run);

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// What a program that copies calls itself: no name of a member, since what it has received is in no server.
+/// The `application_name` of rewinds and copies. It names no member, so what they receive never confirms a commit.
 const COPY: &str = "copy_to_standby";
 /// How long the source waits for an answer of the program that copies. It syncs the log to a disk that the copy keeps busy, and gives none
 /// meanwhile; without its connection all of the copy begins again. No commit waits for it, unlike for a standby.

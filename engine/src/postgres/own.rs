@@ -20,7 +20,7 @@ pub struct Committer {
     answered: Arc<AtomicU64>,
 }
 
-/// Takes note of an answer. That there is none for long, or no connection, is none.
+/// Notes when the server answered. An error of the server's own is an answer; a timeout or a lost connection is not.
 fn note<T>(answered: &AtomicU64, done: &Result<T, Error>) {
     if done.as_ref().err().is_none_or(Error::is_from_server) {
         answered.store(monotonic_ms(), Ordering::SeqCst);

@@ -12,8 +12,8 @@ const PERIOD_MAX_MS: u64 = 500;
 /// A primary begins to close so long before its lease is over: until it is over no client may be left. It takes half a second at most,
 /// or the server is stopped at once.
 const CLOSING_MS: u64 = 600;
-/// So many lengths of a lease without an answer of the server, and it is stopped: an agent hears the wrapper, and nothing else would end
-/// a primary whose disk hangs.
+/// After this many lease lengths without an answer the server is stopped, if another one can take over: agents still hear its wrapper, and
+/// nothing else would end a primary whose disk hangs.
 const STALLED_AFTER: u64 = 4;
 /// The most that counts between two looks at it: there is one in every half second.
 const LOOK_MAX_MS: u64 = 1_000;
@@ -84,7 +84,7 @@ impl Admission {
         if self.lease.until() < now.saturating_add(self.length_ms * 7 / 10) { self.generation.0 } else { 0 }
     }
 
-    /// When it has to be looked at next, after it was found to be held like this.
+    /// When [`Self::held`] has to be called next, after this result: as the lease nears its end, or once earlier leases are over.
     pub fn due(&self, held: Held, now: u64) -> Option<u64> {
         let ends = Some(self.lease.until().saturating_sub(CLOSING_MS)).filter(|_| held.holds);
         let opens = Some(self.opens_at).filter(|_| !held.may_open);

@@ -235,7 +235,7 @@ pub fn choose(state: &State, wanted: &Assignment, under: Option<&Step>, pauses: 
     if pauses && !closes && !hangs {
         return Choice::Stay;
     }
-    // It may refuse to be begun again, as a promotion that is on the volume already: that is no trouble.
+    // `next` may refuse the step that is under way, such as a promotion that the volume already remembers: that is no error.
     let stays = |under: &Step| {
         let gives_way = under.waits() || (closes && under.gives_way()) || hangs || is_withdrawn(under, wanted, &step);
         !gives_way || matches!(&step, Ok(Some(step)) if step == under)
@@ -243,7 +243,7 @@ pub fn choose(state: &State, wanted: &Assignment, under: Option<&Step>, pauses: 
     if under.is_some_and(stays) { Choice::Stay } else { Choice::Instead(step) }
 }
 
-/// Whether a step takes as long as a disk does, or as another server does not answer, and nothing comes of it any more.
+/// Whether a step that may last long, on a slow disk or with a silent source, has lost its purpose.
 fn is_withdrawn(under: &Step, wanted: &Assignment, step: &Result<Option<Step>, String>) -> bool {
     match under {
         // Its checkpoint may last for minutes, in which the rule may have to change, or the switchover is given up.

@@ -88,7 +88,7 @@ enum Action {
     Knocked(Knock),
     /// An own commit of a primary was released.
     Released(Released),
-    /// The time to wait for the domain is over, that after a failed step, or a lease.
+    /// A deadline has passed: of the wait for the domain, of the exit report, of the pause after a failure, or of a lease.
     Due,
 }
 
@@ -109,13 +109,13 @@ pub(crate) struct Keeper {
     start: StartId,
     /// The last checkpoint of the data when the wrapper came up, until that is overwritten.
     checkpoint: Option<Position>,
-    /// Whether it remembers that its server was promoted by other means than a grant.
+    /// Whether the volume remembers that the server was promoted by other means than a grant.
     outside: bool,
     wanted: Option<Assignment>,
     /// What is under way, and for what; `None` while the volume takes the note that it needs.
     under: Option<(Step, Option<Under>)>,
     noting: noting::Noting,
-    /// Set while a failed step is not repeated: until when, and the next pause.
+    /// After a failure: until when no step is repeated, and the length of that pause. A success or a new assignment clears it.
     pause: Option<(Instant, Duration)>,
     tries: Tries,
     trouble: String,
@@ -373,7 +373,7 @@ impl Keeper {
         let wire::Directive { id, deadline_ms, action } = directive;
         let grace = if deadline_ms == 0 { self.config.grace } else { Duration::from_millis(deadline_ms) };
         match action {
-            // Every start of a server with a role is harmless: it does not wait to be let start.
+            // A server with a role always starts fenced, so this message changes nothing: the assignment says whether it may start.
             Some(directive::Action::Start(_)) => answers.give(id, Ok(())),
             Some(directive::Action::Stop(_) | directive::Action::Exit(_)) => {
                 self.awaiting_stop.push((id, answers));

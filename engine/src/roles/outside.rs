@@ -21,5 +21,5 @@ impl Outside {
     }
 }
 
-/// Why data is replaced of a server that was promoted by other means than a grant.
+/// Why the data of a server that was promoted by other means than a grant is replaced.
 pub(super) const PROMOTED_OUTSIDE: &str = "it was promoted, and not by Kaa: by pg_promote() or pg_ctl";

@@ -16,10 +16,10 @@ use tokio::time::{sleep, timeout};
 /// How long a primary may take to stop so that another one takes over. Its sessions have ended, and a checkpoint was written.
 const STAND_DOWN_LIMIT: Duration = Duration::from_secs(20);
 
-/// The pause after a server that could not be stopped.
+/// The pause after a failed attempt to stop a server.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// How long a primary may take to close whose lease is over: then it is stopped.
+/// How long a primary whose lease is over may take to close. After that its processes are killed.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
 /// What a step has done.
@@ -157,7 +157,7 @@ pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: Archive
     Done { step, result, run, data, copied, mounted, complaints, uses_again }
 }
 
-/// Whether a failure leaves a server of which it is not known any more what it does.
+/// Whether, after this failure, it is no longer known what the server does.
 fn is_unknown(error: &Error, run: &Run) -> bool {
     *run == Run::Down || matches!(error, Error::Stuck(_) | Error::Ended(_) | Error::Unended(_))
 }

@@ -21,8 +21,8 @@ pub(super) struct Tending {
 }
 
 impl Tending {
-    /// Gives it up: the server is to become something else. It is done once no step has begun for a while: while roles change,
-    /// clients wait, and a session of it would be one more to end.
+    /// Ends the work, since a step begins, and puts off the next run: while roles change, clients wait, and a session of this work would be
+    /// one more to end.
     pub fn give_up(&mut self, now: Instant) {
         if let Some(under) = self.under.take() {
             under.abort();

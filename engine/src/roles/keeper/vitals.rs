@@ -136,7 +136,7 @@ impl Watch {
     }
 }
 
-/// When it last had too little room; `None` once it has had enough for long: each change is an entry in every log.
+/// When the volume last had too little room; `None` after [`ENOUGH_AFTER`] with enough. The delay saves entries in every log.
 fn short(last: Option<Instant>, Space { free, size }: Space, now: Instant) -> Option<Instant> {
     let too_little = free < ROOM.min(size / PART_OF_ROOM);
     let last = if too_little { Some(now) } else { last };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// How often it is read.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How long it is taken to be the same.
+/// How long a reading of the free space stays valid.
 const VALID: Duration = Duration::from_secs(5);
 
 type Seen = Mutex<Found>;
