@@ -191,12 +191,12 @@ fn copy_parameters(settings: &Settings, libraries: Option<&Tried>) -> Result<Opt
     for line in owned {
         tracing::warn!(line, "a parameter that Kaa decides: not used");
     }
-    let refused = libraries.filter(|tried| tried.text == text).and_then(|tried| tried.refused.clone());
+    let refused = libraries.filter(|tried| tried.text == text).and_then(|tried| tried.refused());
     if before.as_deref() == Some(&text) {
         // The server uses them since it started: it accepted no session then that could try them.
         return Ok(refused.map(|why| format!("no client can connect with the mounted parameters: {why}")));
     }
-    let wrong = refused.map_or_else(|| check_parameters(settings, &text), |why| Ok(Some(why)))?;
+    let wrong = refused.map_or_else(|| check_parameters(settings, &text), |why| Ok(Some(why.to_owned())))?;
     match &wrong {
         None => files::replace(&path, text.as_bytes(), settings.user)?,
         Some(why) => tracing::error!(why, meanwhile, "the user's parameters are not used"),

@@ -4,7 +4,7 @@ use super::error::Error;
 use super::{Data, Position, Server, Settings, configuration, files};
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What `pg_control` says.
@@ -183,17 +183,24 @@ pub(super) fn has_tablespaces(pgdata: &Path) -> Result<bool, Error> {
     is_empty(&pgdata.join("pg_tblspc")).map(|is_empty| !is_empty)
 }
 
-/// Whether all tablespaces of data are there.
-fn finds_tablespaces(pgdata: &Path) -> bool {
-    let links = std::fs::read_dir(pgdata.join("pg_tblspc")).into_iter().flatten();
-    links.flatten().all(|link| link.path().exists())
+/// A tablespace of data that is not there: what it leads to.
+fn lost_tablespace(pgdata: &Path) -> Option<PathBuf> {
+    let links = std::fs::read_dir(pgdata.join("pg_tblspc")).into_iter().flatten().flatten();
+    links.map(|link| link.path()).find(|link| !link.exists()).map(|link| std::fs::read_link(&link).unwrap_or(link))
 }
 
 /// Data outside the directory would be neither copied nor replaced with it. A tablespace that was made while Kaa ran the server can be dropped
 /// only by that server.
 fn refuse_other_volumes(settings: &Settings) -> Result<(), Error> {
     let pgdata = settings.pgdata();
-    if has_tablespaces(&pgdata)? && !(configuration::was_written(settings) && finds_tablespaces(&pgdata)) {
+    if let (true, Some(lost)) = (configuration::was_written(settings), lost_tablespace(&pgdata)) {
+        return Err(Error::Unusable(format!(
+            "the tablespace {} is not there, and what was in it is not on this server. {COPY_AGAIN}. If this is the only copy, mount a volume \
+             with that directory, and drop the tablespace once the server runs",
+            lost.display()
+        )));
+    }
+    if has_tablespaces(&pgdata)? && !configuration::was_written(settings) {
         return Err(Error::Unusable(format!(
             "{} has tablespaces, which Kaa does not support. In the system that the data is from, move all tables to pg_default and drop the \
              tablespaces, and bring the data over again",

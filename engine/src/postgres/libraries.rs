@@ -18,15 +18,40 @@ const AGAIN: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tried {
     pub text: String,
-    /// Why a session that loads them is refused.
-    pub refused: Option<String>,
+    verdict: Verdict,
     at: Instant,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Verdict {
+    Loads,
+    /// Why a session that loads them is refused.
+    Refused(String),
+    /// There was no answer in time.
+    Late,
+}
+
+impl Tried {
+    /// Why no session can load the libraries.
+    pub fn refused(&self) -> Option<&str> {
+        match &self.verdict {
+            Verdict::Refused(why) => Some(why),
+            Verdict::Loads | Verdict::Late => None,
+        }
+    }
 }
 
 impl Server {
     /// Whether the libraries of the mounted parameters were refused: they are to be tried again in a while.
     pub fn retries_libraries(&self) -> bool {
-        self.libraries.as_ref().is_some_and(|tried| tried.refused.is_some())
+        self.libraries.as_ref().is_some_and(|tried| tried.verdict != Verdict::Loads)
+    }
+
+    /// Whether the server uses parameters by which no session of a client begins.
+    pub async fn keeps_clients_out(&mut self) -> bool {
+        let Some(refused) = self.libraries.clone().filter(|tried| tried.refused().is_some()) else { return false };
+        let path = configuration::parameters(&self.settings);
+        self.in_time(move || files::read(&path)).await.is_ok_and(|used| used == Some(refused.text))
     }
 
     /// Tries the libraries of mounted parameters that the server does not use yet, in a session of its own. Whatever fails here holds up
@@ -41,25 +66,25 @@ impl Server {
             }
             Err(error) => return tracing::warn!(%error, "the libraries of sessions are not tried"),
         };
-        let is_known = |tried: &Tried| tried.text == text && (tried.refused.is_none() || tried.at.elapsed() < AGAIN);
-        if self.libraries.as_ref().is_some_and(is_known) {
+        let before = self.libraries.clone().filter(|tried| tried.text == text);
+        if before.as_ref().is_some_and(|it| it.verdict == Verdict::Loads || it.at.elapsed() < AGAIN) {
             return;
         }
-        let refused = match timeout(LIMIT, self.refusal(&text)).await {
-            Ok(Ok(Some(refused))) => refused,
-            // It accepts no session now: nothing is known of them.
+        let verdict = match timeout(LIMIT, self.verdict(&text)).await {
+            Ok(Ok(Some(verdict))) => verdict,
+            // It accepts no session now: nothing new is known of them.
             Ok(Ok(None)) => return,
             Ok(Err(error)) => return tracing::warn!(%error, "the libraries of sessions are not tried"),
             Err(_) => {
                 tracing::warn!("a session takes long to load its libraries");
-                None
+                before.map_or(Verdict::Late, |before| before.verdict)
             }
         };
-        self.libraries = Some(Tried { text, refused, at: Instant::now() });
+        self.libraries = Some(Tried { text, verdict, at: Instant::now() });
     }
 
-    /// Why a session that loads the libraries of these parameters is refused, if it is; `None` if that is not known.
-    async fn refusal(&mut self, text: &str) -> Result<Option<Option<String>>, Error> {
+    /// Whether a session loads the libraries of these parameters; `None` if that is not known.
+    async fn verdict(&mut self, text: &str) -> Result<Option<Verdict>, Error> {
         if Session::connect(&self.settings).await.is_err() {
             return Ok(None);
         }
@@ -68,34 +93,37 @@ impl Server {
         // The server's program refuses them for another reason, which is said elsewhere.
         let Some(values) = values else { return Ok(None) };
         Ok(match Session::loading(&self.settings, &values).await {
-            Ok(_) => Some(None),
+            Ok(_) => Some(Verdict::Loads),
             Err(error @ Error::NoSql { .. }) if is_ill(&error) => {
-                Some(Some(format!("no session can load their libraries: {error}")))
+                Some(Verdict::Refused(format!("no session can load their libraries: {error}")))
             }
             Err(_) => None,
         })
     }
 
-    /// Has a server that was started with new parameters start with those before, if no session can load the new ones' libraries. If there
-    /// are no others, it does not run: an update of all servers ends with the first one.
+    /// Has a server that was started with new parameters start with those before, if no session can load the new ones' libraries. If no other
+    /// ones are known with which clients can connect, it does not run: an update of all servers ends with the first one.
     pub(super) async fn check_libraries(&mut self, before: Option<String>) -> Result<(), Error> {
         self.try_libraries().await;
-        let Some(Tried { text, refused: Some(why), .. }) = self.libraries.clone() else { return Ok(()) };
-        let path = configuration::parameters(&self.settings);
-        let used = path.clone();
-        if self.in_time(move || files::read(&used)).await?.as_ref() != Some(&text) {
+        if !self.keeps_clients_out().await {
             return Ok(());
         }
-        self.stop(Stop::Immediate).await?;
-        if before.as_ref() == Some(&text) {
-            return Err(Error::Unusable(format!("no client could connect with the mounted parameters: {why}")));
-        }
-        let user = self.settings.user;
-        let restore = move || match before {
-            Some(before) => files::replace(&path, before.as_bytes(), user),
-            None => files::remove(&path),
+        let used = self.libraries.clone();
+        let other = before.filter(|before| used.as_ref().is_none_or(|used| used.text != *before));
+        // While a server runs that can try them.
+        let loads = match &other {
+            Some(before) => {
+                matches!(timeout(LIMIT, self.verdict(before)).await, Ok(Ok(Some(Verdict::Loads))))
+            }
+            None => false,
         };
-        self.in_time(restore).await?;
+        self.stop(Stop::Immediate).await?;
+        let Some(before) = other.filter(|_| loads) else {
+            let why = used.as_ref().and_then(Tried::refused).unwrap_or_default();
+            return Err(Error::Unusable(format!("no client could connect with the mounted parameters: {why}")));
+        };
+        let (path, user) = (configuration::parameters(&self.settings), self.settings.user);
+        self.in_time(move || files::replace(&path, before.as_bytes(), user)).await?;
         self.start(true).await
     }
 }

@@ -100,6 +100,8 @@ pub struct State {
     pub stale: bool,
     /// Whether the server was told to shut down by other means, and lets no new session in.
     pub shuts_down: bool,
+    /// Whether no client can connect, since sessions cannot load a library of the user's parameters.
+    pub keeps_out: bool,
     /// The lease of a primary.
     pub lease: Held,
 }
@@ -433,6 +435,7 @@ mod tests {
             unfit: None,
             outside: Outside::No,
             shuts_down: false,
+            keeps_out: false,
             gave_up: Generation(0),
             stopping: false,
             stale: false,

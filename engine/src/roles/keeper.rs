@@ -185,6 +185,7 @@ impl Keeper {
                 stopping: false,
                 stale: false,
                 shuts_down: false,
+                keeps_out: false,
                 lease: Held::default(),
             },
             // The domain judges a volume that is behind its last known start.
@@ -417,10 +418,11 @@ impl Keeper {
         self.under = None;
         self.using.note(&done);
         self.state.stale = self.using.is_stale();
-        let Done { step, result, run, data, copied, .. } = done;
+        let Done { step, result, run, data, copied, keeps_out, .. } = done;
         if let Some(data) = data {
             self.state.data = data;
         }
+        self.state.keeps_out = keeps_out;
         if copied {
             noted::note_copied(&mut self.state);
         }

@@ -34,6 +34,8 @@ pub(super) struct Done {
     pub copied: bool,
     /// What was mounted when a step began that uses it.
     pub mounted: Option<Mounted>,
+    /// Whether no client can connect with what it uses.
+    pub keeps_out: bool,
     /// Which of that is not used, and why.
     pub complaints: Vec<String>,
     /// Whether what is mounted is to be used again in a while: the roles are not all as the Secrets say, or sessions do not load a library.
@@ -150,11 +152,12 @@ pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: Archive
     if result.is_err() && server.reader().is_err() {
         run = Run::Down;
     }
+    let keeps_out = server.keeps_clients_out().await;
     let complaints = server.complaints();
     let prepares = matches!(step, Step::Prepare | Step::Refresh) && result.is_ok();
     let uses_again = (prepares && server.prepares_again()) || server.retries_libraries();
     let result = result.map_err(|error| error.to_string());
-    Done { step, result, run, data, copied, mounted, complaints, uses_again }
+    Done { step, result, run, data, copied, mounted, keeps_out, complaints, uses_again }
 }
 
 /// Whether, after this failure, it is no longer known what the server does.

@@ -28,6 +28,9 @@ pub fn readiness(state: &State, wanted: Option<&Assignment>, caught_up: bool) ->
     if state.stopping {
         return Err("its pod is to end".to_owned());
     }
+    if state.keeps_out && state.run != Run::Down {
+        return Err("no client can connect to it: sessions cannot load a library of the mounted parameters".to_owned());
+    }
     match (&wanted.what, &state.run) {
         (Wanted::Primary { rule, .. }, run) => leads(run, rule.generation),
         (Wanted::Follow { generation, .. }, run) => follows(state, run, *generation, caught_up),
@@ -84,6 +87,7 @@ mod tests {
             unfit: None,
             outside: Outside::No,
             shuts_down: false,
+            keeps_out: false,
             gave_up: Generation(0),
             stopping: false,
             stale: false,
@@ -152,6 +156,13 @@ mod tests {
         assert_eq!(ready(primary(true)), Ok(()));
         assert_eq!(ready(primary(false)), Err("it is the primary of generation 2, and lets no client in".to_owned()));
         assert_eq!(ready(Run::Fenced), Err("it is not the primary of generation 2 yet".to_owned()));
+    }
+
+    #[test]
+    fn a_server_to_which_no_client_can_connect_ends_a_rolling_update() {
+        let state = State { keeps_out: true, ..state(DATA, follows_in(3)) };
+        let why = readiness(&state, Some(&to_follow()), true).unwrap_err();
+        assert_eq!(why, "no client can connect to it: sessions cannot load a library of the mounted parameters");
     }
 
     #[test]

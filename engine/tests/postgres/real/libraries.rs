@@ -56,6 +56,8 @@ async fn a_server_whose_image_lacks_a_library_of_its_sessions_does_not_start() {
     lab.set_parameters(&format!("{BASE}session_preload_libraries = 'none'\n"));
     let used = std::fs::read_to_string(lab.file("parameters.conf")).unwrap();
     std::fs::write(a.settings.directory.join("conf/user.conf"), used).unwrap();
+    // The other one mounted names it as well.
+    lab.set_parameters(&format!("{BASE}work_mem = 7MB\nsession_preload_libraries = 'none'\n"));
     let error = a.server.start_fenced().await.unwrap_err().to_string();
     assert!(error.starts_with("no client could connect with the mounted parameters: "), "{error}");
     assert_eq!(a.processes(), Vec::<String>::new());

@@ -105,6 +105,13 @@ async fn a_tablespace_that_was_made_here_keeps_no_server_down_and_is_complained_
     a.superuser().await.batch_execute("DROP TABLESPACE space").await.unwrap();
     a.server.refresh().await.unwrap();
     assert_eq!(a.server.complaints(), [""; 0]);
+    a.superuser().await.batch_execute(&make).await.unwrap();
+    a.server.stop(Stop::Fast).await.unwrap();
+    std::fs::rename(&place, lab.file("away")).unwrap();
+    let error = a.server.start_fenced().await.unwrap_err().to_string();
+    assert!(error.contains(&format!("the tablespace {} is not there", place.display())), "{error}");
+    std::fs::rename(lab.file("away"), &place).unwrap();
+    a.server.start_fenced().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

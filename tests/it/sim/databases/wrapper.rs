@@ -86,6 +86,7 @@ impl Wrapper {
             unfit: None,
             outside: Outside::No,
             shuts_down: false,
+            keeps_out: false,
             gave_up: Generation(0),
             stopping: false,
             stale: false,
