@@ -189,6 +189,25 @@ impl Step {
 }
 
 impl State {
+    /// That of a server that does not run, before the domain has said anything of it.
+    pub fn down(data: Data, memory: Memory, outside: Outside) -> Self {
+        Self {
+            data,
+            run: Run::Down,
+            memory,
+            copied: 0,
+            may_start: false,
+            unfit: None,
+            outside,
+            gave_up: Generation(0),
+            stopping: false,
+            stale: false,
+            shuts_down: false,
+            keeps_out: false,
+            lease: Held::default(),
+        }
+    }
+
     /// Whether the data lacks a part.
     fn is_incomplete(&self) -> bool {
         self.memory.overwriting && self.copied == 0
@@ -426,21 +445,8 @@ mod tests {
     const DATA: Data = Data::Initialized { system: 7, timeline: 2, highest: 2, major: 15, checkpoint: Position(0) };
 
     fn state(run: Run) -> State {
-        State {
-            data: DATA,
-            run,
-            memory: Memory::default(),
-            copied: 0,
-            may_start: true,
-            unfit: None,
-            outside: Outside::No,
-            shuts_down: false,
-            keeps_out: false,
-            gave_up: Generation(0),
-            stopping: false,
-            stale: false,
-            lease: Held { holds: true, may_open: true, stalled: false },
-        }
+        let lease = Held { holds: true, may_open: true, stalled: false };
+        State { run, may_start: true, lease, ..State::down(DATA, Memory::default(), Outside::No) }
     }
 
     fn unfit(why: &str, forked: bool) -> Unfit {

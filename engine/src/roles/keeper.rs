@@ -18,7 +18,6 @@ mod volume;
 
 pub use hearing::{Ear, Hearing};
 
-use super::admission::Held;
 use super::decide::{self, Choice, Run, State, Step};
 use super::declines::Tries;
 use super::kept::{Kept, Notes};
@@ -173,21 +172,7 @@ impl Keeper {
             server: Arc::new(Mutex::new(server)),
             using: Using::new(settings),
             member: None,
-            state: State {
-                data,
-                run: Run::Down,
-                memory: kept.memory,
-                copied: 0,
-                may_start: false,
-                unfit: None,
-                outside: Outside::remembered(kept.outside),
-                gave_up: Generation(0),
-                stopping: false,
-                stale: false,
-                shuts_down: false,
-                keeps_out: false,
-                lease: Held::default(),
-            },
+            state: State::down(data, kept.memory, Outside::remembered(kept.outside)),
             // The domain judges a volume that is behind its last known start.
             start_before: if is_set_back { StartId(0) } else { kept.start },
             start: kept.start,

@@ -68,7 +68,6 @@ fn follows(state: &State, run: &Run, generation: Generation, caught_up: bool) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::roles::admission::Held;
     use crate::roles::decide::{Primary, Readers};
     use crate::roles::outside::Outside;
     use kaa_core::domain::ids::{ArchiveId, SetVersion};
@@ -78,21 +77,7 @@ mod tests {
     const DATA: Data = Data::Initialized { system: 7, timeline: 2, highest: 2, major: 15, checkpoint: Position(0) };
 
     fn state(data: Data, run: Run) -> State {
-        State {
-            data,
-            run,
-            memory: Memory::default(),
-            copied: 0,
-            may_start: true,
-            unfit: None,
-            outside: Outside::No,
-            shuts_down: false,
-            keeps_out: false,
-            gave_up: Generation(0),
-            stopping: false,
-            stale: false,
-            lease: Held::default(),
-        }
+        State { run, may_start: true, ..State::down(data, Memory::default(), Outside::No) }
     }
 
     fn source() -> Source {

@@ -11,9 +11,7 @@ use kaa_core::domain::ids::{ArchiveId, Generation, StartId};
 use kaa_core::domain::replicated::Ended;
 use kaa_core::replication::{Assignment, Memory, Released};
 use kaa_engine::postgres::{Data, Reading};
-use kaa_engine::roles::decisions::{
-    self, Admission, Choice, Hearing, Held, Outside, Run, Standbys, State, Step, Tries,
-};
+use kaa_engine::roles::decisions::{self, Admission, Choice, Hearing, Outside, Run, Standbys, State, Step, Tries};
 use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -77,21 +75,7 @@ pub struct Wrapper {
 
 impl Wrapper {
     pub fn new(nonce: u64, (pod, pod_uid): (&str, &str), claim: &str, truth: Arc<Mutex<Truth>>) -> Self {
-        let state = State {
-            data: Data::Empty,
-            run: Run::Down,
-            memory: Memory::default(),
-            copied: 0,
-            may_start: false,
-            unfit: None,
-            outside: Outside::No,
-            shuts_down: false,
-            keeps_out: false,
-            gave_up: Generation(0),
-            stopping: false,
-            stale: false,
-            lease: Held::default(),
-        };
+        let state = State::down(Data::Empty, Memory::default(), Outside::No);
         Self {
             nonce,
             pod: pod.to_owned(),
