@@ -178,7 +178,9 @@ imagePullSecrets:
 {{- range $value := list "applicationSecret" "replicationSecret" }}
 {{- with index $.Values.postgres $value }}
 {{- $found := lookup "v1" "Secret" $.Release.Namespace . }}
-{{- if eq $.Release.Name (dig "metadata" "annotations" "meta.helm.sh/release-name" "" $found) }}
+{{- /* A chart that has this one as a part may make Secrets in the same release: they have no label of a database. */}}
+{{- $owner := dig "metadata" "annotations" "meta.helm.sh/release-name" "" $found }}
+{{- if and (eq $.Release.Name $owner) (dig "metadata" "labels" "database" "" $found) }}
 {{- fail (printf "postgres.%s=%s: helm would delete this Secret, which this release has created. Create yours under another name" $value .) }}
 {{- end }}
 {{- end }}
