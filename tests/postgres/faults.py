@@ -1,5 +1,6 @@
 """Faults of a primary, by its processes and by kubectl."""
 
+import glob
 import json
 import os
 import re
@@ -221,7 +222,15 @@ def promoted(cluster, pod, chance):
     open(f"{cluster.it.volume(standby)}/pgdata/promote", "w").close()
     send([cluster.server(standby)], signal.SIGUSR1)
     eventually("it is copied", lambda: copies() > before)
+    # The next one that is promoted by hand takes the same number.
+    eventually("its own history is gone", lambda: not histories_after(cluster.it.volume(standby), cluster.generation()), 300)
     eventually("it streams again", lambda: cluster.streams(standby))
+
+
+def histories_after(volume, generation):
+    """The timelines of later numbers that a server has; a history without content only keeps a number from being used."""
+    histories = glob.glob(f"{volume}/pgdata/pg_wal/*.history")
+    return [it for it in histories if int(os.path.basename(it)[:8], 16) > generation and os.path.getsize(it)]
 
 
 def twice(cluster, pod, chance):
