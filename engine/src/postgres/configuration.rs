@@ -191,7 +191,7 @@ fn copy_parameters(settings: &Settings, libraries: Option<&Tried>) -> Result<Opt
     for line in owned {
         tracing::warn!(line, "a parameter that Kaa decides: not used");
     }
-    let refused = libraries.filter(|tried| tried.text == text).and_then(|tried| tried.refused());
+    let refused = libraries.filter(|tried| tried.text == text).and_then(|tried| tried.refused.as_deref());
     if before.as_deref() == Some(&text) {
         // The server uses them since it started: it accepted no session then that could try them.
         return Ok(refused.map(|why| format!("no client can connect with the mounted parameters: {why}")));
@@ -220,8 +220,8 @@ fn mounted_parameters(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// What each session loads.
-pub(super) const SESSION_LIBRARIES: [&str; 2] = ["session_preload_libraries", "local_preload_libraries"];
+/// The parameters that name the libraries which each session loads.
+const SESSION_LIBRARIES: [&str; 2] = ["session_preload_libraries", "local_preload_libraries"];
 
 /// The mounted parameters without those that Kaa decides, if sessions may have to load a library by them.
 pub(super) fn loading(settings: &Settings) -> Option<String> {
@@ -230,16 +230,12 @@ pub(super) fn loading(settings: &Settings) -> Option<String> {
     SESSION_LIBRARIES.iter().any(|name| lower.contains(name)).then_some(text)
 }
 
-/// The values that parameters would have with these settings; `None` if the server would not start with them.
-pub(super) fn values(
-    settings: &Settings,
-    text: &str,
-    names: &[&'static str],
-) -> Result<Option<Vec<(&'static str, String)>>, Error> {
+/// What each session would load with these settings, by the names of the parameters; `None` if the server would not start with them.
+pub(super) fn session_libraries(settings: &Settings, text: &str) -> Result<Option<Vec<(&'static str, String)>>, Error> {
     let mut values = Vec::new();
-    for name in names {
+    for name in SESSION_LIBRARIES {
         match printed(settings, text, name) {
-            Ok(value) => values.push((*name, value)),
+            Ok(value) => values.push((name, value)),
             Err(Error::Program { .. }) => return Ok(None),
             Err(error) => return Err(error),
         }

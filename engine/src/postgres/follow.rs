@@ -134,17 +134,6 @@ impl Server {
         self.in_time(look).await
     }
 
-    /// Whether the server is fenced, and no later timeline continues its data: a receiver that fetched the history of one, and none of its log,
-    /// would have it promoted from before the point where that one begins.
-    pub async fn is_plain(&mut self) -> bool {
-        let settings = self.settings.clone();
-        let look = move || {
-            let control = ControlFile::read(&settings)?;
-            Ok(histories::latest(&settings, &control)? == control.timeline.max(control.minimum_timeline))
-        };
-        self.is_fenced() && self.in_time(look).await.unwrap_or_default()
-    }
-
     /// Fences the server: what is found there, and the exact end of its log; or why one of the two is not known.
     async fn found_at_end(&mut self, source: Source, name: String) -> Result<Result<(Found, Position), String>, Error> {
         let (end, session) = match self.fenced(NONE).await {

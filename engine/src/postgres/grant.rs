@@ -127,6 +127,17 @@ impl Server {
         Ok(begins)
     }
 
+    /// Whether the server is fenced, and no history of a later timeline than its data's continues that. A receiver may have fetched such a
+    /// history and none of its log: a promotion would continue it from before the point where that timeline begins.
+    pub async fn has_no_later_history(&mut self) -> bool {
+        let settings = self.settings.clone();
+        let look = move || {
+            let control = ControlFile::read(&settings)?;
+            Ok(histories::latest(&settings, &control)? == control.timeline.max(control.minimum_timeline))
+        };
+        self.is_fenced() && self.in_time(look).await.unwrap_or_default()
+    }
+
     /// `pg_promote()` would need SQL, and looks only every 100 ms.
     async fn signal_promotion(&mut self) -> Result<Session, Error> {
         let (path, user) = (self.settings.pgdata().join("promote"), self.settings.user);

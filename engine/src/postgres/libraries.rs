@@ -1,7 +1,7 @@
 //! Libraries that the user's parameters have each session load. One that cannot be loaded keeps every client out. The wrapper's own
 //! sessions load none of them, so nothing else would notice.
 
-use super::configuration::{self, SESSION_LIBRARIES};
+use super::configuration;
 use super::error::Error;
 use super::session::Session;
 use super::start::is_ill;
@@ -18,44 +18,50 @@ const AGAIN: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tried {
     pub text: String,
-    verdict: Verdict,
-    at: Instant,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Verdict {
-    Loads,
-    /// Why a session that loads them is refused.
-    Refused(String),
-    /// There was no answer in time.
-    Late,
+    /// Why no session can load the libraries.
+    pub refused: Option<String>,
+    /// When they are tried again; `None` once a session has loaded them.
+    again: Option<Instant>,
 }
 
 impl Tried {
-    /// Why no session can load the libraries.
-    pub fn refused(&self) -> Option<&str> {
-        match &self.verdict {
-            Verdict::Refused(why) => Some(why),
-            Verdict::Loads | Verdict::Late => None,
-        }
+    /// What is known after a try. `answer`: whether a session has loaded the libraries, or why not; `None` if that took too long, which is no
+    /// reason to use what was refused before.
+    fn after(before: Option<&Self>, text: String, answer: Option<Result<(), String>>, now: Instant) -> Self {
+        let again = (answer != Some(Ok(()))).then(|| now + AGAIN);
+        let known = || before.filter(|before| before.text == text).and_then(|before| before.refused.clone());
+        let refused = answer.map_or_else(known, Result::err);
+        Self { text, refused, again }
+    }
+
+    /// Whether parameters with this text need no try now.
+    fn holds(&self, text: &str, now: Instant) -> bool {
+        self.text == text && self.again.is_none_or(|again| now < again)
     }
 }
 
 impl Server {
-    /// Whether the libraries of the mounted parameters were refused: they are to be tried again in a while.
+    /// Whether the libraries of the mounted parameters are to be tried again in a while.
     pub fn retries_libraries(&self) -> bool {
-        self.libraries.as_ref().is_some_and(|tried| tried.verdict != Verdict::Loads)
+        self.libraries.as_ref().is_some_and(|tried| tried.again.is_some())
+    }
+
+    /// Why no session of a client begins by the parameters that the server uses, and their text; `None` if sessions do, as far as is known.
+    async fn refused_in_use(&mut self) -> Option<(String, String)> {
+        let Tried { text, refused, .. } = self.libraries.clone()?;
+        let path = configuration::parameters(&self.settings);
+        let why = refused?;
+        let used = self.in_time(move || files::read(&path)).await.ok()??;
+        (used == text).then_some((why, text))
     }
 
     /// Whether the server uses parameters by which no session of a client begins.
     pub async fn keeps_clients_out(&mut self) -> bool {
-        let Some(refused) = self.libraries.clone().filter(|tried| tried.refused().is_some()) else { return false };
-        let path = configuration::parameters(&self.settings);
-        self.in_time(move || files::read(&path)).await.is_ok_and(|used| used == Some(refused.text))
+        self.refused_in_use().await.is_some()
     }
 
-    /// Tries the libraries of mounted parameters that the server does not use yet, in a session of its own. Whatever fails here holds up
-    /// nothing else.
+    /// Tries the libraries of mounted parameters in a session of its own, before the server uses them. Whatever fails here holds up nothing
+    /// else.
     pub(super) async fn try_libraries(&mut self) {
         let settings = self.settings.clone();
         let text = match self.in_time(move || Ok(configuration::loading(&settings))).await {
@@ -66,38 +72,36 @@ impl Server {
             }
             Err(error) => return tracing::warn!(%error, "the libraries of sessions are not tried"),
         };
-        let before = self.libraries.clone().filter(|tried| tried.text == text);
-        if before.as_ref().is_some_and(|it| it.verdict == Verdict::Loads || it.at.elapsed() < AGAIN) {
+        if self.libraries.as_ref().is_some_and(|tried| tried.holds(&text, Instant::now())) {
             return;
         }
-        let verdict = match timeout(LIMIT, self.verdict(&text)).await {
-            Ok(Ok(Some(verdict))) => verdict,
+        let answer = match timeout(LIMIT, self.load(&text)).await {
+            Ok(Ok(Some(answer))) => Some(answer),
             // It accepts no session now: nothing new is known of them.
             Ok(Ok(None)) => return,
             Ok(Err(error)) => return tracing::warn!(%error, "the libraries of sessions are not tried"),
             Err(_) => {
                 tracing::warn!("a session takes long to load its libraries");
-                before.map_or(Verdict::Late, |before| before.verdict)
+                None
             }
         };
-        self.libraries = Some(Tried { text, verdict, at: Instant::now() });
+        self.libraries = Some(Tried::after(self.libraries.as_ref(), text, answer, Instant::now()));
     }
 
-    /// Whether a session loads the libraries of these parameters; `None` if that is not known.
-    async fn verdict(&mut self, text: &str) -> Result<Option<Verdict>, Error> {
+    /// Whether a session loads the libraries of these parameters, or why not; `None` if no session begins in any case.
+    async fn load(&mut self, text: &str) -> Result<Option<Result<(), String>>, Error> {
         if Session::connect(&self.settings).await.is_err() {
             return Ok(None);
         }
         let (settings, text) = (self.settings.clone(), text.to_owned());
-        let values = self.in_time(move || configuration::values(&settings, &text, &SESSION_LIBRARIES)).await?;
+        let values = self.in_time(move || configuration::session_libraries(&settings, &text)).await?;
         // The server's program refuses them for another reason, which is said elsewhere.
         let Some(values) = values else { return Ok(None) };
-        Ok(match Session::loading(&self.settings, &values).await {
-            Ok(_) => Some(Verdict::Loads),
-            Err(error @ Error::NoSql { .. }) if is_ill(&error) => {
-                Some(Verdict::Refused(format!("no session can load their libraries: {error}")))
-            }
-            Err(_) => None,
+        let Err(error) = Session::loading(&self.settings, &values).await else { return Ok(Some(Ok(()))) };
+        let refuses = is_ill(&error);
+        Ok(match error {
+            Error::NoSql { said, .. } if refuses => Some(Err(format!("no session can load their libraries: {said}"))),
+            _ => None,
         })
     }
 
@@ -105,25 +109,41 @@ impl Server {
     /// ones are known with which clients can connect, it does not run: an update of all servers ends with the first one.
     pub(super) async fn check_libraries(&mut self, before: Option<String>) -> Result<(), Error> {
         self.try_libraries().await;
-        if !self.keeps_clients_out().await {
-            return Ok(());
+        let Some((why, used)) = self.refused_in_use().await else { return Ok(()) };
+        let mut instead = before.filter(|before| *before != used);
+        // While a server runs at which they can be tried.
+        if let Some(before) = &instead
+            && !matches!(timeout(LIMIT, self.load(before)).await, Ok(Ok(Some(Ok(())))))
+        {
+            instead = None;
         }
-        let used = self.libraries.clone();
-        let other = before.filter(|before| used.as_ref().is_none_or(|used| used.text != *before));
-        // While a server runs that can try them.
-        let loads = match &other {
-            Some(before) => {
-                matches!(timeout(LIMIT, self.verdict(before)).await, Ok(Ok(Some(Verdict::Loads))))
-            }
-            None => false,
-        };
         self.stop(Stop::Immediate).await?;
-        let Some(before) = other.filter(|_| loads) else {
-            let why = used.as_ref().and_then(Tried::refused).unwrap_or_default();
+        let Some(before) = instead else {
             return Err(Error::Unusable(format!("no client could connect with the mounted parameters: {why}")));
         };
         let (path, user) = (configuration::parameters(&self.settings), self.settings.user);
         self.in_time(move || files::replace(&path, before.as_bytes(), user)).await?;
         self.start(true).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_refused_is_tried_again_and_a_slow_try_changes_no_refusal() {
+        let (began, text) = (Instant::now(), || "session_preload_libraries = 'one'".to_owned());
+        let refused = Tried::after(None, text(), Some(Err("no such file".to_owned())), began);
+        assert!(refused.holds(&text(), began) && !refused.holds("another", began));
+        assert!(!refused.holds(&text(), began + AGAIN), "it may be there now");
+        let late = Tried::after(Some(&refused), text(), None, began + AGAIN);
+        assert_eq!(late.refused, refused.refused);
+        assert!(!late.holds(&text(), began + 2 * AGAIN));
+        let unknown = Tried::after(Some(&refused), "another".to_owned(), None, began);
+        assert_eq!(unknown.refused, None, "nothing is known of it");
+        assert!(!unknown.holds("another", began + AGAIN));
+        let loaded = Tried::after(Some(&late), text(), Some(Ok(())), began);
+        assert!(loaded.refused.is_none() && loaded.holds(&text(), began + 100 * AGAIN));
     }
 }

@@ -311,7 +311,7 @@ async fn promote(
         Ok(_) => {}
         // It takes no log. After a crash with many open subtransactions it answers only once it is promoted; another stop would have it replay
         // all of its log once more.
-        Err(Error::NoSql { said: why, .. }) if state.run == Run::Fenced || server.is_plain().await => {
+        Err(Error::NoSql { said: why, .. }) if state.run == Run::Fenced || server.has_no_later_history().await => {
             tracing::warn!(why, "it is promoted without an answer")
         }
         Err(error) => return Err(error),
