@@ -108,6 +108,7 @@ fn process(n: u64) -> Process {
             version: String::new(),
             protocols: Default::default(),
             labels: labels(n),
+            zone: None,
         },
         registered: Millis(0),
         entry: 0,

@@ -376,6 +376,7 @@ async fn registration(shared: &Shared, register: wire::Register) -> Result<Regis
         let words = format!("the pod is labelled database={label}, but the engine says {}", register.database);
         return Err(Status::failed_precondition(words));
     }
+    let zone = identified.as_ref().and_then(|identified| identified.pod.zone.clone());
     let (claim, read) = identified.map_or((None, None), |mut identified| {
         if kind == EngineKind::Sm && identified.pod.archive_claim.is_none() {
             identified.evidence.facts.push(Fact::PodWithoutArchive { pod_uid: identified.pod.uid });
@@ -408,6 +409,7 @@ async fn registration(shared: &Shared, register: wire::Register) -> Result<Regis
             version: register.version,
             labels: register.labels.into_iter().collect(),
             protocols: register.protocols.into_iter().map(|(id, name)| (ProtocolId(id), name)).collect(),
+            zone,
         },
         evidence: read,
         as_of: Some(as_of),

@@ -252,9 +252,9 @@ impl Bounds {
         self.database_name(database)?;
         let Identity { namespace, pod, pod_uid, container, nonce: _, started: _ } = identity;
         self.names([("the namespace", namespace), ("the pod's name", pod), ("the pod's UID", pod_uid.as_str())])?;
-        let About { address, hostname, port: _, pid: _, version, labels, protocols } = about;
+        let About { address, hostname, port: _, pid: _, version, labels, protocols, zone } = about;
         self.names([("the container's name", container), ("the address", address), ("the host's name", hostname)])?;
-        self.name("the version", version)?;
+        self.names([("the version", version.as_str()), ("the zone", zone.as_deref().unwrap_or_default())])?;
         if let Some(marker) = marker {
             self.name("the domain in the marker", &marker.domain)?;
         }
@@ -337,7 +337,10 @@ fn names_in(fact: &Fact) -> Vec<&str> {
         Fact::ContainerEnded { pod_uid, container, id, exit_code: _ }
         | Fact::ContainerRuns { pod_uid, container, id, started: _ } => vec![pod_uid.as_str(), container, id.as_str()],
         Fact::StatefulSetIs { name, uid, generation: _, replicas: _, first_ordinal: _ } => vec![name, uid.as_str()],
-        Fact::AsksForReplication(settings) => vec![&settings.stateful_set, settings.uid.as_str()],
+        Fact::AsksForReplication(settings) => {
+            let zone = settings.preferred_zone.as_deref().unwrap_or_default();
+            vec![&settings.stateful_set, settings.uid.as_str(), zone]
+        }
         Fact::DatabaseUnwanted { database } => vec![database.as_str()],
         Fact::Settled { database, pods } => {
             let pods = pods.iter().flat_map(|(name, uid)| [name.as_str(), uid.as_str()]);
@@ -394,6 +397,7 @@ fn process_bytes(process: &Process) -> usize {
         &about.address,
         &about.hostname,
         &about.version,
+        about.zone.as_deref().unwrap_or_default(),
     ];
     let protocols = about.protocols.values().map(|name| 64 + name.len()).sum::<usize>();
     2 * OBJECT + strings.into_iter().map(str::len).sum::<usize>() + labels_bytes(&about.labels) + protocols
@@ -502,7 +506,7 @@ mod tests {
     fn every_string_of_a_registration_has_its_bound() {
         let bounds = Bounds::default();
         type Field = fn(&mut Registration, String);
-        let fields: [(Field, usize); 19] = [
+        let fields: [(Field, usize); 20] = [
             (|it, text| it.identity.namespace = text, bounds.name),
             (|it, text| it.identity.pod = text, bounds.name),
             (|it, text| it.identity.pod_uid = Uid::new(text), bounds.name),
@@ -512,6 +516,7 @@ mod tests {
             (|it, text| it.about.address = text, bounds.name),
             (|it, text| it.about.hostname = text, bounds.name),
             (|it, text| it.about.version = text, bounds.name),
+            (|it, text| it.about.zone = Some(text), bounds.name),
             (|it, text| drop(it.about.labels.insert(text, String::new())), bounds.labels_bytes),
             (|it, text| drop(it.about.labels.insert(String::new(), text)), bounds.labels_bytes),
             (|it, text| it.marker.as_mut().unwrap().domain = text.into(), bounds.name),
@@ -592,7 +597,7 @@ mod tests {
     fn the_bounds_go_together() {
         let Bounds { name, text, path, labels_bytes, values_bytes, records_bytes, bytes, .. } = Bounds::default();
         let bounds = Bounds::default();
-        let process = 2 * OBJECT + 11 * name + labels_bytes + 64 * bounds.labels;
+        let process = 2 * OBJECT + 12 * name + labels_bytes + 64 * bounds.labels;
         let tombstones = (bounds.tombstones + bounds.archives) * (process + text);
         let archives = bounds.archives * (2 * OBJECT + path + 4 * name);
         let all = bounds.processes * process + tombstones + archives + values_bytes + records_bytes;

@@ -82,6 +82,11 @@ impl Process {
         ]
     }
 
+    /// Its zone: by the label of its pod, else by the label `zone` that its wrapper was given.
+    pub fn zone(&self) -> Option<&str> {
+        self.about.zone.as_deref().or_else(|| self.about.labels.get(ZONE).map(String::as_str))
+    }
+
     /// Whether its engine may have written to its archive.
     pub fn may_have_run(&self) -> bool {
         self.started.is_some() || self.durable != DurableState::Requested
@@ -135,7 +140,11 @@ pub struct Identity {
     pub started: Millis,
 }
 
-/// What an engine tells of itself. Upgrades judge by its version and its protocol versions; nothing judges by the rest.
+/// The label with the zone of an engine, where its pod has none.
+const ZONE: &str = "zone";
+
+/// What an engine tells of itself, and what its agent reads of its pod. Upgrades judge by its version and its protocol versions; the
+/// zone decides between servers that are equal otherwise; nothing judges by the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct About {
@@ -154,6 +163,9 @@ pub struct About {
     /// The protocol versions that the engine supports, with their names; empty if it reports none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub protocols: BTreeMap<ProtocolId, String>,
+    /// The zone of its pod's node, by a label of the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
 }
 
 /// The connection of a process with one agent.

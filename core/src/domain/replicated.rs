@@ -191,13 +191,17 @@ pub struct Settings {
     /// Who begins a failover.
     #[serde(default, skip_serializing_if = "is_default")]
     pub failover: FailoverMode,
+    /// The zone that is preferred for the primary, where nothing else decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preferred_zone: Option<String>,
 }
 
 impl Settings {
-    /// `3 pods, synchronous: 1, when-alone: degrade, failover: automatic`.
+    /// `3 pods, synchronous: 1, when-alone: degrade, failover: automatic, preferred-zone: a`; without a zone if none is preferred.
     pub fn asked(&self) -> String {
-        let Self { stateful_set: _, uid: _, replicas, synchronous, when_alone, failover } = self;
-        format!("{replicas} pods, synchronous: {synchronous}, when-alone: {when_alone}, failover: {failover}")
+        let Self { stateful_set: _, uid: _, replicas, synchronous, when_alone, failover, preferred_zone } = self;
+        let zone = preferred_zone.as_ref().map_or(String::new(), |zone| format!(", preferred-zone: {zone}"));
+        format!("{replicas} pods, synchronous: {synchronous}, when-alone: {when_alone}, failover: {failover}{zone}")
     }
 }
 
@@ -406,6 +410,17 @@ impl Domain {
     /// Whether the volume of an archive has room for a primary, as far as its wrapper has said.
     pub fn has_room_for_primary(&self, archive: ArchiveId) -> bool {
         self.serving(archive).is_none_or(|process| !process.short_of_room)
+    }
+
+    /// The zone of an archive's server, if that is known.
+    pub fn zone_of(&self, archive: ArchiveId) -> Option<&str> {
+        self.process_on(archive)?.zone()
+    }
+
+    /// Whether the server of an archive is in the zone that is preferred for the primary.
+    pub fn is_in_preferred_zone(&self, replicated: &Replicated, archive: ArchiveId) -> bool {
+        let preferred = replicated.settings.as_ref().and_then(|settings| settings.preferred_zone.as_deref());
+        preferred.is_some() && self.zone_of(archive) == preferred
     }
 
     /// Why another grant may follow without an operator's word; `None` if the primary may still run.

@@ -18,15 +18,16 @@ const SYNCHRONOUS: &str = "synchronous";
 const WHEN_ALONE: &str = "when-alone";
 /// The annotation that says who begins a failover.
 const FAILOVER: &str = "failover";
+/// The annotation with the zone that is preferred for the primary.
+const PREFERRED_ZONE: &str = "preferred-zone";
 /// Those that are read.
-const KEYS: [&str; 3] = [SYNCHRONOUS, WHEN_ALONE, FAILOVER];
+const KEYS: [&str; 4] = [SYNCHRONOUS, WHEN_ALONE, FAILOVER, PREFERRED_ZONE];
 /// Those that one may expect to be read, and why they are not.
-const UNSUPPORTED: [(&str, &str); 2] = [
-    ("preferred-zone", "no zone is preferred for the primary"),
-    ("primaries", "a database with roles has one primary"),
-];
+const UNSUPPORTED: [(&str, &str); 1] = [("primaries", "a database with roles has one primary")];
+/// The longest zone: Kubernetes has no longer value of a label.
+const LONGEST_ZONE: usize = 63;
 /// The most bytes that are kept of a value: all good ones are shorter.
-const KEPT: usize = 32;
+const KEPT: usize = LONGEST_ZONE + 1;
 /// The most bytes that are kept of a name: Kubernetes has no longer ones.
 const KEPT_NAME: usize = 63;
 /// The most annotations that are kept though none reads them.
@@ -127,6 +128,14 @@ impl Annotated {
     }
 }
 
+/// A zone, if this can be the value of a label with one.
+fn zone(text: &str) -> Option<String> {
+    let at_ends = |c: char| c.is_ascii_alphanumeric();
+    let inside = |c: char| at_ends(c) || matches!(c, '-' | '_' | '.');
+    let good = text.starts_with(at_ends) && text.ends_with(at_ends) && text.chars().all(inside);
+    (good && text.len() <= LONGEST_ZONE).then(|| text.to_owned())
+}
+
 impl StatefulSet {
     /// What it asks for of a database with one primary, and the annotations of it that cannot be followed. Where one cannot, `last` stays,
     /// which was set before; without it, it is as if the annotation were not there.
@@ -144,6 +153,8 @@ impl StatefulSet {
             "paused" => Some(FailoverMode::Paused),
             _ => None,
         });
+        let preferred_zone = asked.asks(PREFERRED_ZONE, None, |text| zone(text).map(Some));
+        let last_zone = || last.and_then(|last| last.preferred_zone.clone());
         let mut settings = Settings {
             stateful_set: self.name.clone(),
             uid: self.uid.clone(),
@@ -151,6 +162,7 @@ impl StatefulSet {
             synchronous: synchronous.unwrap_or(last.map_or(1, |last| last.synchronous)),
             when_alone: when_alone.unwrap_or(last.map_or(WhenAlone::Degrade, |last| last.when_alone)),
             failover: failover.unwrap_or(last.map_or(FailoverMode::Automatic, |last| last.failover)),
+            preferred_zone: preferred_zone.clone().unwrap_or_else(last_zone),
         };
         // Of two that contradict each other neither changes anything: one of them alone might ask for less than both did.
         let contradict = settings.synchronous == 0 && settings.when_alone == WhenAlone::Block;
@@ -179,6 +191,10 @@ impl StatefulSet {
         }
         if failover.is_none() {
             note(FAILOVER, "`automatic`, `manual` or `paused`", settings.failover.to_string());
+        }
+        if preferred_zone.is_none() {
+            let counts_as = settings.preferred_zone.as_deref().unwrap_or("none");
+            note(PREFERRED_ZONE, "a zone such as eu-west-1a, as the nodes' labels have it", counts_as.to_owned());
         }
         broken.extend(asked.unread());
         (settings, broken)
@@ -258,6 +274,27 @@ mod tests {
     }
 
     #[test]
+    fn a_zone_is_one_that_a_label_may_have() {
+        let asked = |says: &str, last: Option<&Settings>| set(&[("preferred-zone", says)]).replication(last);
+        for good in ["a", " eu-west-1a ", "Zone_1.b", &"z".repeat(63)] {
+            let (settings, broken) = asked(good, None);
+            assert_eq!((settings.preferred_zone.as_deref(), broken.len()), (Some(good.trim()), 0));
+        }
+        let last = asked("a", None).0;
+        for wrong in ["", "a b", "-a", "a,b", "ß", &"z".repeat(64), &"z".repeat(1000)] {
+            let (settings, broken) = asked(wrong, Some(&last));
+            assert_eq!((settings.preferred_zone.as_deref(), broken.len()), (Some("a"), 1), "{wrong:?}");
+            assert_eq!(asked(wrong, None).0.preferred_zone, None, "{wrong:?}");
+        }
+        assert_eq!(set(&[]).replication(Some(&last)).0.preferred_zone, None, "one that is gone prefers none");
+        assert_eq!(
+            asked("a b", None).1[0].to_string(),
+            "annotation kaa.dev/preferred-zone says \"a b\", and may say a zone such as eu-west-1a, as the nodes' labels have it; until it \
+             does, it counts as none"
+        );
+    }
+
+    #[test]
     fn two_that_contradict_each_other_both_keep_what_was_set() {
         let both = [("synchronous", "0"), ("when-alone", "block"), ("failover", "manual")];
         let (counts, broken) = asked(&both, None);
@@ -275,14 +312,12 @@ mod tests {
 
     #[test]
     fn one_that_none_reads_is_named_and_changes_nothing() {
-        let (counts, broken) =
-            asked(&[("synchronus", "2"), ("preferred-zone", "a"), ("primaries", "2"), ("failover", "manual")], None);
+        let (counts, broken) = asked(&[("synchronus", "2"), ("primaries", "2"), ("failover", "manual")], None);
         assert_eq!(counts, "1 degrade manual");
         let expected = [
-            "annotation kaa.dev/preferred-zone says \"a\", and is not supported: no zone is preferred for the primary",
             "annotation kaa.dev/primaries says \"2\", and is not supported: a database with roles has one primary",
             "annotation kaa.dev/synchronus says \"2\", and is not known: it changes nothing. Those that are read are kaa.dev/synchronous, \
-             kaa.dev/when-alone, kaa.dev/failover",
+             kaa.dev/when-alone, kaa.dev/failover, kaa.dev/preferred-zone",
         ];
         assert_eq!(broken, expected);
         let many: Vec<_> = (0..1000).map(|number| format!("{PREFIX}{number}")).collect();

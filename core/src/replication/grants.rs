@@ -3,6 +3,7 @@
 use super::elapsed::{Began, Now};
 use super::lost::{HELD_BACK_MS, NotLost};
 use crate::domain::Domain;
+use crate::domain::archive::Archive;
 use crate::domain::change::{Asked, Command, GrantPrimary, GrantReason, InitializeDatabase, RequestSwitchover};
 use crate::domain::command::{Refusal, Role};
 use crate::domain::ids::{ArchiveId, DatabaseName, StartId};
@@ -52,8 +53,8 @@ fn next(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Now,
     initialized.or_else(granted).or_else(|| give_up(name, replicated, now))
 }
 
-/// The archive that makes the first data: the one with the lowest ordinal, once all pods that are wanted have registered with empty
-/// volumes. A pod that is late may have a volume with data.
+/// The archive that makes the first data, once all pods that are wanted have registered with empty volumes: the one with the lowest
+/// ordinal in the preferred zone, else in any. A pod that is late may have a volume with data.
 fn initialize(domain: &Domain, name: &DatabaseName, replicated: &Replicated) -> Option<Command> {
     let settings = replicated.settings.as_ref()?;
     let empty = |process: &&Process| process.database == *name && process.data == Some(Data::Empty);
@@ -62,7 +63,8 @@ fn initialize(domain: &Domain, name: &DatabaseName, replicated: &Replicated) -> 
         return None;
     }
     let archives = empty.iter().filter_map(|archive| domain.archives.get(archive));
-    let archive = archives.min_by_key(|archive| archive.place())?.id;
+    let elsewhere = |archive: &Archive| !domain.is_in_preferred_zone(replicated, archive.id);
+    let archive = archives.min_by_key(|archive| (elsewhere(archive), archive.place()))?.id;
     let is_new = replicated.initializes != Some(archive) && domain.may_initialize(name, archive).is_ok();
     is_new.then(|| Command::InitializeDatabase(InitializeDatabase { database: name.clone(), archive }))
 }

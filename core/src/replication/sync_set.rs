@@ -1,5 +1,5 @@
-//! Which archives are in the sync set: as many as the settings ask for, those whose servers stream. The agent of the primary
-//! maintains it, by what the primary sees. One change at a time.
+//! Which archives are in the sync set: as many as the settings ask for, those whose servers stream, in different zones where there
+//! is a choice. The agent of the primary maintains it, by what the primary sees. One change at a time.
 
 use super::assignment::is_stopping;
 use super::{Replication, Report};
@@ -27,8 +27,11 @@ pub(super) fn next(domain: &Domain, name: &DatabaseName, replicated: &Replicated
             Some(archive) => SetChange::Join(archive),
             None => {
                 let archive = surplus(domain, record, replicated)?;
-                let why = format!("{} standbys are asked for", replicated.synchronous());
-                SetChange::Leave { archive, why }
+                let why = match shares_zone(domain, record, archive) {
+                    true => "it shares its zone with another server of the set, and enough others confirm",
+                    false => "enough others confirm",
+                };
+                SetChange::Leave { archive, why: why.to_owned() }
             }
         }
     };
@@ -85,20 +88,42 @@ fn to_join(domain: &Domain, record: &Replication, replicated: &Replicated, repor
     }
     let stays = record.sync_set.iter().filter(|id| !domain.process_on(**id).is_some_and(is_stopping));
     let confirm = stays.filter(|id| **id != record.primary).count();
-    if confirm >= replicated.synchronous() { None } else { first_spare(domain, record, replicated, report) }
+    let first = spares(domain, record, replicated, report).min_by_key(|id| {
+        let elsewhere = !domain.is_in_preferred_zone(replicated, *id);
+        (shares_zone(domain, record, *id), elsewhere, domain.place_of(*id))
+    })?;
+    // A set in several zones survives the loss of one. The member that shares a zone is surplus then.
+    let spreads = || domain.zone_of(first).is_some() && !shares_zone(domain, record, first);
+    let is_crowded = || record.rule().members.iter().any(|member| shares_zone(domain, record, *member));
+    (confirm < replicated.synchronous() || (spreads() && is_crowded())).then_some(first)
 }
 
 /// A server that joins before the primary hands over: the successor's set is one smaller, and it does not begin alone.
 pub(super) fn spare_for_successor(domain: &Domain, replicated: &Replicated, report: &Report) -> Option<ArchiveId> {
     let record = replicated.record.as_ref()?;
-    let is_enough = record.sync_set.len() > replicated.synchronous() + 1;
-    if is_enough { None } else { first_spare(domain, record, replicated, report) }
+    if record.sync_set.len() > replicated.synchronous() + 1 {
+        return None;
+    }
+    // It may be the successor.
+    let elsewhere = |id: ArchiveId| !domain.is_in_preferred_zone(replicated, id);
+    spares(domain, record, replicated, report).min_by_key(|id| (elsewhere(*id), domain.place_of(*id)))
 }
 
-fn first_spare(domain: &Domain, record: &Replication, replicated: &Replicated, report: &Report) -> Option<ArchiveId> {
-    let spares = report.standbys.iter().map(|standby| standby.archive);
-    let spares = spares.filter(|archive| is_spare(domain, record, replicated, report, *archive));
-    spares.filter_map(|id| domain.archives.get(&id)).min_by_key(|archive| archive.place()).map(|archive| archive.id)
+/// The archives outside the set that could join it.
+fn spares<'a>(
+    domain: &'a Domain,
+    record: &'a Replication,
+    replicated: &'a Replicated,
+    report: &'a Report,
+) -> impl Iterator<Item = ArchiveId> + 'a {
+    let connected = report.standbys.iter().map(|standby| standby.archive);
+    connected.filter(|archive| is_spare(domain, record, replicated, report, *archive))
+}
+
+/// Whether another archive of the set is in the zone of this one.
+fn shares_zone(domain: &Domain, record: &Replication, id: ArchiveId) -> bool {
+    let zone = domain.zone_of(id);
+    zone.is_some() && record.sync_set.iter().any(|member| *member != id && domain.zone_of(*member) == zone)
 }
 
 /// Whether an archive outside the set could join it: its server streams, and was heard a moment ago. That of a connection that was cut seems
@@ -109,11 +134,15 @@ fn is_spare(domain: &Domain, record: &Replication, replicated: &Replicated, repo
     streams && is_free && domain.may_join_set(replicated, id)
 }
 
-/// An archive of a set that is larger than asked for: the last by ordinal.
+/// An archive of a set that is larger than asked for: one that shares its zone with another one, else one outside the preferred zone,
+/// else the last by ordinal.
 fn surplus(domain: &Domain, record: &Replication, replicated: &Replicated) -> Option<ArchiveId> {
     if hands_over(domain, record, replicated) || record.sync_set.len() <= replicated.synchronous() + 1 {
         return None;
     }
     let others = record.sync_set.iter().filter(|archive| **archive != record.primary);
-    others.copied().max_by_key(|archive| domain.place_of(*archive))
+    others.copied().max_by_key(|id| {
+        let elsewhere = !domain.is_in_preferred_zone(replicated, *id);
+        (shares_zone(domain, record, *id), elsewhere, domain.place_of(*id))
+    })
 }

@@ -25,6 +25,7 @@ mod room;
 mod uncertain;
 mod unpromoted;
 mod volumes;
+mod zones;
 
 const SHOP: &str = "shop";
 
@@ -80,6 +81,7 @@ impl Play {
             synchronous: 1,
             when_alone,
             failover: FailoverMode::Manual,
+            preferred_zone: None,
         };
         let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
         database.replicated.get_or_insert_default().settings = Some(settings);

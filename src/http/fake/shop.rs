@@ -135,8 +135,15 @@ impl Shop {
     fn settings(&mut self) {
         let (stateful_set, uid) = ("shop".to_owned(), "set-shop".into());
         let failover = FailoverMode::Automatic;
-        let settings =
-            Settings { stateful_set, uid, replicas: 3, synchronous: 1, when_alone: WhenAlone::Degrade, failover };
+        let settings = Settings {
+            stateful_set,
+            uid,
+            replicas: 3,
+            synchronous: 1,
+            when_alone: WhenAlone::Degrade,
+            failover,
+            preferred_zone: Some("z1".to_owned()),
+        };
         let facts =
             vec![Fact::AnchorIs { uid: "anchor-1".into() }, Fact::AsksForReplication(Box::new(settings.clone()))];
         // Evidence is read after the resync leader has begun.

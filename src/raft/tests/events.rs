@@ -134,8 +134,15 @@ fn of_replication() -> Vec<ReplicationEvent> {
     let (archive, why, version, permission) = (ArchiveId(2), || "why".to_owned(), SetVersion(23), Permission(4));
     let (system, generation) = (SystemId(7_451_234_567_890_123_456), Generation(7));
     let (stateful_set, uid, when_alone) = ("shop".to_owned(), "uid".into(), WhenAlone::Block);
-    let settings =
-        Settings { stateful_set, uid, replicas: 3, synchronous: 1, when_alone, failover: FailoverMode::Manual };
+    let settings = Settings {
+        stateful_set,
+        uid,
+        replicas: 3,
+        synchronous: 1,
+        when_alone,
+        failover: FailoverMode::Manual,
+        preferred_zone: None,
+    };
     let begins = Begins { generation, parent: Generation(6), at: Position(0x7_3A01_48B8) };
     let reason = GrantReason::Failover { why: why(), may_run: true };
     let (from, sync_set) = (Some(ArchiveId(3)), vec![archive, ArchiveId(300)]);

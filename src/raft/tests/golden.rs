@@ -122,6 +122,7 @@ fn registration() -> Registration {
             version: "1.2.3".to_owned(),
             labels: labels(),
             protocols: BTreeMap::new(),
+            zone: None,
         },
     }
 }

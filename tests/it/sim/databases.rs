@@ -33,9 +33,15 @@ fn synchronous(seed: u64) -> usize {
     if seed % 4 == 2 { 2 } else { 1 }
 }
 
-/// The annotations of its StatefulSet, of which half of the seeds have some.
+/// The zone of a pod: there are two.
+fn zone(pod: &str) -> &'static str {
+    if pod.ends_with('1') { "b" } else { "a" }
+}
+
+/// The annotations of its StatefulSet, of which three of four seeds have some.
 pub fn settings(seed: u64) -> serde_json::Value {
     match seed % 4 {
+        1 => serde_json::json!({"kaa.dev/preferred-zone": zone("shop-1")}),
         2 => serde_json::json!({"kaa.dev/synchronous": synchronous(seed).to_string()}),
         3 => serde_json::json!({"kaa.dev/when-alone": "block"}),
         _ => serde_json::json!({}),

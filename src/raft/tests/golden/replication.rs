@@ -14,7 +14,15 @@ use std::collections::BTreeSet;
 
 pub(super) fn settings(when_alone: WhenAlone) -> Settings {
     let failover = FailoverMode::Manual;
-    Settings { stateful_set: "shop".to_owned(), uid: "uid".into(), replicas: 3, synchronous: 1, when_alone, failover }
+    Settings {
+        stateful_set: "shop".to_owned(),
+        uid: "uid".into(),
+        replicas: 3,
+        synchronous: 1,
+        when_alone,
+        failover,
+        preferred_zone: None,
+    }
 }
 
 fn database() -> DatabaseName {
@@ -124,5 +132,6 @@ pub(super) fn commands() -> Vec<Command> {
         report_silence(None),
         report_room(true),
         report_room(false),
+        note_settings(Settings { preferred_zone: Some("eu-west-1a".to_owned()), ..settings(WhenAlone::Degrade) }),
     ]
 }

@@ -107,6 +107,7 @@ impl Stream {
             connection: clock::random_u64(),
             start_id: self.start_id,
             port: 5432,
+            labels: [("zone".to_owned(), super::zone(&self.pod).to_owned())].into(),
             ..Register::default()
         }
     }
