@@ -47,6 +47,7 @@ pub use mounted::Mounted;
 pub use overwrite::Overwritten;
 pub use own::Committer;
 pub use reading::{Knock, Reader, Space, space};
+pub use roles::application_of;
 pub use shim::shim;
 pub use slots::Slots;
 pub use versions::check_programs;

@@ -17,7 +17,7 @@ use kaa_core::domain::ids::{
 use kaa_core::domain::replicated::Position;
 use kaa_core::membership::warnings::Warning;
 use kaa_core::observed::Observed;
-use kaa_core::replication::vitals::{Connection, Expiry, Volume};
+use kaa_core::replication::vitals::{Application, Connection, Expiry, Volume};
 use kaa_core::replication::{Timing, Vitals};
 use kaa_core::resync::plan::{Plan, Waiting, WaitingReason};
 use kaa_core::resync::whatif;
@@ -336,6 +336,7 @@ fn vitals_of(said: wire::Vitals) -> Vitals {
             certificate: said.certificate_not_after.map(seconds),
             authority: said.authority_not_after.map(seconds),
         },
+        application: said.application.map(|it| Application { user: it.user, database: it.database }),
     }
 }
 

@@ -51,6 +51,17 @@ pub struct Vitals {
     pub closed: bool,
     /// When its certificates expire.
     pub expiry: Expiry,
+    /// What the application's Secret names.
+    pub application: Option<Application>,
+}
+
+/// As what an application connects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Application {
+    /// The role.
+    pub user: String,
+    /// The database.
+    pub database: String,
 }
 
 /// When what a server was given from its Secret expires; `None` if it has none, or if that is not known.

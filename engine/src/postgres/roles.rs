@@ -56,6 +56,13 @@ fn application(directory: &Path, replication: &str) -> Result<(String, String, S
     Err(Error::Unusable(format!("{}: {name} {wrong}: choose another one", path.display())))
 }
 
+/// The application's role and database, by its Secret; `None` if there is none that can be used.
+pub fn application_of(settings: &Settings) -> Option<(String, String)> {
+    let replication = credentials::known(settings).role?;
+    let (user, _, database) = application(settings.application.as_deref()?, &replication.name).ok()?;
+    Some((user, database))
+}
+
 /// What every database cluster has. The wrapper connects to the first one.
 const OWN_DATABASES: [&str; 3] = ["postgres", "template0", "template1"];
 

@@ -13,7 +13,7 @@ use prost::Message;
 
 /// More parameters than this are not told.
 const PARAMETERS: usize = 64;
-/// The longest name of a parameter, in bytes.
+/// The longest name of a parameter, a role or a database, in bytes.
 const NAME: usize = 64;
 
 /// Notes how a server fares.
@@ -22,6 +22,9 @@ pub fn hear_vitals(host: &Host, connection: u64, registered: &Registered, mut sa
     for names in [&mut said.restart_pending, &mut said.overridden] {
         names.truncate(PARAMETERS);
         names.iter_mut().for_each(|name| cut(name, NAME));
+    }
+    if let Some(wire::Application { user, database }) = &mut said.application {
+        [user, database].into_iter().for_each(|name| cut(name, NAME));
     }
     let vitals = said.encode_to_vec();
     hear(host, connection, registered, |hears| hears.vitals = vitals);
@@ -74,6 +77,7 @@ mod tests {
             restart_pending: vec!["x".repeat(NAME + 1)],
             certificate_not_after: Some(2),
             authority_not_after: Some(3),
+            application: Some(wire::Application { user: "u".repeat(NAME + 1), database: "shop".to_owned() }),
             ..wire::Vitals::default()
         };
         hear_trouble(&host, 1, &registered, "it is late");
@@ -86,6 +90,8 @@ mod tests {
         };
         assert_eq!((trouble.as_str(), vitals.end, vitals.volume), ("it is late", Position(1000), None));
         assert_eq!((vitals.connections.len(), vitals.restart_pending[0].len()), (STANDBYS, NAME), "bounded");
+        let application = vitals.application.as_ref().map(|it| (it.user.len(), it.database.as_str()));
+        assert_eq!(application, Some((NAME, "shop")));
         assert_eq!(vitals.behind(&vitals.connections[0]), 20);
         let expiry = Expiry { certificate: Some(Millis(2000)), authority: Some(Millis(3000)) };
         assert_eq!(vitals.expiry, expiry);

@@ -60,6 +60,9 @@ pub(in crate::cli) fn database(shown: &ReplicationAnswer) -> String {
         if let Some(failover) = &shown.failover {
             line += &format!("   failover: {}", failover.text);
         }
+        if let Some(zone) = &shown.preferred_zone {
+            line += &format!("   preferred zone: {zone}");
+        }
         lines.push(line);
     }
     lines.extend(shown.survival.as_ref().map(survival));
@@ -85,7 +88,8 @@ fn head(shown: &ReplicationAnswer) -> String {
             let since = since.map_or(String::new(), |since| format!(" since {}", ago(shown.at, since)));
             let is_up = primary.open && primary.state.code == "open";
             let state = if is_up { String::new() } else { format!(", {}", primary.state.text) };
-            format!("primary {}{since}, generation {generation}{state}", primary.pod)
+            let timeline = shown.timeline.map_or(String::new(), |timeline| format!(" (timeline {timeline})"));
+            format!("primary {}{since}, generation {generation}{timeline}{state}", primary.pod)
         }
         _ => "no primary yet".to_owned(),
     };
@@ -119,25 +123,29 @@ fn survival(found: &SurvivalRow) -> String {
 }
 
 fn table(shown: &ReplicationAnswer) -> Vec<String> {
+    // Where no zone is known, there is no column of zones.
+    let zoned = shown.archives.iter().any(|row| row.zone.is_some());
+    let cells = |zone: &str, [pod, archive, role, state, flushed, lag, free, since]: [&str; 8]| {
+        let zone = zoned.then_some(zone);
+        let cells = [pod, archive, role, state, flushed, lag].into_iter().chain(zone).chain([free, since]);
+        cells.map(str::to_owned).collect::<Vec<String>>()
+    };
     let row = |row: &PlaceRow| {
         let since = row.since.map_or(String::new(), |since| ago(shown.at, since));
-        let [flushed, lag, free] = fares(row);
-        let (pod, role, state) = (row.pod.clone(), row.role.text.clone(), row.state.text.clone());
-        [pod, row.archive.to_string(), role, state, flushed, lag, free, since]
+        let ([flushed, lag, free], archive) = (fares(row), row.archive.to_string());
+        let zone = row.zone.as_deref().unwrap_or("?");
+        cells(zone, [&row.pod, &archive, &row.role.text, &row.state.text, &flushed, &lag, &free, &since])
     };
-    let head = ["pod", "archive", "role", "state", "flushed", "replay lag", "free disk", "since"].map(str::to_owned);
-    let rows: Vec<[String; COLUMNS]> = std::iter::once(head).chain(shown.archives.iter().map(row)).collect();
+    let head = cells("zone", ["pod", "archive", "role", "state", "flushed", "replay lag", "free disk", "since"]);
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(shown.archives.iter().map(row)).collect();
     let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or_default();
-    let widths: Vec<usize> = (0..COLUMNS).map(width).collect();
-    let line = |row: &[String; COLUMNS]| {
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+    let line = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     rows.iter().map(line).chain(below(shown)).collect()
 }
-
-/// The columns of the table.
-const COLUMNS: usize = 8;
 
 /// How far the log is flushed, how far behind it is replayed, and what is free on the volume; `-`: there is nothing to be known,
 /// `?`: it is not known.

@@ -61,8 +61,8 @@ async fn what_is_not_heard_is_said_to_be_unknown() {
     let mut earlier = fake::shop().source();
     Shop::fares(&mut earlier, "shop-0", |heard| heard.session = SessionNumber(0));
     for (fake, primary, why) in [
-        (silent, "open ? - ?", "? shop-0: admin-1 has its stream, and does not answer this agent"),
-        (earlier, "open ? - ?", "? shop-0: admin-1 has its stream, and has not heard how it fares yet"),
+        (silent, "open ? - z1 ?", "? shop-0: admin-1 has its stream, and does not answer this agent"),
+        (earlier, "open ? - z1 ?", "? shop-0: admin-1 has its stream, and has not heard how it fares yet"),
     ] {
         let text = run_on(fake, "show database shop").await.unwrap();
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");

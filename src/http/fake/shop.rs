@@ -13,7 +13,7 @@ use kaa_core::domain::process::{EngineKind, ExitReason};
 use kaa_core::domain::replicated::{Begins, Data, FailoverMode, Position, Replicated, Settings, WhenAlone};
 use kaa_core::replication::Timing;
 use kaa_core::replication::Vitals;
-use kaa_core::replication::vitals::{Connection, Expiry, Volume};
+use kaa_core::replication::vitals::{Application, Connection, Expiry, Volume};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -53,7 +53,8 @@ fn vitals_of_a_server() -> Vitals {
     let volume = Some(Volume { free: 61 << 30, size: 100 << 30 });
     let year_3000 = Some(Millis(32_503_680_000_000));
     let expiry = Expiry { certificate: year_3000, authority: year_3000 };
-    Vitals { answers: true, end: Position(0x7_3A01_48B8), volume, expiry, ..Vitals::default() }
+    let application = Some(Application { user: "shop app".to_owned(), database: "orders".to_owned() });
+    Vitals { answers: true, end: Position(0x7_3A01_48B8), volume, expiry, application, ..Vitals::default() }
 }
 
 fn connection(archive: ArchiveId) -> Connection {

@@ -6,7 +6,7 @@ use kaa_core::domain::Domain;
 use kaa_core::domain::ids::{Millis, ServerId, StartId};
 use kaa_core::domain::process::SessionState;
 use kaa_core::domain::replicated::Replicated;
-use kaa_core::replication::vitals::{Connection, WARNINGS, Warning};
+use kaa_core::replication::vitals::{Application, Connection, WARNINGS, Warning};
 use kaa_core::replication::{Place, PlaceState, Vitals};
 use kaa_core::wait::{self, Names};
 use serde::{Deserialize, Serialize};
@@ -79,6 +79,14 @@ impl<'a> Hearing<'a> {
         };
         let heard = status.hears.get(&process).filter(|heard| heard.session == session.number);
         Some((by, heard.ok_or_else(|| format!("{by} has its stream, and has not heard how it fares yet"))))
+    }
+
+    /// As what an application connects, by the word of the primary's wrapper; while it is away, by that of another one, which has the
+    /// same Secret.
+    pub(super) fn application(&self, places: &[Place]) -> Option<&'a Application> {
+        let (primary, others): (Vec<&Place>, Vec<&Place>) = places.iter().partition(|place| self.is_primary(place));
+        let of = |place: &Place| self.vitals(place.process?)?.application.as_ref();
+        primary.into_iter().chain(others).find_map(of)
     }
 
     fn vitals(&self, process: StartId) -> Option<&'a Vitals> {

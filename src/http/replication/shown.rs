@@ -9,12 +9,15 @@ use kaa_core::domain::event::Event;
 use kaa_core::domain::ids::{ArchiveId, DatabaseName, Millis};
 use kaa_core::domain::replicated::{Replicated, Switchover};
 use kaa_core::observed::objects::ANNOTATION_PREFIX;
+use kaa_core::replication::vitals::Application;
 use kaa_core::replication::waits::{self, ReplicationWait};
 use kaa_core::replication::{Place, PlaceState, Replication, Role, Survival};
 use kaa_core::resync::plan::WaitingReason;
 use kaa_core::wait::Names;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 
 /// A code for programs, and the same in words.
@@ -45,6 +48,8 @@ pub struct ReplicationAnswer {
     pub at: Millis,
     /// The current generation.
     pub generation: Option<u64>,
+    /// The number of its timeline: that of the generation.
+    pub timeline: Option<u64>,
     /// The primary; null while there is none.
     pub primary: Option<PrimaryRow>,
     /// The switchover that was requested, if one was.
@@ -57,10 +62,14 @@ pub struct ReplicationAnswer {
     pub when_alone: Option<Coded>,
     /// Who begins a failover.
     pub failover: Option<Coded>,
+    /// The zone that is preferred for the primary; null if none is.
+    pub preferred_zone: Option<String>,
     /// What the loss of pods, with their volumes, would mean.
     pub survival: Option<SurvivalRow>,
     /// Every archive.
     pub archives: Vec<PlaceRow>,
+    /// As what an application connects; null if that is not known.
+    pub application: Option<ApplicationRow>,
     /// How a client connects.
     pub connect: Vec<Coded>,
     /// What it waits for.
@@ -149,12 +158,24 @@ pub struct PlaceRow {
     pub state: Coded,
     /// Where its server is.
     pub address: Option<String>,
+    /// In which zone; null if that is not known.
+    pub zone: Option<String>,
     /// Since when it does that.
     pub since: Option<Millis>,
     /// The process on it.
     pub start_id: Option<u64>,
     /// How its server fares.
     pub server: ServerRow,
+}
+
+/// As what an application connects, by its Secret.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ApplicationRow {
+    /// The role.
+    pub user: String,
+    /// The database.
+    pub database: String,
 }
 
 /// What a database waits for.
@@ -216,6 +237,7 @@ impl ReplicationAnswer {
             applied: domain.index,
             at,
             generation: record.map(|record| record.generation.0),
+            timeline: record.map(|record| record.generation.0),
             primary: record.map(|record| PrimaryRow::new(domain, replicated, record, &hearing)),
             switchover: replicated.switchover.as_ref().map(|asked| SwitchoverRow::new(domain, asked)),
             sync_set: record.map(|record| SyncSetRow::new(domain, replicated, record)),
@@ -228,8 +250,13 @@ impl ReplicationAnswer {
                 let text = settings.failover.to_string();
                 both(&text, text.clone())
             }),
+            preferred_zone: settings.and_then(|settings| settings.preferred_zone.clone()),
             survival: domain.survival(&database.name, replicated).map(|found| SurvivalRow::new(domain, found)),
-            connect: record.map_or_else(Vec::new, |record| connect(domain, &database.name, record, &places)),
+            connect: record.map_or_else(Vec::new, |record| connect(domain, &database.name, record, &hearing, &places)),
+            application: hearing.application(&places).map(|it| {
+                let Application { user, database } = it.clone();
+                ApplicationRow { user, database }
+            }),
             archives: places.iter().map(|place| PlaceRow::new(domain, place).heard(place, &hearing)).collect(),
             warnings,
             last_change: ChangeRow::last(domain, &database.name),
@@ -244,7 +271,11 @@ impl ReplicationAnswer {
         let way = match routing {
             _ if self.connect.is_empty() => return,
             Routing::Unknown => return,
-            Routing::Kept => both("services", format!("host={name}-rw to write, host={name}-ro to read at a standby")),
+            Routing::Kept => {
+                let application = self.application.as_ref();
+                let names = application.map_or(String::new(), |it| format!(" {it}"));
+                both("services", format!("host={name}-rw{names} to write, host={name}-ro{names} to read at a standby"))
+            }
             Routing::Refused(why) => both("no_services", format!("no Services {name}-rw and {name}-ro: {why}")),
         };
         self.connect.push(way);
@@ -283,7 +314,13 @@ fn warnings(
 
 /// How a client reaches the primary: by a forwarded port, unless all pods are on one machine, as in the demo; and by a URL that tries the
 /// addresses of all pods, as they are now, for the one that accepts writes.
-fn connect(domain: &Domain, name: &DatabaseName, record: &Replication, places: &[Place]) -> Vec<Coded> {
+fn connect(
+    domain: &Domain,
+    name: &DatabaseName,
+    record: &Replication,
+    hearing: &Hearing<'_>,
+    places: &[Place],
+) -> Vec<Coded> {
     let mut found = Vec::new();
     let is_of_this_machine = |address: &str| address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
     let primary = domain.process_on(record.primary).filter(|primary| !is_of_this_machine(&primary.about.address));
@@ -302,10 +339,34 @@ fn connect(domain: &Domain, name: &DatabaseName, record: &Replication, places: &
     };
     let hosts: Vec<String> = places.iter().filter_map(host).collect();
     if !hosts.is_empty() {
-        let url = format!("postgresql://{}/{name}?target_session_attrs=read-write", hosts.join(","));
+        let (user, database) = match hearing.application(places) {
+            Some(it) => (format!("{}@", of_url(&it.user)), of_url(&it.database).to_string()),
+            None => (String::new(), name.to_string()),
+        };
+        let hosts = hosts.join(",");
+        let url = format!("postgresql://{user}{hosts}/{database}?target_session_attrs=read-write");
         found.push(both("url", url));
     }
     found
+}
+
+/// A name as a URL has it.
+fn of_url(name: &str) -> PercentEncode<'_> {
+    const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+    utf8_percent_encode(name, PLAIN)
+}
+
+impl fmt::Display for ApplicationRow {
+    /// As libpq reads it: `user=app dbname=shop`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_plain =
+            |name: &str| !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || "'\\".contains(c));
+        let value = |name: &str| match is_plain(name) {
+            true => name.to_owned(),
+            false => format!("'{}'", name.replace('\\', r"\\").replace('\'', r"\'")),
+        };
+        write!(f, "user={} dbname={}", value(&self.user), value(&self.database))
+    }
 }
 
 impl WarningRow {
@@ -369,7 +430,8 @@ impl SurvivalRow {
 
 impl PlaceRow {
     fn new(domain: &Domain, place: &Place) -> Self {
-        let about = place.process.and_then(|process| Some(&domain.processes.get(&process)?.about));
+        let on_it = place.process.and_then(|process| domain.processes.get(&process));
+        let about = on_it.map(|process| &process.about);
         let address = about.filter(|about| !about.address.is_empty() && about.port != 0).map(|about| {
             let address = &about.address;
             let shown = if address.contains(':') { format!("[{address}]") } else { address.clone() };
@@ -382,6 +444,7 @@ impl PlaceRow {
             role: coded(role),
             state: coded(state),
             address,
+            zone: on_it.and_then(|process| process.zone()).map(str::to_owned),
             since: place.since,
             start_id: place.process.map(|process| process.0),
             server: ServerRow::default(),

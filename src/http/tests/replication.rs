@@ -48,6 +48,9 @@ async fn a_database_is_shown_with_codes_and_texts() {
     assert_eq!(shown["syncSet"]["inForce"], json!(true));
     let roles: Vec<_> = shown["archives"].as_array().unwrap().iter().map(|row| &row["role"]["code"]).collect();
     assert_eq!(roles, ["primary", "standby", "spare"]);
+    let zones: Vec<_> = shown["archives"].as_array().unwrap().iter().map(|row| row["zone"].as_str().unwrap()).collect();
+    assert_eq!((zones, &shown["preferredZone"]), (vec!["z1", "z2", "z3"], &json!("z1")));
+    assert_eq!(shown["application"], json!({"user": "shop app", "database": "orders"}));
     let survival = json!({
         "continues": [["shop-0"], ["shop-1"], ["shop-2"], ["shop-0", "shop-2"], ["shop-1", "shop-2"]],
         "needsFailover": [],
@@ -65,7 +68,11 @@ async fn it_says_whether_services_lead_to_the_servers() {
     let forbidden = Routing::Refused("no permission to get endpointslices.discovery.k8s.io shop-rw".to_owned());
     for (routing, code, text) in [
         (Routing::Unknown, "url", "target_session_attrs=read-write"),
-        (Routing::Kept, "services", "host=shop-rw to write, host=shop-ro to read"),
+        (
+            Routing::Kept,
+            "services",
+            "host=shop-rw user='shop app' dbname=orders to write, host=shop-ro user='shop app' dbname=orders to read",
+        ),
         (forbidden, "no_services", "no permission to get endpointslices.discovery.k8s.io shop-rw"),
     ] {
         let source = Fake { routing, ..fake::shop().source() };

@@ -128,6 +128,8 @@ impl Watch {
             }
             let Expiry { certificate, authority } = self.volume.expiry();
             (vitals.certificate_not_after, vitals.authority_not_after) = (certificate, authority);
+            let application = self.volume.application();
+            vitals.application = application.map(|(user, database)| wire::Application { user, database });
             vitals.closed = closed;
             self.next = now + PERIOD;
             self.said = Some(vitals);

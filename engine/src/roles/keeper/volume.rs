@@ -1,8 +1,8 @@
-//! The room on the volume, and when the certificates on it expire. A thread of its own reads it: a volume that does not answer must not hold
-//! up the wrapper.
+//! The room on the volume, when the certificates on it expire, and what the application's Secret names. A thread of its own reads it: a
+//! volume that does not answer must not hold up the wrapper.
 
 use crate::postgres::{self, Expiry, Settings, Space};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,13 @@ const VALID: Duration = Duration::from_secs(5);
 type Seen = Mutex<Found>;
 
 /// What was found on the volume.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Found {
     space: Option<(Space, Instant)>,
     /// It is the same until it is read again.
     expiry: Expiry,
+    /// The application's role and database.
+    application: Option<(String, String)>,
 }
 
 /// What was read last.
@@ -27,7 +29,8 @@ pub(super) struct Volume(Arc<Seen>);
 impl Volume {
     /// That of a server. It is read for as long as this lives.
     pub fn of(settings: Settings) -> Self {
-        let seen = Arc::new(Mutex::new(Found { space: space(&settings), expiry: postgres::expiry(&settings) }));
+        let (expiry, application) = (postgres::expiry(&settings), postgres::application_of(&settings));
+        let seen = Arc::new(Mutex::new(Found { space: space(&settings), expiry, application }));
         let shared = Arc::downgrade(&seen);
         let begun = thread::Builder::new().name("volume".to_owned()).spawn(move || follow(&settings, &shared));
         if let Err(error) = begun {
@@ -46,8 +49,13 @@ impl Volume {
         self.found().expiry
     }
 
-    fn found(&self) -> Found {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The application's role and database, by its Secret.
+    pub fn application(&self) -> Option<(String, String)> {
+        self.found().application.clone()
+    }
+
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -64,6 +72,8 @@ fn follow(settings: &Settings, shared: &Weak<Seen>) {
         let Some(()) = note(&|found| found.space = space) else { return };
         let expiry = postgres::expiry(settings);
         let Some(()) = note(&|found| found.expiry = expiry) else { return };
+        let application = postgres::application_of(settings);
+        let Some(()) = note(&|found| found.application.clone_from(&application)) else { return };
     }
 }
 
