@@ -8,6 +8,7 @@ use super::domain::{Named, linearize, name, parameters};
 use super::error::Error;
 use super::page::Parameters;
 use super::pause::checked;
+use super::source::Reached;
 use super::writer::Writer;
 use super::{Answer, Face, own};
 use axum::Json;
@@ -22,6 +23,7 @@ use kaa_core::domain::replicated::{Data, Replicated};
 use kaa_core::replication::{Accepted, failover};
 use kaa_core::resync::plan::WaitingReason;
 use serde::{Deserialize, Serialize};
+use servers::Hearing;
 pub use servers::ServerRow;
 pub use shown::{
     ChangeRow, Coded, PlaceRow, PrimaryRow, ReplicationAnswer, SurvivalRow, SwitchoverRow, SyncSetRow, WarningRow,
@@ -283,7 +285,7 @@ pub(super) async fn fail_over(
             "cannot be given together with oldPrimaryMayRun: it could acknowledge more",
         ));
     }
-    let timing = face.source.timing();
+    let (timing, peers, now) = (face.source.timing(), face.source.peers(), face.source.now());
     moved(&face, actor, &database, wish.dry_run, |domain, replicated| {
         let (primary, generation) = current(&database, replicated)?;
         let to = wish.to.as_deref().map(|to| archive(domain, &database, to)).transpose()?;
@@ -296,7 +298,10 @@ pub(super) async fn fail_over(
             set.join(", ")
         );
         text += &match &grant.reason {
-            GrantReason::LossAccepted { .. } => given_up(domain, &database, grant.winner),
+            GrantReason::LossAccepted { .. } => {
+                let hearing = Hearing::new(domain, replicated, &peers, now);
+                given_up(domain, &database, grant.winner, |archive| hearing.reached(archive))
+            }
             _ => "no acknowledged commit is lost".to_owned(),
         };
         if accepted.may_run && !domain.primary_has_ended(replicated) {
@@ -313,17 +318,29 @@ pub(super) async fn fail_over(
     .await
 }
 
-/// What is lost, and what is left of it. Positions of different generations cannot be compared, so the generations are named.
-pub(super) fn given_up(domain: &Domain, database: &DatabaseName, winner: ArchiveId) -> String {
+/// What is lost, and what is left of it: how far each log is, or was when it was last heard. Positions of different generations cannot be
+/// compared, so the generations are named.
+pub(super) fn given_up(
+    domain: &Domain,
+    database: &DatabaseName,
+    winner: ArchiveId,
+    reached: impl Fn(ArchiveId) -> Option<Reached>,
+) -> String {
     let highest = |archive: ArchiveId| match domain.serving(archive)?.data? {
         Data::Initialized { highest, .. } => Some(highest),
         Data::Empty => None,
     };
-    let one = |archive: ArchiveId| match highest(archive) {
-        Some(highest) => {
-            format!("archive {archive}, pod {}, with data up to generation {highest}", domain.pod_of(archive))
+    let one = |archive: ArchiveId| {
+        let mut text = format!("archive {archive}, pod {}", domain.pod_of(archive));
+        let known = highest(archive);
+        if let Some(highest) = known {
+            text += &format!(", with data up to generation {highest}");
         }
-        None => format!("archive {archive}, pod {}", domain.pod_of(archive)),
+        if let Some(Reached { end, at }) = reached(archive) {
+            let when = if known.is_some() { String::new() } else { format!(" at {at}") };
+            text += &format!(", log up to {end} or more{when}");
+        }
+        text
     };
     let others = || domain.active_archives(database).map(|it| it.id).filter(|other| *other != winner);
     let text = format!(

@@ -3,7 +3,7 @@
 use super::drain::DrainAnswer;
 use super::recover::RecoverAnswer;
 use crate::proto::engine as wire;
-use crate::proto::raft::{Hears, StatusReply};
+use crate::proto::raft::{self, Hears, StatusReply};
 use crate::raft::recovering::Wish;
 use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
@@ -252,6 +252,17 @@ pub struct Status {
     pub resync_leader: Option<String>,
     /// The servers with roles whose streams it has, by process.
     pub hears: BTreeMap<StartId, Heard>,
+    /// How far servers were when it last heard that, by process: also those whose streams are down.
+    pub reached: BTreeMap<StartId, Reached>,
+}
+
+/// How far the log of a server was: its end at a primary, what it had replayed at a standby.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// How far.
+    pub end: Position,
+    /// When, by the clock of the agent that heard it.
+    pub at: Millis,
 }
 
 /// What an agent hears of a server with a role.
@@ -285,6 +296,7 @@ impl From<StatusReply> for Status {
             quorum: reply.quorum,
             resync_leader: known(reply.resync_leader),
             hears: later(reply.hears.into_iter().map(heard)),
+            reached: reply.reached.into_iter().map(reached).collect(),
         }
     }
 }
@@ -305,6 +317,10 @@ fn heard(said: Hears) -> (StartId, Heard) {
     // What cannot be read is of an agent that is newer, and unknown.
     let vitals = (!said.vitals.is_empty()).then(|| wire::Vitals::decode(said.vitals.as_slice()).ok()).flatten();
     (StartId(said.process), Heard { session: SessionNumber(said.session), trouble, vitals: vitals.map(vitals_of) })
+}
+
+fn reached(said: raft::Reached) -> (StartId, Reached) {
+    (StartId(said.process), Reached { end: Position(said.end), at: Millis(said.at_ms) })
 }
 
 fn seconds(since_1970: u64) -> Millis {

@@ -1,9 +1,12 @@
 //! What an agent tells others of more than Raft, whenever they ask for its status: who leads the resync, and what it hears of servers.
 
 use super::server::Host;
-use crate::proto::raft::{Hears, StatusReply};
+use crate::proto::raft::{Hears, Reached, StatusReply};
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
+
+/// Of so many servers it is kept how far they were: of those that started last.
+const REACHED: usize = 64;
 
 /// What is told. It is in memory only.
 #[derive(Debug, Default)]
@@ -11,6 +14,8 @@ pub struct Said {
     resync_leader: String,
     /// By the random number of the stream.
     hears: BTreeMap<u64, Hears>,
+    /// By process. It stays when the stream is down: an operator wants to know how far a server was that is lost.
+    reached: BTreeMap<u64, Reached>,
 }
 
 impl Host {
@@ -32,9 +37,19 @@ impl Host {
         said.hears.remove(&connection);
     }
 
+    /// Tells how far the log of a server is.
+    pub fn note_reached(&self, reached: Reached) {
+        let mut said = self.said().write().unwrap_or_else(PoisonError::into_inner);
+        said.reached.insert(reached.process, reached);
+        if said.reached.len() > REACHED {
+            said.reached.pop_first();
+        }
+    }
+
     pub(super) fn tell_said(&self, reply: &mut StatusReply) {
         let said = self.said().read().unwrap_or_else(PoisonError::into_inner);
         reply.resync_leader.clone_from(&said.resync_leader);
         reply.hears = said.hears.values().cloned().collect();
+        reply.reached = said.reached.values().copied().collect();
     }
 }

@@ -4,8 +4,9 @@
 use super::reported;
 use super::words::STANDBYS;
 use crate::agent::connected::Connected;
+use crate::clock;
 use crate::proto::engine as wire;
-use crate::proto::raft::Hears;
+use crate::proto::raft::{Hears, Reached};
 use crate::raft::Host;
 use kaa_core::domain::bounds::{Bounds, cut};
 use kaa_core::domain::command::Registered;
@@ -25,6 +26,9 @@ pub fn hear_vitals(host: &Host, connection: u64, registered: &Registered, mut sa
     }
     if let Some(wire::Application { user, database }) = &mut said.application {
         [user, database].into_iter().for_each(|name| cut(name, NAME));
+    }
+    if said.answers {
+        host.note_reached(Reached { process: registered.process.0, end: said.end, at_ms: clock::now().0 });
     }
     let vitals = said.encode_to_vec();
     hear(host, connection, registered, |hears| hears.vitals = vitals);
@@ -97,5 +101,16 @@ mod tests {
         assert_eq!(vitals.expiry, expiry);
         host.hear_no_more(1);
         assert_eq!(heard(&host), []);
+        let reached = |host: &Host| Status::from(host.status()).reached;
+        assert_eq!(reached(&host)[&process].end, Position(1000), "it stays");
+        for process in 8..108 {
+            host.note_reached(Reached { process, end: 1, at_ms: 1 });
+        }
+        let kept = reached(&host);
+        assert_eq!(
+            (kept.len(), kept.first_key_value().map(|(process, _)| *process)),
+            (64, Some(StartId(44))),
+            "bounded"
+        );
     }
 }

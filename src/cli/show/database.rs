@@ -152,7 +152,8 @@ fn table(shown: &ReplicationAnswer) -> Vec<String> {
 fn fares(row: &PlaceRow) -> [String; 3] {
     let server = &row.server;
     if server.heard_by.is_none() {
-        return ["-", "-", "-"].map(str::to_owned);
+        let last = server.last_reached.as_ref().map_or_else(|| "-".to_owned(), |end| format!(">={end}"));
+        return [last, "-".to_owned(), "-".to_owned()];
     }
     let unknown = || "?".to_owned();
     let flushed = match (&server.flushed, &server.replayed) {

@@ -39,6 +39,7 @@ pub(super) fn peer(ordinal: u64, membership: Membership, connected: bool) -> Pee
         quorum: connected,
         resync_leader: Some("admin-0".to_owned()),
         hears: BTreeMap::new(),
+        reached: BTreeMap::new(),
     };
     Peer {
         id: ServerId::new(format!("admin-{ordinal}")),

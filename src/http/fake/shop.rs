@@ -1,7 +1,7 @@
 //! A database with one primary: three pods, made by the commands that the agents propose. The other databases of the fake stay.
 
 use super::{Fake, Log, START, source};
-use crate::http::source::Heard;
+use crate::http::source::{Heard, Reached};
 use kaa_core::domain::change::{
     self, ChangeSyncSet, Command, GrantPrimary, GrantReason, Overwrite, OverwriteArchive, Progress, ReportData,
     ReportPrimary, SetChange,
@@ -81,7 +81,11 @@ impl Shop {
     pub(crate) fn source(self) -> Fake {
         let mut source = source();
         let peer = source.peers.iter_mut().find(|peer| peer.id.as_str() == "admin-1").unwrap();
-        peer.status.as_mut().unwrap().hears = self.hears();
+        let status = peer.status.as_mut().unwrap();
+        status.hears = self.hears();
+        let reached = Reached { end: Position(0x7_3A01_48B8), at: Millis(START + 90_000) };
+        let domain = &self.log.domain;
+        status.reached = domain.processes.keys().chain(domain.tombstones.keys()).map(|it| (*it, reached)).collect();
         Fake { domain: Mutex::new(self.log.domain), ..source }
     }
 

@@ -1,9 +1,9 @@
 //! How the servers of a database fare, as the agents that have their streams hear it.
 
 use super::shown::{Coded, PlaceRow, WarningRow};
-use crate::http::source::{Heard, Peer};
+use crate::http::source::{Heard, Peer, Reached};
 use kaa_core::domain::Domain;
-use kaa_core::domain::ids::{Millis, ServerId, StartId};
+use kaa_core::domain::ids::{ArchiveId, Millis, ServerId, StartId};
 use kaa_core::domain::process::SessionState;
 use kaa_core::domain::replicated::Replicated;
 use kaa_core::replication::vitals::{Application, Connection, WARNINGS, Warning};
@@ -47,6 +47,10 @@ pub struct ServerRow {
     pub restart_pending: Vec<String>,
     /// The parameters of replication that a superuser has changed.
     pub overridden: Vec<String>,
+    /// Of a server that is not heard: how far its log was at least when an agent last heard that.
+    pub last_reached: Option<String>,
+    /// When that was.
+    pub last_heard: Option<Millis>,
     /// What expires first in its `tls.crt`.
     pub certificate_expires: Option<Millis>,
     /// The authority in its `ca.crt` that expires first.
@@ -89,6 +93,14 @@ impl<'a> Hearing<'a> {
         primary.into_iter().chain(others).find_map(of)
     }
 
+    /// How far the log of an archive's server is at least, or was when an agent last heard that.
+    pub(super) fn reached(&self, archive: ArchiveId) -> Option<Reached> {
+        let exited = || Some(self.domain.last_exit_on(archive)?.process.id);
+        let process = self.domain.process_on(archive).map(|process| process.id).or_else(exited)?;
+        let known = self.peers.iter().filter_map(|peer| peer.status.as_ref()?.reached.get(&process));
+        known.max_by_key(|reached| reached.at).copied()
+    }
+
     fn vitals(&self, process: StartId) -> Option<&'a Vitals> {
         self.heard(process)?.1.ok()?.vitals.as_ref()
     }
@@ -129,7 +141,9 @@ impl<'a> Hearing<'a> {
     /// How the server of a place fares.
     pub(super) fn row(&self, place: &Place) -> ServerRow {
         let Some((by, heard)) = place.process.and_then(|process| self.heard(process)) else {
-            return ServerRow::default();
+            let reached = self.reached(place.archive);
+            let (last_reached, last_heard) = (reached.map(|it| it.end.to_string()), reached.map(|it| it.at));
+            return ServerRow { last_reached, last_heard, ..ServerRow::default() };
         };
         let seen = self.seen(place).filter(|_| !self.is_primary(place));
         let row = ServerRow {
