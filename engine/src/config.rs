@@ -83,7 +83,8 @@ pub struct EngineArgs {
     /// The engine's address: that of the pod.
     #[arg(long, env = "KAA_ADDRESS", default_value = "")]
     pub address: String,
-    /// A label of the engine, for load-balancer queries. Repeatable.
+    /// A label of the engine, for load-balancer queries. Repeatable. The label `zone` is also the zone of a PostgreSQL server whose pod
+    /// has no label topology.kubernetes.io/zone.
     #[arg(long = "label", value_name = "KEY=VALUE", env = "KAA_LABEL", value_delimiter = ',')]
     pub labels: Vec<Label>,
     /// The engine's release, as `kaa show domain` displays it. The protocol version of a database is upgraded only while all its

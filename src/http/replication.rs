@@ -19,6 +19,7 @@ use kaa_core::domain::change::{AdoptData, Asked, Command, DiscardData, GrantReas
 use kaa_core::domain::command::{Actor, Outcome, Refusal};
 use kaa_core::domain::database::{Database, DatabaseState};
 use kaa_core::domain::ids::{ArchiveId, DatabaseName, Generation};
+use kaa_core::domain::process::Process;
 use kaa_core::domain::replicated::{Data, Replicated};
 use kaa_core::replication::{Accepted, failover};
 use kaa_core::resync::plan::WaitingReason;
@@ -326,18 +327,21 @@ pub(super) fn given_up(
     winner: ArchiveId,
     reached: impl Fn(ArchiveId) -> Option<Reached>,
 ) -> String {
-    let highest = |archive: ArchiveId| match domain.serving(archive)?.data? {
+    let highest_of = |process: &Process| match process.data? {
         Data::Initialized { highest, .. } => Some(highest),
         Data::Empty => None,
     };
+    let highest = |archive: ArchiveId| highest_of(domain.serving(archive)?);
+    let exited = |archive: ArchiveId| Some(&domain.last_exit_on(archive)?.process);
     let one = |archive: ArchiveId| {
         let mut text = format!("archive {archive}, pod {}", domain.pod_of(archive));
-        let known = highest(archive);
-        if let Some(highest) = known {
+        let last = domain.process_on(archive).or_else(|| exited(archive));
+        if let Some(highest) = last.and_then(highest_of) {
             text += &format!(", with data up to generation {highest}");
         }
         if let Some(Reached { end, at }) = reached(archive) {
-            let when = if known.is_some() { String::new() } else { format!(" at {at}") };
+            let is_there = domain.serving(archive).is_some();
+            let when = if is_there { String::new() } else { format!(" when it was last heard, at {at}") };
             text += &format!(", log up to {end} or more{when}");
         }
         text

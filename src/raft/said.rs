@@ -5,7 +5,7 @@ use crate::proto::raft::{Hears, Reached, StatusReply};
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
-/// Of so many servers it is kept how far they were: of those that started last.
+/// How far a server was is kept of this number of servers: those that were heard last.
 const REACHED: usize = 64;
 
 /// What is told. It is in memory only.
@@ -42,7 +42,8 @@ impl Host {
         let mut said = self.said().write().unwrap_or_else(PoisonError::into_inner);
         said.reached.insert(reached.process, reached);
         if said.reached.len() > REACHED {
-            said.reached.pop_first();
+            let oldest = said.reached.values().min_by_key(|reached| reached.at_ms).map(|reached| reached.process);
+            oldest.and_then(|process| said.reached.remove(&process));
         }
     }
 

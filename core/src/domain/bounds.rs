@@ -252,9 +252,9 @@ impl Bounds {
         self.database_name(database)?;
         let Identity { namespace, pod, pod_uid, container, nonce: _, started: _ } = identity;
         self.names([("the namespace", namespace), ("the pod's name", pod), ("the pod's UID", pod_uid.as_str())])?;
-        let About { address, hostname, port: _, pid: _, version, labels, protocols, zone } = about;
+        let About { address, hostname, port: _, pid: _, version, labels, protocols, zone: _ } = about;
         self.names([("the container's name", container), ("the address", address), ("the host's name", hostname)])?;
-        self.names([("the version", version.as_str()), ("the zone", zone.as_deref().unwrap_or_default())])?;
+        self.name("the version", version)?;
         if let Some(marker) = marker {
             self.name("the domain in the marker", &marker.domain)?;
         }
@@ -266,8 +266,9 @@ impl Bounds {
 
     /// The same of one that is known.
     pub(super) fn registering_again(&self, asked: &Registration) -> Fits {
-        let Registration { cluster, server, claim, evidence, .. } = asked;
+        let Registration { cluster, server, claim, evidence, about, .. } = asked;
         self.names([("the cluster", cluster.as_str()), ("the agent's id", server.as_str())])?;
+        self.name("the zone", about.zone.as_deref().unwrap_or_default())?;
         if let Some(claim) = claim {
             let set = claim.owner.as_ref().map_or(("", ""), |owner| (owner.stateful_set.as_str(), owner.uid.as_str()));
             self.names([("the claim's namespace", &claim.namespace), ("the claim's name", &claim.name)])?;

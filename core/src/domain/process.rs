@@ -84,7 +84,8 @@ impl Process {
 
     /// Its zone: by the label of its pod, else by the label `zone` that its wrapper was given.
     pub fn zone(&self) -> Option<&str> {
-        self.about.zone.as_deref().or_else(|| self.about.labels.get(ZONE).map(String::as_str))
+        let labelled = || self.about.labels.get(ZONE).map(String::as_str);
+        self.about.zone.as_deref().or_else(labelled).filter(|zone| !zone.is_empty())
     }
 
     /// Whether its engine may have written to its archive.
@@ -143,8 +144,8 @@ pub struct Identity {
 /// The label with the zone of an engine, where its pod has none.
 const ZONE: &str = "zone";
 
-/// What an engine tells of itself, and what its agent reads of its pod. Upgrades judge by its version and its protocol versions; the
-/// zone decides between servers that are equal otherwise; nothing judges by the rest.
+/// What an engine tells of itself, and what its agent reads of its pod. Upgrades judge by its version and its protocol versions, load
+/// balancing by the labels; servers with roles follow its address, and the zone decides between those that are equal otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct About {

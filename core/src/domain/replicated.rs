@@ -417,10 +417,11 @@ impl Domain {
         self.process_on(archive)?.zone()
     }
 
-    /// Whether the server of an archive is in the zone that is preferred for the primary.
-    pub fn is_in_preferred_zone(&self, replicated: &Replicated, archive: ArchiveId) -> bool {
+    /// Where an archive is among those of which nothing else says which one is better: the preferred zone first, then by its ordinal.
+    pub fn preference(&self, replicated: &Replicated, archive: ArchiveId) -> (bool, (u32, ArchiveId)) {
         let preferred = replicated.settings.as_ref().and_then(|settings| settings.preferred_zone.as_deref());
-        preferred.is_some() && self.zone_of(archive) == preferred
+        let is_there = preferred.is_some() && self.zone_of(archive) == preferred;
+        (!is_there, self.place_of(archive))
     }
 
     /// Why another grant may follow without an operator's word; `None` if the primary may still run.

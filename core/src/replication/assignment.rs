@@ -164,8 +164,8 @@ impl Domain {
         let before = replicated.primary.as_ref().filter(|primary| primary.begins.is_none()).and_then(|it| it.from);
         // One without room would end soon.
         others.sort_by_key(|archive| {
-            let elsewhere = !self.is_in_preferred_zone(replicated, archive.id);
-            (before == Some(archive.id), !self.has_room_for_primary(archive.id), elsewhere, archive.place())
+            let preference = self.preference(replicated, archive.id);
+            (before == Some(archive.id), !self.has_room_for_primary(archive.id), preference)
         });
         others.into_iter().map(|archive| archive.id).collect()
     }

@@ -3,7 +3,6 @@
 use super::elapsed::{Began, Now};
 use super::lost::{HELD_BACK_MS, NotLost};
 use crate::domain::Domain;
-use crate::domain::archive::Archive;
 use crate::domain::change::{Asked, Command, GrantPrimary, GrantReason, InitializeDatabase, RequestSwitchover};
 use crate::domain::command::{Refusal, Role};
 use crate::domain::ids::{ArchiveId, DatabaseName, StartId};
@@ -63,8 +62,7 @@ fn initialize(domain: &Domain, name: &DatabaseName, replicated: &Replicated) -> 
         return None;
     }
     let archives = empty.iter().filter_map(|archive| domain.archives.get(archive));
-    let elsewhere = |archive: &Archive| !domain.is_in_preferred_zone(replicated, archive.id);
-    let archive = archives.min_by_key(|archive| (elsewhere(archive), archive.place()))?.id;
+    let archive = archives.min_by_key(|archive| domain.preference(replicated, archive.id))?.id;
     let is_new = replicated.initializes != Some(archive) && domain.may_initialize(name, archive).is_ok();
     is_new.then(|| Command::InitializeDatabase(InitializeDatabase { database: name.clone(), archive }))
 }

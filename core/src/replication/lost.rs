@@ -143,9 +143,8 @@ impl Domain {
         }
         // The furthest: what the others have beyond would have to be rewound. One without room would end soon.
         silent.sort_by_key(|(archive, silent)| {
-            let elsewhere = !self.is_in_preferred_zone(replicated, *archive);
             let behind = std::cmp::Reverse(silent.end);
-            (!self.has_room_for_primary(*archive), behind, elsewhere, self.place_of(*archive))
+            (!self.has_room_for_primary(*archive), behind, self.preference(replicated, *archive))
         });
         Ok(silent.into_iter().map(|(archive, _)| archive).collect())
     }

@@ -65,6 +65,8 @@ pub struct Standby {
     pub flushed: Position,
     /// For how long the primary has not heard of it, in milliseconds. It may seem to stream meanwhile.
     pub silent_ms: u64,
+    /// Whether it has streamed without an interruption for a while.
+    pub is_steady: bool,
 }
 
 impl Report {

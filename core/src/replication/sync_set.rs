@@ -26,7 +26,7 @@ pub(super) fn next(domain: &Domain, name: &DatabaseName, replicated: &Replicated
         match to_join(domain, record, replicated, report) {
             Some(archive) => SetChange::Join(archive),
             None => {
-                let archive = surplus(domain, record, replicated)?;
+                let archive = surplus(domain, record, replicated, report)?;
                 let why = match shares_zone(domain, record, archive) {
                     true => "it shares its zone with another server of the set, and enough others confirm",
                     false => "enough others confirm",
@@ -88,14 +88,26 @@ fn to_join(domain: &Domain, record: &Replication, replicated: &Replicated, repor
     }
     let stays = record.sync_set.iter().filter(|id| !domain.process_on(**id).is_some_and(is_stopping));
     let confirm = stays.filter(|id| **id != record.primary).count();
-    let first = spares(domain, record, replicated, report).min_by_key(|id| {
-        let elsewhere = !domain.is_in_preferred_zone(replicated, *id);
-        (shares_zone(domain, record, *id), elsewhere, domain.place_of(*id))
-    })?;
-    // A set in several zones survives the loss of one. The member that shares a zone is surplus then.
-    let spreads = || domain.zone_of(first).is_some() && !shares_zone(domain, record, first);
-    let is_crowded = || record.rule().members.iter().any(|member| shares_zone(domain, record, *member));
-    (confirm < replicated.synchronous() || (spreads() && is_crowded())).then_some(first)
+    if confirm >= replicated.synchronous() {
+        return spreads(domain, record, replicated, report);
+    }
+    // A set in several zones survives the loss of one.
+    let rank = |id: &ArchiveId| (shares_zone(domain, record, *id), domain.preference(replicated, *id));
+    spares(domain, record, replicated, report).min_by_key(rank)
+}
+
+/// An archive in a zone of its own that is to take the place of one that shares its zone: once it is in the set, that one is surplus.
+fn spreads(domain: &Domain, record: &Replication, replicated: &Replicated, report: &Report) -> Option<ArchiveId> {
+    let is_crowded = record.rule().members.iter().any(|member| shares_zone(domain, record, *member));
+    // One exchange at a time.
+    if !is_crowded || record.sync_set.len() != replicated.synchronous() + 1 {
+        return None;
+    }
+    // A server that comes and goes would have commits wait for it each time.
+    let is_steady = |id: &ArchiveId| report.standby(*id).is_some_and(|standby| standby.is_steady);
+    let is_elsewhere = |id: &ArchiveId| domain.zone_of(*id).is_some() && !shares_zone(domain, record, *id);
+    let spares = spares(domain, record, replicated, report).filter(is_steady).filter(is_elsewhere);
+    spares.min_by_key(|id| domain.preference(replicated, *id))
 }
 
 /// A server that joins before the primary hands over: the successor's set is one smaller, and it does not begin alone.
@@ -104,9 +116,8 @@ pub(super) fn spare_for_successor(domain: &Domain, replicated: &Replicated, repo
     if record.sync_set.len() > replicated.synchronous() + 1 {
         return None;
     }
-    // It may be the successor.
-    let elsewhere = |id: ArchiveId| !domain.is_in_preferred_zone(replicated, id);
-    spares(domain, record, replicated, report).min_by_key(|id| (elsewhere(*id), domain.place_of(*id)))
+    // It may be the successor, so its zone alone counts.
+    spares(domain, record, replicated, report).min_by_key(|id| domain.preference(replicated, *id))
 }
 
 /// The archives outside the set that could join it.
@@ -126,23 +137,27 @@ fn shares_zone(domain: &Domain, record: &Replication, id: ArchiveId) -> bool {
     zone.is_some() && record.sync_set.iter().any(|member| *member != id && domain.zone_of(*member) == zone)
 }
 
-/// Whether an archive outside the set could join it: its server streams, and was heard a moment ago. That of a connection that was cut seems
-/// to stream until it times out.
-fn is_spare(domain: &Domain, record: &Replication, replicated: &Replicated, report: &Report, id: ArchiveId) -> bool {
-    let streams = report.standby(id).is_some_and(|it| it.streams && it.silent_ms < SILENT_MS / 2);
-    let is_free = !replicated.counts(id) && !record.overwriting.contains_key(&id);
-    streams && is_free && domain.may_join_set(replicated, id)
+/// Whether the server of an archive streams, and was heard a moment ago. That of a connection that was cut seems to stream until it times
+/// out.
+fn is_there(report: &Report, id: ArchiveId) -> bool {
+    report.standby(id).is_some_and(|it| it.streams && it.silent_ms < SILENT_MS / 2)
 }
 
-/// An archive of a set that is larger than asked for: one that shares its zone with another one, else one outside the preferred zone,
-/// else the last by ordinal.
-fn surplus(domain: &Domain, record: &Replication, replicated: &Replicated) -> Option<ArchiveId> {
+/// Whether an archive outside the set could join it.
+fn is_spare(domain: &Domain, record: &Replication, replicated: &Replicated, report: &Report, id: ArchiveId) -> bool {
+    let is_free = !replicated.counts(id) && !record.overwriting.contains_key(&id);
+    is_there(report, id) && is_free && domain.may_join_set(replicated, id)
+}
+
+/// An archive of a set that is larger than asked for: one that may be away, else one that shares its zone with another one, else one
+/// outside the preferred zone, else the last by ordinal.
+fn surplus(domain: &Domain, record: &Replication, replicated: &Replicated, report: &Report) -> Option<ArchiveId> {
     if hands_over(domain, record, replicated) || record.sync_set.len() <= replicated.synchronous() + 1 {
         return None;
     }
     let others = record.sync_set.iter().filter(|archive| **archive != record.primary);
     others.copied().max_by_key(|id| {
-        let elsewhere = !domain.is_in_preferred_zone(replicated, *id);
-        (shares_zone(domain, record, *id), elsewhere, domain.place_of(*id))
+        let is_away = !is_there(report, *id);
+        (is_away, shares_zone(domain, record, *id), domain.preference(replicated, *id))
     })
 }

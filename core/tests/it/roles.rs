@@ -58,6 +58,10 @@ struct Play {
     shown: u64,
     /// How much later the stamps of entries are than the number of entries implies.
     ahead_ms: u64,
+    /// Whether standbys have not streamed for long.
+    unsteady: bool,
+    /// For how long a primary has not heard those that do not stream, in milliseconds.
+    silent_ms: u64,
 }
 
 fn begins(generation: Generation, parent: u64) -> Begins {
@@ -67,7 +71,14 @@ fn begins(generation: Generation, parent: u64) -> Begins {
 impl Play {
     /// A domain whose database `shop` wants three pods.
     fn new(when_alone: WhenAlone) -> Self {
-        let mut play = Self { domain: Domain::default(), servers: BTreeMap::new(), shown: 0, ahead_ms: 0 };
+        let mut play = Self {
+            domain: Domain::default(),
+            servers: BTreeMap::new(),
+            shown: 0,
+            ahead_ms: 0,
+            unsteady: false,
+            silent_ms: 5_000,
+        };
         let found = FoundDomain { domain: "D1".into(), name: "kaa".to_owned(), anchor: "A1".into() };
         play.does(Role::Agent, Command::FoundDomain(found));
         for ordinal in 0..3 {
@@ -207,7 +218,8 @@ impl Play {
             archive: self.domain.processes[&other.process].archive.unwrap(),
             streams: Some(other.stand) == generation.map(Stand::Follows),
             flushed: Position(1),
-            silent_ms: if Some(other.stand) == generation.map(Stand::Follows) { 0 } else { 5_000 },
+            silent_ms: if Some(other.stand) == generation.map(Stand::Follows) { 0 } else { self.silent_ms },
+            is_steady: !self.unsteady && Some(other.stand) == generation.map(Stand::Follows),
         };
         let there = |other: &&Server| self.domain.processes.contains_key(&other.process);
         let others = self.servers.values().filter(|other| other.process != server.process).filter(there);
@@ -216,7 +228,13 @@ impl Play {
         let mut standbys: Vec<Standby> = generation.map(|_| others.map(seen).collect()).unwrap_or_default();
         for member in record.map(|record| record.rule().members).unwrap_or_default() {
             if generation.is_some() && !standbys.iter().any(|standby| standby.archive == member) {
-                standbys.push(Standby { archive: member, streams: false, flushed: Position(0), silent_ms: 5_000 });
+                standbys.push(Standby {
+                    archive: member,
+                    streams: false,
+                    flushed: Position(0),
+                    silent_ms: self.silent_ms,
+                    is_steady: false,
+                });
             }
         }
         Report {

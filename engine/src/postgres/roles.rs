@@ -56,10 +56,11 @@ fn application(directory: &Path, replication: &str) -> Result<(String, String, S
     Err(Error::Unusable(format!("{}: {name} {wrong}: choose another one", path.display())))
 }
 
-/// The application's role and database, by its Secret; `None` if there is none that can be used.
+/// The names of the application's role and database, by its Secret; `None` if there is none that can be used.
 pub fn application_of(settings: &Settings) -> Option<(String, String)> {
+    let directory = settings.application.as_deref()?;
     let replication = credentials::known(settings).role?;
-    let (user, _, database) = application(settings.application.as_deref()?, &replication.name).ok()?;
+    let (user, _, database) = application(directory, &replication.name).ok()?;
     Some((user, database))
 }
 
@@ -258,5 +259,7 @@ mod tests {
         let (roles, complaint) = Roles::read(&settings).unwrap();
         assert_eq!((roles.replication.name.as_str(), complaint), ("replicator", None));
         assert_eq!(roles.application.unwrap().0, "app");
+        assert_eq!(application_of(&settings), Some(("app".to_owned(), "shop".to_owned())));
+        assert_eq!(application_of(&Settings { application: None, ..settings }), None);
     }
 }

@@ -13,6 +13,11 @@ const NEAR: u64 = 16 << 20;
 /// How much longer a standby may take that was never seen: it has to hear of the primary first.
 const FIRST: Duration = Duration::from_secs(8);
 
+/// A standby that has streamed without an interruption for so long is steady.
+const STEADY: Duration = Duration::from_secs(60);
+/// A standby that does not answer for longer is interrupted.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// What a primary sees of its standbys.
 #[derive(Default)]
 pub struct Standbys {
@@ -26,6 +31,8 @@ pub struct Standbys {
 struct Seen {
     flushed: u64,
     streams: bool,
+    /// Since when it has streamed without an interruption.
+    since: Instant,
     /// When its last answer was new.
     heard: Instant,
     replied: i64,
@@ -62,7 +69,13 @@ impl Standbys {
         self.seen
             .retain(|archive, _| wanted.contains(archive) || reading.standbys.iter().any(|it| it.archive == *archive));
         for archive in wanted {
-            self.seen.entry(archive).or_insert(Seen { flushed: 0, streams: false, heard: now + FIRST, replied: 0 });
+            self.seen.entry(archive).or_insert(Seen {
+                flushed: 0,
+                streams: false,
+                since: now,
+                heard: now + FIRST,
+                replied: 0,
+            });
         }
         for (archive, seen) in &mut self.seen {
             if paused {
@@ -78,7 +91,9 @@ impl Standbys {
             let before = self.seen.get(&standby.archive);
             let answered = before.is_none_or(|before| before.replied != standby.replied);
             let heard = before.filter(|_| !answered).map_or(now, |before| before.heard);
-            let seen = Seen { flushed: standby.flushed.0, streams, heard, replied: standby.replied };
+            let interrupted = !streams || now.saturating_duration_since(heard) > PAUSE;
+            let since = before.filter(|before| before.streams && !interrupted).map_or(now, |before| before.since);
+            let seen = Seen { flushed: standby.flushed.0, streams, since, heard, replied: standby.replied };
             self.seen.insert(standby.archive, seen);
         }
     }
@@ -97,6 +112,7 @@ impl Standbys {
             flushed: seen.flushed,
             // In whole seconds, so that it is not said again with every look.
             silent_ms: read.saturating_duration_since(seen.heard).as_secs() * 1000,
+            steady: seen.streams && read.saturating_duration_since(seen.since) >= STEADY,
         };
         self.seen.iter().map(said).collect()
     }
@@ -148,6 +164,28 @@ mod tests {
         assert_eq!(silent(&standbys, 2), 0);
         standbys.note(&reading(&[]), &ruling, at(35));
         assert_eq!((silent(&standbys, 2), standbys.flushed()[&ArchiveId(2)]), (0, 0), "its position is void at once");
+    }
+
+    #[test]
+    fn a_standby_is_steady_once_it_has_streamed_for_a_minute() {
+        let (mut standbys, began, ruling, mut looks) = (Standbys::default(), Instant::now(), ruling(&[2]), 0);
+        // Looks twice a second until a time in seconds. Gives whether the standby is steady then.
+        let mut until = |s: i64, seen: fn(i64) -> Vec<(u64, u64, i64)>| {
+            while looks < 2 * s {
+                looks += 1;
+                let at = began + Duration::from_millis(500) * u32::try_from(looks).unwrap();
+                standbys.note(&reading(&seen(looks)), &ruling, at);
+            }
+            standbys.said().iter().any(|it| it.archive == 2 && it.steady)
+        };
+        let (answers, silent) = (|look| vec![(2, 990, look)], |_| vec![(2, 990, 0)]);
+        assert!(!until(59, answers));
+        assert!(until(61, answers));
+        assert!(!until(62, |_| Vec::new()), "its connection is gone");
+        assert!(!until(121, answers));
+        assert!(until(123, answers));
+        assert!(until(124, silent), "it may answer in a moment");
+        assert!(!until(126, silent), "it is connected, and does not answer");
     }
 
     #[test]

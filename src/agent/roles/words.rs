@@ -34,6 +34,7 @@ pub fn reported(said: wire::Replica) -> Report {
         streams: standby.streams,
         flushed: Position(standby.flushed),
         silent_ms: standby.silent_ms,
+        is_steady: standby.steady,
     });
     Report {
         data,

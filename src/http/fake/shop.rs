@@ -37,6 +37,7 @@ pub(crate) fn shop() -> Shop {
     shop.log.apply(Role::RaftLeader, "admin-0", first);
     shop.data(0, data(1));
     shop.grant(0, GrantReason::First, &[0]);
+    shop.data(0, data(2));
     shop.opens(0);
     for ordinal in 1..3 {
         let generation = shop.generation();

@@ -95,10 +95,12 @@ impl<'a> Hearing<'a> {
 
     /// How far the log of an archive's server is at least, or was when an agent last heard that.
     pub(super) fn reached(&self, archive: ArchiveId) -> Option<Reached> {
-        let exited = || Some(self.domain.last_exit_on(archive)?.process.id);
-        let process = self.domain.process_on(archive).map(|process| process.id).or_else(exited)?;
-        let known = self.peers.iter().filter_map(|peer| peer.status.as_ref()?.reached.get(&process));
-        known.max_by_key(|reached| reached.at).copied()
+        let exited = self.domain.tombstones.values().map(|exited| &exited.process);
+        let on_it = self.domain.process_on(archive).into_iter().chain(exited.filter(|it| it.archive == Some(archive)));
+        let told = |process: StartId| {
+            self.peers.iter().filter_map(move |peer| peer.status.as_ref()?.reached.get(&process).copied())
+        };
+        on_it.flat_map(|process| told(process.id)).max_by_key(|reached| reached.at)
     }
 
     fn vitals(&self, process: StartId) -> Option<&'a Vitals> {

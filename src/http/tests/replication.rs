@@ -400,9 +400,9 @@ async fn a_loss_is_accepted_by_the_name_of_the_database_and_what_is_left_stays()
     let domain = Domain::new(gone().source());
     let body = json!({"why": "the site burnt", "to": "shop-2", "acceptDataLoss": "shop", "oldPrimaryIsOff": true});
     let text = "shop-2 becomes the primary, after shop-0; generation 3 follows 2, sync set shop-2; acknowledged commits that had not \
-                reached archive 6, pod shop-2, with data up to generation 2, log up to 7/3A0148B8 or more are lost. They may be on archive 4, pod shop-0, \
-                log up to 7/3A0148B8 or more at 2026-11-21T16:31:30.000Z; archive 5, pod shop-1, log up to 7/3A0148B8 or more at \
-                2026-11-21T16:31:30.000Z: what is there is neither used nor \
+                reached archive 6, pod shop-2, with data up to generation 2, log up to 7/3A0148B8 or more are lost. They may be on archive 4, pod shop-0, with \
+                data up to generation 2, log up to 7/3A0148B8 or more when it was last heard, at 2026-11-21T16:31:30.000Z; archive 5, pod \
+                shop-1, with data up to generation 2, log up to 7/3A0148B8 or more when it was last heard, at 2026-11-21T16:31:30.000Z: what is there is neither used nor \
                 overwritten until `kaa database discard shop --archive ID --reason WHY`";
     assert_eq!(asked(&domain, "failover", body).await, (StatusCode::OK, text.to_owned()));
     assert!(
@@ -427,8 +427,8 @@ fn who_accepts_a_loss_is_told_which_server_has_data_of_a_later_generation() {
     };
     let lost = said(fake::shop().lose(1));
     let expected = "acknowledged commits that had not reached archive 6, pod shop-2, with data up to generation 2, log up to 7/3A010006 or \
-                    more are lost. They may be on archive 4, pod shop-0, with data up to generation 1; archive 5, pod shop-1, log up \
-                    to 7/3A010005 or more at 2026-11-18T11:06:40.000Z: what is there";
+                    more are lost. They may be on archive 4, pod shop-0, with data up to generation 2; archive 5, pod shop-1, with data \
+                    up to generation 2, log up to 7/3A010005 or more when it was last heard, at 2026-11-18T11:06:40.000Z: what is there";
     assert!(lost.starts_with(expected), "{lost}");
     assert!(said(fake::shop()).ends_with("--reason WHY`"), "all have generation 2");
     shop.has(1, 3);

@@ -134,6 +134,13 @@ fn with_protocols() -> Registration {
     registration
 }
 
+/// The registration of an engine whose pod names its zone.
+fn with_zone() -> Registration {
+    let mut registration = registration();
+    registration.about.zone = Some("eu-west-1a".to_owned());
+    registration
+}
+
 fn server() -> Server {
     Server {
         id: "admin-1".into(),

@@ -273,6 +273,9 @@ impl Domain {
         let index = self.index;
         let process = self.processes.get_mut(&id).ok_or(Refusal::UnknownProcess(id))?;
         let (node, archive) = (process.node, process.archive);
+        if asked.about.zone.is_some() {
+            process.about.zone.clone_from(&asked.about.zone);
+        }
         let session = &mut process.session;
         let repeated = session.connection == asked.connection && session.server == asked.server;
         if !(repeated && session.state == SessionState::Live) {

@@ -73,16 +73,88 @@ archive 2 left the sync set, version 5: it shares its zone with another server o
     assert_eq!(play.set(), [0, 1]);
 }
 
+/// The words of the audit trail about the sync set, after a change of the zones.
+fn exchanges(mut play: Play, zones: &[&str]) -> Vec<String> {
+    play.news();
+    play.zones(zones);
+    play.settle();
+    let (news, set) = (play.news(), ["joins", "left"]);
+    let changes = news.lines().filter(|line| set.iter().any(|word| line.contains(word)));
+    changes.map(|line| line.split(" the sync set").next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn one_server_at_a_time_is_exchanged() {
+    let in_one_zone = || Play::of(&["-", "-", "-", "-"], 1, None);
+    let once = ["archive 3 joins", "archive 2 left"];
+    assert_eq!(
+        exchanges(in_one_zone(), &["a", "a", "b", "c"]),
+        once,
+        "the set never has more than one server too many"
+    );
+    assert_eq!(
+        exchanges(in_one_zone(), &["a", "a", "-", "b"]),
+        ["archive 4 joins", "archive 2 left"],
+        "not the unknown one"
+    );
+    assert_eq!(exchanges(in_one_zone(), &["a", "b", "c", "c"]), [""; 0]);
+    let none_confirms = Play::of(&["-", "-", "-"], 0, None);
+    assert_eq!(exchanges(none_confirms, &["a", "a", "b"]), [""; 0]);
+}
+
+#[test]
+fn a_standby_that_has_not_streamed_for_long_takes_no_place() {
+    let mut play = Play::of(&["-", "-", "-"], 1, None);
+    play.unsteady = true;
+    assert_eq!(exchanges(play, &["a", "a", "b"]), [""; 0]);
+    let mut play = Play::of(&["a", "a", "b"], 1, None);
+    play.unsteady = true;
+    play.exits(2, ExitReason::PodGone);
+    play.settle();
+    assert_eq!(play.set(), [0, 1], "one that is needed does not wait");
+}
+
+#[test]
+fn a_member_that_is_away_leaves_before_one_that_shares_a_zone() {
+    let mut play = Play::of(&["-", "-", "-"], 1, None);
+    play.zones(&["a", "a", "b"]);
+    play.until("archive 3 is in the sync set");
+    play.exits(2, ExitReason::PodGone);
+    play.silent_ms = 1_500;
+    play.settle();
+    assert_eq!(play.set(), [0, 1], "it is not known to be lost yet");
+}
+
 #[test]
 fn a_switchover_without_a_target_goes_to_the_preferred_zone() {
-    let mut play = Play::of(&["a", "b", "c"], 1, Some("c"));
-    assert_eq!(play.set(), [2, 0]);
-    play.settings().preferred_zone = Some("b".to_owned());
+    let mut play = Play::of(&["a", "b", "c", "d"], 1, Some("d"));
+    assert_eq!(play.set(), [3, 0]);
+    play.settings().preferred_zone = Some("c".to_owned());
     play.settle();
-    assert_eq!(play.set(), [2, 0], "a preference alone moves nothing");
+    assert_eq!(play.set(), [3, 0], "a preference alone moves nothing");
     play.switchover(None);
     play.settle();
-    assert_eq!(play.set()[0], 1, "it joins before the primary stands down");
+    assert_eq!(play.set()[0], 2, "it joins before the primary stands down");
+}
+
+#[test]
+fn of_spares_in_new_zones_that_in_the_preferred_zone_joins() {
+    assert_eq!(Play::of(&["a", "b", "c", "d"], 1, Some("a")).set(), [0, 1]);
+    let mut play = Play::of(&["a", "b", "c", "d"], 1, Some("a"));
+    play.settings().preferred_zone = Some("d".to_owned());
+    play.exits(1, ExitReason::PodGone);
+    play.settle();
+    assert_eq!(play.set(), [0, 3]);
+}
+
+#[test]
+fn of_members_in_different_zones_one_outside_the_preferred_zone_leaves() {
+    let mut play = Play::of(&["a", "b", "c"], 2, Some("c"));
+    assert_eq!(play.set(), [2, 0, 1]);
+    let settings = play.settings();
+    (settings.synchronous, settings.preferred_zone) = (1, Some("b".to_owned()));
+    play.settle();
+    assert_eq!(play.set(), [2, 1]);
 }
 
 #[test]
@@ -116,4 +188,22 @@ fn the_zone_of_a_pod_comes_before_that_of_its_wrapper() {
     assert_eq!(zone(|_| {}), None);
     assert_eq!(zone(|about| drop(about.labels.insert("zone".to_owned(), "w".to_owned()))).as_deref(), Some("w"));
     assert_eq!(zone(|about| about.zone = Some("p".to_owned())).as_deref(), Some("p"));
+    assert_eq!(zone(|about| about.zone = Some(String::new())), None, "an empty label says nothing");
+}
+
+#[test]
+fn a_zone_that_was_not_read_is_learned_with_the_next_session() {
+    let mut play = Play::of(&["-", "-", "-"], 1, None);
+    let zone = |play: &Play| play.domain.processes[&play.servers[&1].process].zone().map(str::to_owned);
+    let registers = |play: &mut Play, read: Option<&str>| {
+        play.lose(1);
+        let process = play.servers[&1].process;
+        let nonce = play.domain.processes[&process].identity.nonce;
+        let mut asked = play.registration(1, nonce, Some(process));
+        (asked.connection, asked.about.zone) = (play.domain.index, read.map(str::to_owned));
+        play.does(Role::Agent, Command::RegisterProcess(Box::new(asked)));
+        zone(play)
+    };
+    assert_eq!(registers(&mut play, Some("a")).as_deref(), Some("a"));
+    assert_eq!(registers(&mut play, None).as_deref(), Some("a"), "one that cannot be read stays");
 }

@@ -1,5 +1,6 @@
 //! The commands of databases with one primary.
 
+use super::with_zone;
 use kaa_core::domain::change::{
     self, Asked, ChangeSyncSet, Command, GrantPrimary, GrantReason, Overwrite, OverwriteArchive, Progress, ReportData,
     ReportPrimary, RequestSwitchover, SetChange,
@@ -133,5 +134,6 @@ pub(super) fn commands() -> Vec<Command> {
         report_room(true),
         report_room(false),
         note_settings(Settings { preferred_zone: Some("eu-west-1a".to_owned()), ..settings(WhenAlone::Degrade) }),
+        Command::RegisterProcess(Box::new(with_zone())),
     ]
 }
