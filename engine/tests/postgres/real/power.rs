@@ -195,7 +195,7 @@ async fn what_a_member_confirmed_survives_its_power_cut() {
         return;
     }
     // Each has three cuts.
-    for mut chance in Chance::runs(name, tier().of(1, 1, 2, 100)) {
+    for mut chance in Chance::runs(name, tier().of(1, 1, 2, 500)) {
         let Some(lab) = Lab::new() else { return };
         let mut play = Play::new(&lab, |_, _| {});
         play.as_standby(&mut chance).await;

@@ -42,7 +42,7 @@ async fn a_promotion_takes_the_number_of_its_generation_and_admits_no_client_by_
 async fn a_primary_that_is_killed_keeps_what_it_acknowledged_and_accepts_no_more() {
     let name = "a_primary_that_is_killed_keeps_what_it_acknowledged_and_accepts_no_more";
     // Each has three ends.
-    for mut chance in Chance::runs(name, tier().of(1, 1, 2, 40)) {
+    for mut chance in Chance::runs(name, tier().of(1, 1, 2, 500)) {
         let Some(lab) = Lab::new() else { return };
         killed_under_writes(&lab, &mut chance).await;
     }
@@ -150,7 +150,7 @@ async fn a_server_that_refuses_sessions_after_a_crash_is_promoted_all_the_same()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_with_many_subtransactions_keeps_no_server_from_being_promoted() {
     let name = "a_crash_with_many_subtransactions_keeps_no_server_from_being_promoted";
-    for mut chance in Chance::runs(name, tier().of(1, 1, 2, 40)) {
+    for mut chance in Chance::runs(name, tier().of(1, 1, 2, 500)) {
         let Some(lab) = Lab::new() else { return };
         let (mut a, begins) = lab.primary(1).await;
         let mut b = lab.member(2);

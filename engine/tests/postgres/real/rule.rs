@@ -207,7 +207,7 @@ async fn own_commits_that_are_ended_do_not_fail_a_change_of_the_rule() {
 /// Who receives the log and is no member, or a member of another generation, or of another archive with a similar number; and copies.
 #[tokio::test(flavor = "multi_thread")]
 async fn receivers_that_are_no_members_release_no_commit() {
-    for mut chance in Chance::runs("receivers_that_are_no_members_release_no_commit", tier().of(1, 1, 2, 40)) {
+    for mut chance in Chance::runs("receivers_that_are_no_members_release_no_commit", tier().of(1, 1, 2, 500)) {
         let Some(lab) = Lab::new() else { return };
         receive(&lab, &mut chance).await;
     }
@@ -338,7 +338,7 @@ async fn a_rule_without_members_is_not_in_force_while_commits_still_wait() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_that_runs_on_completes_nothing_that_the_next_one_lacks() {
     let name = "a_primary_that_runs_on_completes_nothing_that_the_next_one_lacks";
-    for mut chance in Chance::runs(name, tier().of(1, 1, 2, 40)) {
+    for mut chance in Chance::runs(name, tier().of(1, 1, 2, 500)) {
         let Some(lab) = Lab::new() else { return };
         runs_on(&lab, &mut chance).await;
     }

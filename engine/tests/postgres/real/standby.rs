@@ -333,7 +333,7 @@ async fn a_rewind_waits_for_the_first_checkpoint_of_the_new_primary() {
 async fn the_exact_end_of_a_standby_is_the_same_after_a_restart_and_has_all_it_confirmed() {
     let name = "the_exact_end_of_a_standby_is_the_same_after_a_restart_and_has_all_it_confirmed";
     // Each has six ends.
-    for mut chance in Chance::runs(name, tier().of(1, 1, 2, 40)) {
+    for mut chance in Chance::runs(name, tier().of(1, 1, 2, 500)) {
         let Some(lab) = Lab::new() else { return };
         ends(&lab, &mut chance).await;
     }
