@@ -14,6 +14,7 @@ mod domain;
 mod drain;
 mod error;
 mod explain;
+mod extract;
 mod health;
 mod kube;
 mod large;

@@ -1,15 +1,14 @@
 //! What an operator asks of an archive: `delete archive` of the published client, where nothing proves that it can go, and `create
 //! archive`.
 
-use super::domain::{Named, id, parameters};
+use super::domain::{Named, id};
 use super::error::Error;
-use super::page::{Parameters, flag, parameter};
+use super::extract::{Asked, Body};
+use super::page::{flag, parameter};
 use super::rows::ArchiveRow;
 use super::writer::Writer;
 use super::{Answer, Face};
-use axum::Json;
-use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{Query, State};
+use axum::extract::State;
 use kaa_core::domain::change::{self, Command};
 use kaa_core::domain::command::{Actor, Outcome, Refusal};
 use kaa_core::domain::evidence::Evidence;
@@ -24,10 +23,9 @@ pub(super) async fn delete(
     State(face): State<Face>,
     Writer(actor): Writer,
     named: Named,
-    asked: Result<Query<Parameters>, QueryRejection>,
+    Asked(asked): Asked,
 ) -> Result<Answer<Option<ArchiveRow>>, Error> {
     let archive: ArchiveId = id(named, "archive id")?;
-    let asked = parameters(asked)?;
     let why = parameter(&asked, "why").unwrap_or(NO_REASON).to_owned();
     let command = if flag(&asked, "purge")? {
         let claim = face.source.read(|domain| Some(domain.archives.get(&archive)?.claim.as_ref()?.name.clone()));
@@ -39,16 +37,11 @@ pub(super) async fn delete(
     } else {
         Command::GiveUpArchive(change::GiveUpArchive { archive, why })
     };
-    match face.source.write(actor, command).await?.outcome {
-        Outcome::Refused(Refusal::UnknownArchive(_)) => Err(Error::NotFound(format!("there is no archive {archive}"))),
-        Outcome::Refused(refusal) => Err(Error::Conflict(refusal.to_string())),
-        _ => {
-            let (index, body) = face.source.read(|domain| {
-                (domain.index, domain.archives.get(&archive).map(|known| ArchiveRow::new(domain, known)))
-            });
-            Ok(Answer { index, body })
-        }
-    }
+    face.source.write(actor, command).await?.accepted()?;
+    let (index, body) = face
+        .source
+        .read(|domain| (domain.index, domain.archives.get(&archive).map(|known| ArchiveRow::new(domain, known))));
+    Ok(Answer { index, body })
 }
 
 /// What a new archive is to be, or which one is to count again. `host` and `path` name a place in the world of the published client, where
@@ -67,20 +60,20 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    fn read(face: &Face, body: Result<Json<Self>, JsonRejection>) -> Result<Self, Error> {
-        let Json(wanted) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
-        if wanted.journal_path.is_some() || wanted.snapshot_archive_path.is_some() {
+    /// What is wanted, or why it cannot be had.
+    fn checked(self, face: &Face) -> Result<Self, Error> {
+        if self.journal_path.is_some() || self.snapshot_archive_path.is_some() {
             let why = "directories for journals and snapshots are not kept here: they are arguments of the engine in its container";
             return Err(Error::NotSupported(why));
         }
-        if wanted.storage_group_observers.is_some() {
+        if self.storage_group_observers.is_some() {
             return Err(Error::NotSupported("passive archives are not offered"));
         }
-        let server = wanted.host.clone().map(ServerId::from);
+        let server = self.host.clone().map(ServerId::from);
         let known = |server: &ServerId| face.source.read(|domain| domain.servers.contains_key(server));
         match server.filter(|server| !known(server)) {
-            Some(server) => Err(Error::NotFound(Refusal::UnknownServer(server).to_string())),
-            None => Ok(wanted),
+            Some(server) => Err(Refusal::UnknownServer(server).into()),
+            None => Ok(self),
         }
     }
 }
@@ -89,16 +82,13 @@ impl Wanted {
 pub(super) async fn create(
     State(face): State<Face>,
     Writer(actor): Writer,
-    body: Result<Json<Wanted>, JsonRejection>,
+    Body(wanted): Body<Wanted>,
 ) -> Result<Answer<ArchiveRow>, Error> {
-    let Wanted { db_name, path, restored, .. } = Wanted::read(&face, body)?;
+    let Wanted { db_name, path, restored, .. } = wanted.checked(&face)?;
     let (database, cluster) = (DatabaseName::from(db_name), face.source.cluster());
     let command = Command::CreateArchive(change::CreateArchive { database, cluster, path, restored });
-    let written = face.source.write(actor, command).await?;
-    match written.outcome {
+    match face.source.write(actor, command).await?.accepted()?.outcome {
         Outcome::ArchiveCreated(archive) => row(&face, archive),
-        Outcome::Refused(refusal @ Refusal::UnknownDatabase(_)) => Err(Error::NotFound(refusal.to_string())),
-        Outcome::Refused(refusal) => Err(Error::Conflict(refusal.to_string())),
         // It is not said which one it is.
         _ => Err(Error::CannotTell("the archive was created; `get archives` tells its id".to_owned())),
     }
@@ -109,10 +99,10 @@ pub(super) async fn resurrect(
     State(face): State<Face>,
     Writer(actor): Writer,
     named: Named,
-    body: Result<Json<Wanted>, JsonRejection>,
+    Body(wanted): Body<Wanted>,
 ) -> Result<Answer<ArchiveRow>, Error> {
     let archive: ArchiveId = id(named, "archive id")?;
-    let Wanted { db_name, .. } = Wanted::read(&face, body)?;
+    let Wanted { db_name, .. } = wanted.checked(&face)?;
     let database = face.source.read(|domain| Some(domain.archives.get(&archive)?.database.clone()));
     if let Some(database) = database.filter(|database| database.as_str() != db_name) {
         return Err(Error::Conflict(format!("archive {archive} is of database {database}")));
@@ -123,17 +113,14 @@ pub(super) async fn resurrect(
 
 async fn resurrected(face: &Face, actor: Actor, archive: ArchiveId) -> Result<(), Error> {
     let command = Command::ResurrectArchive(change::ResurrectArchive { archive });
-    match face.source.write(actor, command).await?.outcome {
-        Outcome::Refused(refusal @ Refusal::UnknownArchive(_)) => Err(Error::NotFound(refusal.to_string())),
-        Outcome::Refused(refusal) => Err(Error::Conflict(refusal.to_string())),
-        _ => Ok(()),
-    }
+    face.source.write(actor, command).await?.accepted()?;
+    Ok(())
 }
 
 fn row(face: &Face, archive: ArchiveId) -> Result<Answer<ArchiveRow>, Error> {
     let (index, row) = face
         .source
         .read(|domain| (domain.index, domain.archives.get(&archive).map(|known| ArchiveRow::new(domain, known))));
-    let body = row.ok_or_else(|| Error::NotFound(Refusal::UnknownArchive(archive).to_string()))?;
+    let body = row.ok_or(Refusal::UnknownArchive(archive))?;
     Ok(Answer { index, body })
 }

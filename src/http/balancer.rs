@@ -2,15 +2,14 @@
 //!
 //! A decision is made from this server's own copy of the domain, without asking another one.
 
-use super::domain::{Named, name, parameters, values};
+use super::domain::{Named, name, values};
 use super::error::Error;
+use super::extract::{Asked, Body};
 use super::page::{Page, Parameters, Selection, flag};
 use super::rows::{Hearing, ProcessRow};
 use super::writer::Writer;
 use super::{Answer, Face, From};
-use axum::Json;
-use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{Query as Asked, State};
+use axum::extract::State;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use kaa_core::balancer::candidates::{Candidate, Candidates};
@@ -23,7 +22,7 @@ use kaa_core::balancer::turns::Turns;
 use kaa_core::domain::Domain;
 use kaa_core::domain::balancing::{Balancing, Entry, Item};
 use kaa_core::domain::change::{Command, SetLoadBalancer};
-use kaa_core::domain::command::{Outcome, Refusal};
+use kaa_core::domain::command::Refusal;
 use kaa_core::domain::database::DatabaseState;
 use kaa_core::domain::ids::{DatabaseName, StartId};
 use kaa_core::domain::process::Process;
@@ -48,8 +47,6 @@ pub struct Balancer {
     prepared: Mutex<Prepared>,
 }
 
-type Questions = Result<Asked<Parameters>, QueryRejection>;
-
 /// Who asks: the properties of its connection, and where it asks from.
 struct Caller {
     properties: BTreeMap<String, String>,
@@ -57,9 +54,9 @@ struct Caller {
 }
 
 impl Caller {
-    fn new(parts: &Parts, asked: Questions) -> Result<Self, Error> {
+    fn new(parts: &Parts, asked: Parameters) -> Self {
         let address = parts.extensions.get::<From>().map(|from| from.0.ip().to_canonical().to_string());
-        Ok(Self { properties: parameters(asked)?.into_iter().collect(), address })
+        Self { properties: asked.into_iter().collect(), address }
     }
 
     fn client(&self) -> Client<'_> {
@@ -108,11 +105,11 @@ fn outside(row: &mut ProcessRow, prefers_internal: bool) {
 pub(super) async fn sql_connection(
     State(face): State<Face>,
     named: Named,
-    asked: Questions,
+    Asked(asked): Asked,
     parts: Parts,
 ) -> Result<Response, Error> {
     let database: DatabaseName = name(named, "database name")?.into();
-    let caller = Caller::new(&parts, asked)?;
+    let caller = Caller::new(&parts, asked);
     let given: Parameters = caller.properties.clone().into_iter().collect();
     let prefers_internal = flag(&given, PREFER_INTERNAL)?;
     let hearing = Hearing { heard: face.source.heard(), peers: Vec::new() };
@@ -165,11 +162,11 @@ pub struct VerdictRow {
 pub(super) async fn route(
     State(face): State<Face>,
     named: Named,
-    asked: Questions,
+    Asked(asked): Asked,
     parts: Parts,
 ) -> Result<Answer<RouteAnswer>, Error> {
     let database: DatabaseName = name(named, "database name")?.into();
-    let caller = Caller::new(&parts, asked)?;
+    let caller = Caller::new(&parts, asked);
     let (index, body) = face.source.read(|domain| {
         let body = there(domain, &database).and_then(|()| {
             let (policies, candidates) =
@@ -212,20 +209,20 @@ pub(super) fn filter_query(text: &str) -> Result<Filter, Error> {
     Filter::read(text.as_bytes()).map_err(|why| Error::bad("filterQuery", format!("is no filter: {why}")))
 }
 
-pub(super) async fn policies(State(face): State<Face>, asked: Questions) -> Result<Answer<Page>, Error> {
-    page(&face, asked, |balancing| values(balancing.entries.iter().map(PolicyRow::new)))
+pub(super) async fn policies(State(face): State<Face>, Asked(asked): Asked) -> Result<Answer<Page>, Error> {
+    page(&face, &asked, |balancing| values(balancing.entries.iter().map(PolicyRow::new)))
 }
 
-pub(super) async fn configs(State(face): State<Face>, asked: Questions) -> Result<Answer<Page>, Error> {
-    page(&face, asked, |balancing| values(ConfigRow::all(balancing)))
+pub(super) async fn configs(State(face): State<Face>, Asked(asked): Asked) -> Result<Answer<Page>, Error> {
+    page(&face, &asked, |balancing| values(ConfigRow::all(balancing)))
 }
 
 fn page(
     face: &Face,
-    asked: Questions,
+    asked: &Parameters,
     list: impl FnOnce(&Balancing) -> Vec<serde_json::Value>,
 ) -> Result<Answer<Page>, Error> {
-    let selection = Selection::parse(&parameters(asked)?)?;
+    let selection = Selection::parse(asked)?;
     let (index, rows) = face.source.read(|domain| (domain.index, list(&domain.balancing)));
     Ok(Answer { index, body: selection.page(rows) })
 }
@@ -320,12 +317,11 @@ fn parsed(item: &Item, parameter: &str, text: String) -> Result<String, Error> {
 
 async fn set(face: &Face, writer: Writer, entries: BTreeMap<Item, Option<String>>) -> Result<Answer<()>, Error> {
     let written = face.source.write(writer.0, Command::SetLoadBalancer(SetLoadBalancer { entries })).await?;
-    match written.outcome {
-        Outcome::Refused(Refusal::NoDatabase(database)) => {
-            Err(Error::NotFound(format!("there is no database {database}")))
-        }
-        Outcome::Refused(refusal) => Err(Error::Conflict(refusal.to_string())),
-        _ => Ok(Answer { index: written.index, body: () }),
+    match written.accepted() {
+        Ok(written) => Ok(Answer { index: written.index, body: () }),
+        // A policy does not wait for a storage manager.
+        Err(Refusal::NoDatabase(database)) => Err(Refusal::UnknownDatabase(database).into()),
+        Err(refusal) => Err(refusal.into()),
     }
 }
 
@@ -333,10 +329,9 @@ pub(super) async fn set_policy(
     State(face): State<Face>,
     writer: Writer,
     named: Named,
-    body: Result<Json<Policy>, JsonRejection>,
+    Body(Policy { policy_name, lb_query }): Body<Policy>,
 ) -> Result<Answer<()>, Error> {
     let item = policy(named)?;
-    let Json(Policy { policy_name, lb_query }) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
     if policy_name.is_some_and(|name| name != item.listed_as()) {
         return Err(Error::bad("policyName", "differs between the body and the path"));
     }
@@ -365,11 +360,9 @@ pub(super) async fn delete_policy(State(face): State<Face>, writer: Writer, name
 pub(super) async fn set_config(
     State(face): State<Face>,
     writer: Writer,
-    asked: Questions,
-    body: Result<Json<Config>, JsonRejection>,
+    Asked(asked): Asked,
+    Body(config): Body<Config>,
 ) -> Result<Answer<()>, Error> {
-    let asked = parameters(asked)?;
-    let Json(config) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
     let database: Option<DatabaseName> = match (config.is_global, config.db_name) {
         (true, None) => None,
         (false, Some(name)) => Some(name.into()),

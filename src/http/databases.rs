@@ -1,20 +1,19 @@
 //! What an operator asks of a database: `create|delete|shutdown database`, `update database-options`; and what the published client
 //! reads of one besides its row: `get|show storage-groups`, `capture database`.
 
-use super::domain::{Asked, Named, linearize, name, page, parameters};
+use super::domain::{Named, linearize, name, page};
 use super::error::Error;
+use super::extract::{Asked, Body};
 use super::page::{Page, flag};
 use super::source::Source;
 use super::stop::stop_all;
 use super::writer::Writer;
 use super::{Answer, Face, large};
-use axum::Json;
 use axum::extract::State;
-use axum::extract::rejection::JsonRejection;
 use axum::response::Response;
 use kaa_core::domain::Domain;
 use kaa_core::domain::change::{self, Command};
-use kaa_core::domain::command::{Outcome, Refusal};
+use kaa_core::domain::command::{Actor, Refusal};
 use kaa_core::domain::database::{Database, DatabaseState};
 use kaa_core::domain::evidence::Evidence;
 use kaa_core::domain::ids::DatabaseName;
@@ -68,12 +67,11 @@ pub(super) async fn create(
     State(face): State<Face>,
     Writer(actor): Writer,
     named: Named,
-    asked: Asked,
-    body: Result<Json<Wanted>, JsonRejection>,
+    Asked(asked): Asked,
+    Body(wanted): Body<Wanted>,
 ) -> Result<Answer<Value>, Error> {
     let database = DatabaseName::from(name(named, "database name")?);
-    let may_exist = flag(&parameters(asked)?, "mayExist")?;
-    let Json(wanted) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
+    let may_exist = flag(&asked, "mayExist")?;
     if wanted.te_hosts.is_some_and(|hosts| !hosts.is_empty()) || wanted.sm_hosts.is_some_and(|hosts| !hosts.is_empty())
     {
         return Err(Error::Conflict(super::offers::STARTS.to_owned()));
@@ -91,12 +89,11 @@ pub(super) async fn configure(
     State(face): State<Face>,
     Writer(actor): Writer,
     named: Named,
-    asked: Asked,
-    body: Result<Json<BTreeMap<String, Value>>, JsonRejection>,
+    Asked(asked): Asked,
+    Body(given): Body<BTreeMap<String, Value>>,
 ) -> Result<Answer<()>, Error> {
     let database = DatabaseName::from(name(named, "database name")?);
-    let replace_all = flag(&parameters(asked)?, "replaceAll")?;
-    let Json(given) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
+    let replace_all = flag(&asked, "replaceAll")?;
     let options = options(given)?;
     let command = Command::ConfigureDatabase(change::ConfigureDatabase { database, options, replace_all });
     Ok(Answer { index: written(&face, actor, command).await?, body: () })
@@ -107,10 +104,10 @@ pub(super) async fn delete(
     State(face): State<Face>,
     Writer(actor): Writer,
     named: Named,
-    asked: Asked,
+    Asked(asked): Asked,
 ) -> Result<Answer<()>, Error> {
     let database = DatabaseName::from(name(named, "database name")?);
-    let purge = flag(&parameters(asked)?, "purge")?;
+    let purge = flag(&asked, "purge")?;
     // An agent that does not follow the group does not know what there is to read.
     linearize(&face).await?;
     let needs = face.source.read(|domain| change::DropDatabase::reads(domain, &database));
@@ -126,18 +123,19 @@ pub(super) async fn delete(
 }
 
 /// Proposes a change of a database. A refusal says how the way is cleared.
-async fn written(face: &Face, actor: kaa_core::domain::command::Actor, command: Command) -> Result<u64, Error> {
-    let written = face.source.write(actor, command).await?;
-    let Outcome::Refused(refusal) = written.outcome else { return Ok(written.index) };
+async fn written(face: &Face, actor: Actor, command: Command) -> Result<u64, Error> {
+    let refusal = match face.source.write(actor, command).await?.accepted() {
+        Ok(written) => return Ok(written.index),
+        Err(refusal) => refusal,
+    };
     let way_out = match &refusal {
-        Refusal::UnknownDatabase(_) => return Err(Error::NotFound(refusal.to_string())),
         Refusal::HasProcess { .. } => ": scale its StatefulSets and Deployments to 0 first (kubectl scale)".to_owned(),
         Refusal::HasArchive { archive, .. } => format!(
             ": no data is deleted with a database. If its claim is gone, ask again: it could not be read. If its data is not \
              needed: delete its claim (kubectl delete pvc), or `kaa archive remove {archive} --reason WHY` and `kaa archive purge {archive} --reason WHY`"
         ),
         Refusal::DatabaseWanted { .. } => ": delete what has its label `database` first (kubectl delete)".to_owned(),
-        _ => String::new(),
+        _ => return Err(refusal.into()),
     };
     Err(Error::Conflict(format!("{refusal}{way_out}")))
 }
@@ -171,14 +169,14 @@ fn of_database<'a>(domain: &'a Domain, name: &'a DatabaseName) -> impl Iterator<
 pub(super) async fn storage_groups(
     State(face): State<Face>,
     named: Named,
-    asked: Asked,
+    Asked(asked): Asked,
 ) -> Result<Answer<Page>, Error> {
     let database = DatabaseName::from(name(named, "database name")?);
     let known = face.source.read(|domain| known(domain, &database).is_some());
     if !known {
         return Err(Error::NotFound(format!("there is no database {database}")));
     }
-    page(&face, &parameters(asked)?, |domain| groups(domain, &database))
+    page(&face, &asked, |domain| groups(domain, &database))
 }
 
 fn groups(domain: &Domain, database: &DatabaseName) -> Vec<Value> {
@@ -205,9 +203,9 @@ fn groups(domain: &Domain, database: &DatabaseName) -> Vec<Value> {
 }
 
 /// The processes of a database as requests that would start them, which is what the client compares a capture with.
-pub(super) async fn capture(State(face): State<Face>, named: Named, asked: Asked) -> Result<Response, Error> {
+pub(super) async fn capture(State(face): State<Face>, named: Named, Asked(asked): Asked) -> Result<Response, Error> {
     let database = DatabaseName::from(name(named, "database name")?);
-    let check_state = flag(&parameters(asked)?, "checkState")?;
+    let check_state = flag(&asked, "checkState")?;
     let source: Arc<dyn Source> = face.source.clone();
     large::answer(move || {
         let source: &dyn Source = &*source;

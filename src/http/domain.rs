@@ -2,12 +2,12 @@
 
 use super::balancer::{filter_query, passing};
 use super::error::Error;
+use super::extract::{Asked, Body};
 use super::page::{Page, Parameters, Selection, flag, parameter};
 use super::rows::{self, ArchiveRow, DatabaseRow, ExitedRow, Hearing, PeerRow, ProcessRow};
 use super::{Answer, Face};
-use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
 use kaa_core::balancer::query::Filter;
 use kaa_core::domain::Domain;
 use kaa_core::domain::ids::{ArchiveId, DatabaseName, Millis, StartId};
@@ -19,13 +19,8 @@ use std::str::FromStr;
 /// The most characters of a client's message that are logged.
 const MAX_MESSAGE_CHARS: usize = 1024;
 
-pub(super) type Asked = Result<Query<Parameters>, QueryRejection>;
 pub(super) type Named = Result<Path<String>, PathRejection>;
 type Paged = Result<Answer<Page>, Error>;
-
-pub(super) fn parameters(asked: Asked) -> Result<Parameters, Error> {
-    asked.map(|Query(parameters)| parameters).map_err(|rejection| Error::bad("query", rejection.body_text()))
-}
 
 pub(super) fn name(named: Named, parameter: &str) -> Result<String, Error> {
     named.map(|Path(name)| name).map_err(|rejection| Error::bad(parameter, rejection.body_text()))
@@ -68,9 +63,9 @@ fn hearing(face: &Face) -> Hearing {
     Hearing { heard: face.source.heard(), peers: face.source.peers() }
 }
 
-pub(super) async fn peers(State(face): State<Face>, asked: Asked) -> Paged {
+pub(super) async fn peers(State(face): State<Face>, Asked(asked): Asked) -> Paged {
     let peers = face.source.peers();
-    page(&face, &parameters(asked)?, |domain| values(rows::peers(domain, &peers)))
+    page(&face, &asked, |domain| values(rows::peers(domain, &peers)))
 }
 
 pub(super) async fn peer(State(face): State<Face>, named: Named) -> Result<Answer<PeerRow>, Error> {
@@ -79,8 +74,8 @@ pub(super) async fn peer(State(face): State<Face>, named: Named) -> Result<Answe
     find(&face, &format!("server {id}"), |domain| rows::peers(domain, &peers).into_iter().find(|row| row.id == id))
 }
 
-pub(super) async fn processes(State(face): State<Face>, asked: Asked) -> Paged {
-    let (hearing, asked) = (hearing(&face), parameters(asked)?);
+pub(super) async fn processes(State(face): State<Face>, Asked(asked): Asked) -> Paged {
+    let (hearing, asked) = (hearing(&face), asked);
     let filter = filter(&asked)?;
     page(&face, &asked, |domain| {
         let passing = filter.map(|filter| passing(domain, domain.processes.values(), &filter));
@@ -89,8 +84,7 @@ pub(super) async fn processes(State(face): State<Face>, asked: Asked) -> Paged {
     })
 }
 
-pub(super) async fn exited(State(face): State<Face>, asked: Asked) -> Paged {
-    let asked = parameters(asked)?;
+pub(super) async fn exited(State(face): State<Face>, Asked(asked): Asked) -> Paged {
     let filter = filter(&asked)?;
     page(&face, &asked, |domain| {
         let all = || domain.tombstones.values().map(|tombstone| &tombstone.process);
@@ -120,8 +114,7 @@ pub(super) async fn process(State(face): State<Face>, named: Named) -> Result<An
 }
 
 /// The active archives, or with `removed=true` the removed ones.
-pub(super) async fn archives(State(face): State<Face>, asked: Asked) -> Paged {
-    let asked = parameters(asked)?;
+pub(super) async fn archives(State(face): State<Face>, Asked(asked): Asked) -> Paged {
     let removed = flag(&asked, "removed")?;
     page(&face, &asked, |domain| {
         let wanted = domain.archives.values().filter(|archive| archive.removed.is_some() == removed);
@@ -134,8 +127,8 @@ pub(super) async fn archive(State(face): State<Face>, named: Named) -> Result<An
     find(&face, &format!("archive {id}"), |domain| Some(ArchiveRow::new(domain, domain.archives.get(&id)?)))
 }
 
-pub(super) async fn databases(State(face): State<Face>, asked: Asked) -> Paged {
-    page(&face, &parameters(asked)?, |domain| values(domain.databases.values().map(DatabaseRow::new)))
+pub(super) async fn databases(State(face): State<Face>, Asked(asked): Asked) -> Paged {
+    page(&face, &asked, |domain| values(domain.databases.values().map(DatabaseRow::new)))
 }
 
 pub(super) async fn database(State(face): State<Face>, named: Named) -> Result<Answer<DatabaseRow>, Error> {
@@ -178,9 +171,8 @@ pub(super) struct Logged {
 
 pub(super) async fn log(
     State(face): State<Face>,
-    body: Result<Json<Message>, JsonRejection>,
+    Body(Message { message }): Body<Message>,
 ) -> Result<Answer<Logged>, Error> {
-    let Json(Message { message }) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
     let message: String = message.chars().take(MAX_MESSAGE_CHARS).collect();
     tracing::info!(?message, "a client asked to log this");
     let body = Logged { server_version: crate::VERSION, server_time_millis: face.source.now() };

@@ -6,6 +6,7 @@ use crate::auth::credentials;
 use axum::Json;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use kaa_core::domain::command::Refusal;
 use serde_json::{Value, json};
 use std::error::Error as _;
 use std::time::Duration;
@@ -92,6 +93,22 @@ pub enum Error {
         /// Its path.
         path: String,
     },
+}
+
+impl From<Refusal> for Error {
+    /// What is asked of something that is not there is not found; all else is a conflict.
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::UnknownServer(_)
+            | Refusal::UnknownProcess(_)
+            | Refusal::UnknownArchive(_)
+            | Refusal::UnknownCluster(_)
+            | Refusal::UnknownTask(_)
+            | Refusal::UnknownDatabase(_)
+            | Refusal::NoDatabase(_) => Self::NotFound(refusal.to_string()),
+            _ => Self::Conflict(refusal.to_string()),
+        }
+    }
 }
 
 impl Error {

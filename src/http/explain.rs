@@ -1,13 +1,12 @@
 //! What a thing is, and how it came to be so: its state, and its part of the audit trail.
 
-use super::domain::{name, parameters};
+use super::domain::{Named, name};
 use super::error::Error;
+use super::extract::Asked;
 use super::own::consistent;
-use super::page::Parameters;
 use super::source::{Awaits, Peer};
 use super::{Answer, Face};
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use kaa_core::domain::Domain;
 use kaa_core::domain::archive::Archive;
 use kaa_core::domain::audit::{Record, Subject};
@@ -206,12 +205,12 @@ fn who(process: &Process) -> String {
 
 pub(super) async fn explain(
     State(face): State<Face>,
-    named: Result<Path<String>, PathRejection>,
-    asked: Result<Query<Parameters>, QueryRejection>,
+    named: Named,
+    Asked(asked): Asked,
 ) -> Result<Answer<Explanation>, Error> {
     let subject = name(named, "subject")?;
     let subject: Subject = subject.parse().map_err(|error| Error::bad("subject", format!("is wrong: {error}")))?;
-    consistent(&face, &parameters(asked)?).await?;
+    consistent(&face, &asked).await?;
     let (index, known) = face.source.read(|domain| (domain.index, Explanation::new(domain, &subject)));
     let peers = face.source.peers();
     let peer = peers.iter().find(|peer| subject == Subject::Server(peer.id.clone()));

@@ -1,13 +1,13 @@
 //! Routes that the published API does not have: the plan, and the preview of a change.
 
-use super::domain::{linearize, parameters};
+use super::domain::linearize;
 use super::error::Error;
+use super::extract::Asked;
 use super::membership::MembershipAnswer;
 use super::page::{Parameters, parameter};
 use super::source::{MembershipReport, PlanReport};
 use super::{Answer, Face, whatif};
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use kaa_core::domain::ids::Millis;
 use kaa_core::observed::objects::ANNOTATION_PREFIX;
@@ -128,11 +128,7 @@ pub(super) async fn consistent(face: &Face, asked: &Parameters) -> Result<(), Er
     }
 }
 
-pub(super) async fn plan(
-    State(face): State<Face>,
-    asked: Result<Query<Parameters>, QueryRejection>,
-) -> Result<Response, Error> {
-    let asked = parameters(asked)?;
+pub(super) async fn plan(State(face): State<Face>, Asked(asked): Asked) -> Result<Response, Error> {
     let changes = whatif::changes(&asked)?;
     consistent(&face, &asked).await?;
     let server = face.source.peers().into_iter().find(|peer| peer.is_local).map(|peer| peer.id.to_string());

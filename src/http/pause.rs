@@ -1,18 +1,14 @@
 //! What an operator says of the resync as a whole: pause it, resume it, take this Kubernetes for the domain's.
 
-use super::domain::{linearize, parameters};
+use super::domain::linearize;
 use super::error::Error;
-use super::page::Parameters;
-use super::source::Written;
+use super::extract::{Asked, Body};
 use super::writer::Writer;
 use super::{Answer, Face, own};
-use axum::Json;
-use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{Query, State};
+use axum::extract::State;
 use kaa_core::domain::Domain;
 use kaa_core::domain::bounds::Bounds;
 use kaa_core::domain::change::{self, Command};
-use kaa_core::domain::command::Outcome;
 use kaa_core::domain::ids::{Millis, Uid};
 use serde::{Deserialize, Serialize};
 
@@ -59,12 +55,7 @@ pub struct AdoptAnswer {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Reason {
-    why: String,
-}
-
-pub(super) fn why(body: Result<Json<Reason>, JsonRejection>) -> Result<String, Error> {
-    let Json(Reason { why }) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
-    checked(why)
+    pub why: String,
 }
 
 /// A reason, if it is one.
@@ -78,11 +69,8 @@ pub(super) fn checked(why: String) -> Result<String, Error> {
     Ok(why)
 }
 
-pub(super) async fn shown(
-    State(face): State<Face>,
-    asked: Result<Query<Parameters>, QueryRejection>,
-) -> Result<Answer<PauseAnswer>, Error> {
-    own::consistent(&face, &parameters(asked)?).await?;
+pub(super) async fn shown(State(face): State<Face>, Asked(asked): Asked) -> Result<Answer<PauseAnswer>, Error> {
+    own::consistent(&face, &asked).await?;
     Ok(answer(&face))
 }
 
@@ -91,24 +79,18 @@ fn answer(face: &Face) -> Answer<PauseAnswer> {
     Answer { index, body }
 }
 
-fn done(written: Written) -> Result<(), Error> {
-    match written.outcome {
-        Outcome::Refused(refusal) => Err(Error::Conflict(refusal.to_string())),
-        _ => Ok(()),
-    }
-}
-
 pub(super) async fn pause(
     State(face): State<Face>,
     Writer(actor): Writer,
-    body: Result<Json<Reason>, JsonRejection>,
+    Body(Reason { why }): Body<Reason>,
 ) -> Result<Answer<PauseAnswer>, Error> {
-    done(face.source.write(actor, Command::PauseResync(change::PauseResync { why: why(body)? })).await?)?;
+    let why = checked(why)?;
+    face.source.write(actor, Command::PauseResync(change::PauseResync { why })).await?.accepted()?;
     Ok(answer(&face))
 }
 
 pub(super) async fn resume(State(face): State<Face>, Writer(actor): Writer) -> Result<Answer<PauseAnswer>, Error> {
-    done(face.source.write(actor, Command::ResumeResync).await?)?;
+    face.source.write(actor, Command::ResumeResync).await?.accepted()?;
     Ok(answer(&face))
 }
 
@@ -117,9 +99,9 @@ pub(super) async fn resume(State(face): State<Face>, Writer(actor): Writer) -> R
 pub(super) async fn adopt(
     State(face): State<Face>,
     Writer(actor): Writer,
-    body: Result<Json<Reason>, JsonRejection>,
+    Body(Reason { why }): Body<Reason>,
 ) -> Result<Answer<AdoptAnswer>, Error> {
-    let why = why(body)?;
+    let why = checked(why)?;
     linearize(&face).await?;
     let cluster = face.source.cluster();
     let (id, known) = face.source.read(|domain| (domain.id.clone(), domain.anchor_in(&cluster).cloned()));
@@ -139,6 +121,6 @@ pub(super) async fn adopt(
     let adopt = change::AdoptAnchor { known, anchor, why, cluster, evidence };
     let written = face.source.write(actor, Command::AdoptAnchor(adopt)).await?;
     let index = written.index;
-    done(written)?;
+    written.accepted()?;
     Ok(Answer { index, body })
 }

@@ -2,12 +2,11 @@
 //! leader and while Raft does not run. Both ask the other agents and read this one's volume, so both need authorization.
 
 use super::error::Error;
+use super::extract::{Asked, Body};
 use super::writer::Writer;
 use super::{Answer, Face};
 use crate::raft::recovering::Wish;
-use axum::Json;
-use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{Query, State};
+use axum::extract::State;
 use kaa_core::membership::retired::Place;
 use serde::{Deserialize, Serialize};
 
@@ -130,20 +129,17 @@ async fn ask(
 
 pub(super) async fn shown(
     State(face): State<Face>,
-    query: Result<Query<Shown>, QueryRejection>,
     _: Writer,
+    Asked(Shown { from_retired_log }): Asked<Shown>,
 ) -> Result<Answer<RecoverAnswer>, Error> {
-    let Query(Shown { from_retired_log }) = query.map_err(|rejection| Error::bad("query", rejection.body_text()))?;
     ask(&face, None, from_retired_log).await
 }
 
 pub(super) async fn recover(
     State(face): State<Face>,
     Writer(actor): Writer,
-    body: Result<Json<Word>, JsonRejection>,
+    Body(Word { accept_data_loss, domain, from_retired_log }): Body<Word>,
 ) -> Result<Answer<RecoverAnswer>, Error> {
-    let Json(Word { accept_data_loss, domain, from_retired_log }) =
-        body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
     if !accept_data_loss {
         return Err(Error::bad("acceptDataLoss", "has to be true: to see only what would be done, GET this"));
     }

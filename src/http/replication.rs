@@ -4,18 +4,16 @@
 mod servers;
 mod shown;
 
-use super::domain::{Named, linearize, name, parameters};
+use super::domain::{Named, linearize, name};
 use super::error::Error;
-use super::page::Parameters;
+use super::extract::{Asked, Body};
 use super::pause::checked;
-use super::source::Reached;
+use super::source::{Reached, Written};
 use super::writer::Writer;
 use super::{Answer, Face, own};
-use axum::Json;
-use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{Query, State};
+use axum::extract::State;
 use kaa_core::domain::Domain;
-use kaa_core::domain::change::{AdoptData, Asked, Command, DiscardData, GrantReason, RequestSwitchover};
+use kaa_core::domain::change::{self, AdoptData, Command, DiscardData, GrantReason, RequestSwitchover};
 use kaa_core::domain::command::{Actor, Outcome, Refusal};
 use kaa_core::domain::database::{Database, DatabaseState};
 use kaa_core::domain::ids::{ArchiveId, DatabaseName, Generation};
@@ -109,10 +107,10 @@ fn unknown(name: &DatabaseName) -> Error {
 pub(super) async fn shown(
     State(face): State<Face>,
     named: Named,
-    asked: Result<Query<Parameters>, QueryRejection>,
+    Asked(asked): Asked,
 ) -> Result<Answer<ReplicationAnswer>, Error> {
     let database = DatabaseName::from(name(named, "database name")?);
-    own::consistent(&face, &parameters(asked)?).await?;
+    own::consistent(&face, &asked).await?;
     let (now, prefix, peers) = (face.source.now(), face.source.annotation_prefix(), face.source.peers());
     let routing = face.source.routing(&database);
     let (index, body) = face.source.read(|domain| {
@@ -153,14 +151,9 @@ async fn moved(
     if dry_run {
         return Ok(Answer { index, body: answer });
     }
-    let written = face.source.write(actor, command).await?;
-    match written.outcome {
-        Outcome::Refused(refusal) => Err(Error::Conflict(refusal.to_string())),
-        outcome => {
-            let (done, entry) = (outcome != Outcome::Unchanged, written.index);
-            Ok(Answer { index: entry, body: MoveAnswer { done, entry, ..answer } })
-        }
-    }
+    let Written { index, outcome } = face.source.write(actor, command).await?.accepted()?;
+    let done = outcome != Outcome::Unchanged;
+    Ok(Answer { index, body: MoveAnswer { done, entry: index, ..answer } })
 }
 
 /// The archive that an operator named, by its pod or its id.
@@ -190,10 +183,9 @@ pub(super) async fn switch_over(
     State(face): State<Face>,
     Writer(actor): Writer,
     named: Named,
-    body: Result<Json<SwitchoverWish>, JsonRejection>,
+    Body(wish): Body<SwitchoverWish>,
 ) -> Result<Answer<MoveAnswer>, Error> {
     let database = DatabaseName::from(name(named, "database name")?);
-    let Json(wish) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
     let why = checked(wish.why)?;
     if wish.cancel && wish.to.is_some() {
         return Err(Error::bad("to", "cannot be given together with cancel"));
@@ -202,13 +194,13 @@ pub(super) async fn switch_over(
         let (primary, generation) = current(&database, replicated)?;
         let from = domain.pod_of(primary);
         let (what, to, text) = if wish.cancel {
-            (Asked::Cancel, None, cancelled(domain, replicated, &from))
+            (change::Asked::Cancel, None, cancelled(domain, replicated, &from))
         } else {
             let to = wish.to.as_deref().map(|to| archive(domain, &database, to)).transpose()?;
             domain
                 .may_switch_over(&database, generation, to)
                 .map_err(|refusal| why_not(domain, replicated, &refusal))?;
-            (Asked::Move(to), to, moves(domain, replicated, primary, generation, to))
+            (change::Asked::Move(to), to, moves(domain, replicated, primary, generation, to))
         };
         let command = RequestSwitchover { database: database.clone(), generation, what, why };
         let to = to.map(|to| domain.pod_of(to));
@@ -270,10 +262,9 @@ pub(super) async fn fail_over(
     State(face): State<Face>,
     Writer(actor): Writer,
     named: Named,
-    body: Result<Json<FailoverWish>, JsonRejection>,
+    Body(wish): Body<FailoverWish>,
 ) -> Result<Answer<MoveAnswer>, Error> {
     let database = DatabaseName::from(name(named, "database name")?);
-    let Json(wish) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
     let why = checked(wish.why)?;
     let loss = wish.accept_data_loss.is_some();
     let accepted = Accepted { may_run: wish.old_primary_may_run, loss, is_off: wish.old_primary_is_off };
@@ -364,10 +355,9 @@ pub(super) async fn adopt(
     State(face): State<Face>,
     Writer(actor): Writer,
     named: Named,
-    body: Result<Json<DataWish>, JsonRejection>,
+    Body(wish): Body<DataWish>,
 ) -> Result<Answer<MoveAnswer>, Error> {
     let database = DatabaseName::from(name(named, "database name")?);
-    let Json(wish) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
     let (why, archive) = (checked(wish.why)?, ArchiveId(wish.archive));
     moved(&face, actor, &database, wish.dry_run, |domain, replicated| {
         let (system, highest) = domain.may_adopt(&database, archive).map_err(|refusal| match refusal {
@@ -418,10 +408,9 @@ pub(super) async fn discard(
     State(face): State<Face>,
     Writer(actor): Writer,
     named: Named,
-    body: Result<Json<DataWish>, JsonRejection>,
+    Body(wish): Body<DataWish>,
 ) -> Result<Answer<MoveAnswer>, Error> {
     let database = DatabaseName::from(name(named, "database name")?);
-    let Json(wish) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
     let (why, archive) = (checked(wish.why)?, ArchiveId(wish.archive));
     moved(&face, actor, &database, wish.dry_run, |domain, replicated| {
         domain.may_discard(&database, archive).map_err(|refusal| match refusal {

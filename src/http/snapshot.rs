@@ -6,13 +6,11 @@ pub use document::{Document, Unreadable};
 
 use super::domain::linearize;
 use super::error::Error;
+use super::extract::Body;
 use super::writer::Writer;
 use super::{Answer, Face};
-use axum::Json;
 use axum::extract::State;
-use axum::extract::rejection::JsonRejection;
 use kaa_core::domain::change::Command;
-use kaa_core::domain::command::Outcome;
 use kaa_core::domain::ids::ArchiveId;
 use kaa_core::domain::snapshot::{KeptArchive, LeftBehind, Restore};
 use serde::{Deserialize, Serialize};
@@ -119,10 +117,8 @@ pub(super) async fn save(State(face): State<Face>, _: Writer) -> Result<Answer<D
 pub(super) async fn restore(
     State(face): State<Face>,
     Writer(actor): Writer,
-    body: Result<Json<Word>, JsonRejection>,
+    Body(Word { domain, document, without, dry_run }): Body<Word>,
 ) -> Result<Answer<RestoreAnswer>, Error> {
-    let Json(Word { domain, document, without, dry_run }) =
-        body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
     let name = face.source.name();
     match domain {
         Some(domain) if domain != name => {
@@ -150,9 +146,8 @@ pub(super) async fn restore(
         }));
     }
     let written = face.source.write(actor, Command::RestoreDomain(Box::new(restore))).await?;
-    if let Outcome::Refused(refusal) = written.outcome {
-        return Err(Error::Conflict(refusal.to_string()));
-    }
+    // What is not there is named by the body, and not by the path.
+    let written = written.accepted().map_err(|refusal| Error::Conflict(refusal.to_string()))?;
     body.restored = true;
     body.domain = face.source.read(|domain| domain.id.as_ref().map(ToString::to_string).unwrap_or_default());
     Ok(Answer { index: written.index, body })

@@ -8,7 +8,7 @@ use crate::raft::recovering::Wish;
 use futures::future::BoxFuture;
 use kaa_core::domain::Domain;
 use kaa_core::domain::change::Command;
-use kaa_core::domain::command::{Actor, Outcome};
+use kaa_core::domain::command::{Actor, Outcome, Refusal};
 use kaa_core::domain::evidence::{Evidence, Need};
 use kaa_core::domain::ids::{
     ArchiveId, ClusterName, DatabaseName, DomainId, MembershipEpoch, Millis, ResyncEpoch, ServerId, SessionNumber,
@@ -135,6 +135,19 @@ pub struct Written {
     pub index: u64,
     /// What the domain answered.
     pub outcome: Outcome,
+}
+
+impl Written {
+    /// The same, unless the domain has refused the change.
+    ///
+    /// # Errors
+    /// If it has.
+    pub fn accepted(self) -> Result<Self, Refusal> {
+        match self.outcome {
+            Outcome::Refused(refusal) => Err(refusal),
+            _ => Ok(self),
+        }
+    }
 }
 
 /// Why it is not said that a change was made.

@@ -5,7 +5,7 @@ use super::{Answer, Face};
 use futures::StreamExt;
 use futures::stream;
 use kaa_core::domain::change::{self, Command};
-use kaa_core::domain::command::{Actor, Outcome, Refusal};
+use kaa_core::domain::command::{Actor, Refusal};
 use kaa_core::domain::ids::StartId;
 use kaa_core::domain::process::{EngineKind, Process, Stop};
 use std::cmp::Reverse;
@@ -33,10 +33,9 @@ pub(super) async fn stop_all(
     let commands = processes.into_iter().map(|(_, process)| command(process));
     let mut written = stream::iter(commands.map(|command| face.source.write(actor.clone(), command))).buffered(AT_ONCE);
     while let Some(written) = written.next().await {
-        match written?.outcome {
-            Outcome::Refused(Refusal::UnknownProcess(_)) => {}
-            Outcome::Refused(refusal) => return Err(Error::Conflict(refusal.to_string())),
-            _ => {}
+        match written?.accepted() {
+            Ok(_) | Err(Refusal::UnknownProcess(_)) => {}
+            Err(refusal) => return Err(refusal.into()),
         }
     }
     Ok(Answer { index: face.source.read(|domain| domain.index), body: () })

@@ -1,17 +1,15 @@
 //! Tasks: changes in several steps, what each waits for, and how an operator cancels one.
 
-use super::domain::{Named, id, parameters};
+use super::domain::{Named, id};
 use super::error::Error;
-use super::page::Parameters;
-use super::pause::{Reason, why};
+use super::extract::{Asked, Body};
+use super::pause::{Reason, checked};
 use super::writer::Writer;
 use super::{Answer, Face, own};
-use axum::Json;
-use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{Query, State};
+use axum::extract::State;
 use kaa_core::domain::audit::Subject;
 use kaa_core::domain::change::{CancelTask, Command};
-use kaa_core::domain::command::{Outcome, Refusal};
+use kaa_core::domain::command::Refusal;
 use kaa_core::domain::ids::{Millis, TaskId};
 use kaa_core::domain::task::{ProtocolUpgrade, Step, Task, TaskKind, TaskState};
 use kaa_core::resync::plan::Waiting;
@@ -115,11 +113,8 @@ impl TaskRow {
     }
 }
 
-pub(super) async fn list(
-    State(face): State<Face>,
-    asked: Result<Query<Parameters>, QueryRejection>,
-) -> Result<Answer<TasksAnswer>, Error> {
-    own::consistent(&face, &parameters(asked)?).await?;
+pub(super) async fn list(State(face): State<Face>, Asked(asked): Asked) -> Result<Answer<TasksAnswer>, Error> {
+    own::consistent(&face, &asked).await?;
     let waiting = face.source.plan().plan.waiting;
     let (index, tasks) = face
         .source
@@ -130,10 +125,10 @@ pub(super) async fn list(
 pub(super) async fn shown(
     State(face): State<Face>,
     named: Named,
-    asked: Result<Query<Parameters>, QueryRejection>,
+    Asked(asked): Asked,
 ) -> Result<Answer<TaskRow>, Error> {
     let task: TaskId = id(named, "task id")?;
-    own::consistent(&face, &parameters(asked)?).await?;
+    own::consistent(&face, &asked).await?;
     answer(&face, task)
 }
 
@@ -150,13 +145,10 @@ pub(super) async fn cancel(
     State(face): State<Face>,
     Writer(actor): Writer,
     named: Named,
-    body: Result<Json<Reason>, JsonRejection>,
+    Body(Reason { why }): Body<Reason>,
 ) -> Result<Answer<TaskRow>, Error> {
     let task: TaskId = id(named, "task id")?;
-    let command = Command::CancelTask(CancelTask { task, why: why(body)? });
-    match face.source.write(actor, command).await?.outcome {
-        Outcome::Refused(refusal @ Refusal::UnknownTask(_)) => Err(Error::NotFound(refusal.to_string())),
-        Outcome::Refused(refusal) => Err(Error::Conflict(refusal.to_string())),
-        _ => answer(&face, task),
-    }
+    let command = Command::CancelTask(CancelTask { task, why: checked(why)? });
+    face.source.write(actor, command).await?.accepted()?;
+    answer(&face, task)
 }

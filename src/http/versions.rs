@@ -1,15 +1,14 @@
 //! The protocol version of a database: `show database-versions` and `upgrade database-version` of the published client.
 
-use super::domain::{Named, linearize, name, parameters};
+use super::domain::{Named, linearize, name};
 use super::error::Error;
+use super::extract::Asked;
 use super::page::{Parameters, flag, parameter};
 use super::writer::Writer;
 use super::{Answer, Face};
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use kaa_core::domain::Domain;
 use kaa_core::domain::change::{Command, UpgradeDatabase};
-use kaa_core::domain::command::{Outcome, Refusal};
 use kaa_core::domain::ids::{DatabaseName, ProtocolId};
 use kaa_core::domain::protocol::{Protocol, Versions};
 use serde::{Deserialize, Serialize};
@@ -114,22 +113,19 @@ pub(super) async fn upgrade(
     State(face): State<Face>,
     Writer(actor): Writer,
     named: Named,
-    asked: Result<Query<Parameters>, QueryRejection>,
+    Asked(asked): Asked,
 ) -> Result<Answer<VersionsRow>, Error> {
     let database: DatabaseName = name(named, "database name")?.into();
     // Only of a database that is there are the workloads read, and an agent that does not follow the group may not know it.
     linearize(&face).await?;
-    let to = wanted(&parameters(asked)?, &answer(&face, &database)?.body)?;
+    let to = wanted(&asked, &answer(&face, &database)?.body)?;
     let evidence = face.source.read_workloads(&database).await;
     // Only where there are several: an older server does not know the field.
     let several = face.source.read(|domain| domain.founded_in.is_some());
     let cluster = Some(face.source.cluster()).filter(|_| several);
     let command = Command::UpgradeDatabase(UpgradeDatabase { database: database.clone(), to, cluster, evidence });
-    match face.source.write(actor, command).await?.outcome {
-        Outcome::Refused(refusal @ Refusal::NoDatabase(_)) => Err(Error::NotFound(refusal.to_string())),
-        Outcome::Refused(refusal) => Err(Error::Conflict(refusal.to_string())),
-        _ => answer(&face, &database),
-    }
+    face.source.write(actor, command).await?.accepted()?;
+    answer(&face, &database)
 }
 
 #[cfg(test)]

@@ -1,14 +1,13 @@
 //! What the published client changes. An answer means that the change is committed, and applied on this server.
 
-use super::domain::{Named, Pair, id, name, parameters};
+use super::domain::{Named, Pair, id, name};
 use super::error::Error;
+use super::extract::{Asked, Body};
 use super::page::{Parameters, flag, parameter};
 use super::rows::{ExitedRow, Hearing, ProcessRow};
 use super::writer::Writer;
 use super::{Answer, Face};
-use axum::Json;
-use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{Query, State};
+use axum::extract::State;
 use kaa_core::domain::bounds::Bounds;
 use kaa_core::domain::change::{self, Command};
 use kaa_core::domain::command::{Expected, Outcome, Refusal};
@@ -78,10 +77,9 @@ pub(super) async fn set_value(
     State(face): State<Face>,
     Writer(actor): Writer,
     named: Named,
-    body: Result<Json<Change>, JsonRejection>,
+    Body(change): Body<Change>,
 ) -> Result<Answer<Pair>, Error> {
     let key = name(named, "key")?;
-    let Json(change) = body.map_err(|rejection| Error::BadBody(rejection.body_text()))?;
     let value = change.new_value.clone();
     let written = face.source.write(actor, change.command(&key)?).await?;
     match written.outcome {
@@ -89,7 +87,7 @@ pub(super) async fn set_value(
             Some(current) => format!("key '{key}' has another value than expected: '{}'", shown(&current)),
             None => format!("key '{key}' has another value than expected: it is absent"),
         })),
-        Outcome::Refused(refusal) => Err(Error::Conflict(refusal.to_string())),
+        Outcome::Refused(refusal) => Err(refusal.into()),
         _ => Ok(Answer { index: written.index, body: Pair { key, value } }),
     }
 }
@@ -128,23 +126,15 @@ pub(super) async fn end_process(
     State(face): State<Face>,
     Writer(actor): Writer,
     named: Named,
-    asked: Result<Query<Parameters>, QueryRejection>,
+    Asked(asked): Asked,
 ) -> Result<Answer<Option<ProcessRow>>, Error> {
     let process: StartId = id(named, "start id")?;
-    let asked = parameters(asked)?;
     let (command, until) = (ending(&asked, process)?, Instant::now() + wait(&asked)?);
     let exited = face.source.read(|domain| Some(ExitedRow::new(domain, domain.tombstones.get(&process)?)));
     if let Some(exited) = exited {
         return Err(Error::Exited(Box::new(exited)));
     }
-    let written = face.source.write(actor, command).await?;
-    match written.outcome {
-        Outcome::Refused(Refusal::UnknownProcess(_)) => {
-            return Err(Error::NotFound(format!("there is no process {process}")));
-        }
-        Outcome::Refused(refusal) => return Err(Error::Conflict(refusal.to_string())),
-        _ => {}
-    }
+    face.source.write(actor, command).await?.accepted()?;
     loop {
         let hearing = Hearing { heard: face.source.heard(), peers: face.source.peers() };
         let (index, body) = face.source.read(|domain| {
