@@ -75,7 +75,7 @@ pub(super) async fn peer(State(face): State<Face>, named: Named) -> Result<Answe
 }
 
 pub(super) async fn processes(State(face): State<Face>, Asked(asked): Asked) -> Paged {
-    let (hearing, asked) = (hearing(&face), asked);
+    let hearing = hearing(&face);
     let filter = filter(&asked)?;
     page(&face, &asked, |domain| {
         let passing = filter.map(|filter| passing(domain, domain.processes.values(), &filter));

@@ -254,7 +254,7 @@ impl Log {
             version: "7.0.2".to_owned(),
             labels: [("zone".to_owned(), "z1".to_owned())].into(),
             protocols: BTreeMap::new(),
-            zone: (database == "shop").then(|| format!("z{}", ordinal + 1)),
+            zone: (database == "shop").then(|| format!("z{}", 1 + ordinal % 2)),
         };
         let registration = Registration {
             database: database.into(),

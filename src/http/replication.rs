@@ -151,7 +151,9 @@ async fn moved(
     if dry_run {
         return Ok(Answer { index, body: answer });
     }
-    let Written { index, outcome } = face.source.write(actor, command).await?.accepted()?;
+    let written = face.source.write(actor, command).await?;
+    // The pod or the archive is named by the body, and not by the path.
+    let Written { index, outcome } = written.accepted().map_err(|refusal| Error::Conflict(refusal.to_string()))?;
     let done = outcome != Outcome::Unchanged;
     Ok(Answer { index, body: MoveAnswer { done, entry: index, ..answer } })
 }
@@ -331,7 +333,8 @@ pub(super) fn given_up(
             text += &format!(", with data up to generation {highest}");
         }
         if let Some(Reached { end, at }) = reached(archive) {
-            let is_there = domain.serving(archive).is_some();
+            // What was heard of an earlier start may be of data that was replaced since.
+            let is_there = domain.serving(archive).is_some_and(|process| at >= process.registered);
             let when = if is_there { String::new() } else { format!(" when it was last heard, at {at}") };
             text += &format!(", log up to {end} or more{when}");
         }

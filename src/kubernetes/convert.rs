@@ -105,7 +105,7 @@ pub fn pod(object: &core::Pod) -> Pod {
         database: database(&object.metadata),
         owner: owner(&object.metadata),
         archive_claim: claim.map(|claim| claim.claim_name.clone()),
-        zone: label(&object.metadata, ZONE_LABEL).cloned(),
+        zone: label(&object.metadata, ZONE_LABEL).filter(|zone| !zone.is_empty()).cloned(),
         containers: object.status.as_ref().map(containers).unwrap_or_default(),
     }
 }

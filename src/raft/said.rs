@@ -2,10 +2,10 @@
 
 use super::server::Host;
 use crate::proto::raft::{Hears, Reached, StatusReply};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 
-/// How far a server was is kept of this number of servers: those that were heard last.
+/// How far a server was is kept of this number of servers: first of those that are not heard any more, then of those that were heard last.
 const REACHED: usize = 64;
 
 /// What is told. It is in memory only.
@@ -42,8 +42,11 @@ impl Host {
         let mut said = self.said().write().unwrap_or_else(PoisonError::into_inner);
         said.reached.insert(reached.process, reached);
         if said.reached.len() > REACHED {
-            let oldest = said.reached.values().min_by_key(|reached| reached.at_ms).map(|reached| reached.process);
-            oldest.and_then(|process| said.reached.remove(&process));
+            // One that is heard is noted again in a moment.
+            let heard: BTreeSet<u64> = said.hears.values().map(|hears| hears.process).collect();
+            let first = said.reached.values().min_by_key(|it| (!heard.contains(&it.process), it.at_ms));
+            let first = first.map(|reached| reached.process);
+            first.and_then(|process| said.reached.remove(&process));
         }
     }
 

@@ -2,12 +2,12 @@
 //! the domain knows.
 
 use super::assignment::{Wanted, is_stopping};
-use super::{Survival, survival};
+use super::{Survival, loss_of, survival};
 use crate::domain::Domain;
 use crate::domain::ids::{ArchiveId, DatabaseName, Millis, StartId};
 use crate::domain::process::{Process, SessionState};
 use crate::domain::replicated::{Ended, FailoverMode, Replicated};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use strum::IntoStaticStr;
 
@@ -175,7 +175,19 @@ impl Domain {
         let up = archives.iter().filter(can).filter(|archive| !record.overwriting.contains_key(archive));
         let up: BTreeSet<ArchiveId> = up.copied().collect();
         let automatic = replicated.failover() == FailoverMode::Automatic;
-        Some(survival(&archives, record, &up, replicated.blocks(), automatic))
+        let mut found = survival(&archives, record, &up, replicated.blocks(), automatic);
+        let mut zones: BTreeMap<String, BTreeSet<ArchiveId>> = BTreeMap::new();
+        for archive in archives {
+            if let Some(zone) = self.zone_of(archive) {
+                zones.entry(zone.to_owned()).or_default().insert(archive);
+            }
+        }
+        if zones.len() > 1 {
+            zones.retain(|_, archives| archives.len() > 1);
+            let loss = |lost: BTreeSet<ArchiveId>| loss_of(&lost, record, &up, replicated.blocks(), automatic);
+            found.zones = zones.into_iter().map(|(zone, lost)| (zone, loss(lost))).collect();
+        }
+        Some(found)
     }
 }
 

@@ -3,13 +3,15 @@
 
 use super::Replication;
 use crate::domain::ids::ArchiveId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use strum::IntoStaticStr;
 
 /// Of a database with more archives, only the loss of single pods is listed: nothing reads a list of all pairs.
 const PAIRS_UP_TO: usize = 4;
 
 /// What the loss of some pods would mean.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Loss {
     /// The primary continues, or another server does by itself, and nothing is lost.
     Continues,
@@ -32,6 +34,8 @@ pub struct Survival {
     pub waits: Vec<BTreeSet<ArchiveId>>,
     /// The smallest loss that loses commits that count: that of the whole sync set.
     pub loses: BTreeSet<ArchiveId>,
+    /// What the loss of all pods in a zone would mean, of each zone with several, if there is another zone.
+    pub zones: BTreeMap<String, Loss>,
 }
 
 /// What the loss of these archives would mean. `up` are the archives whose servers can take part, `blocks` is whether a primary
@@ -109,7 +113,7 @@ mod tests {
         let found = survival(&archives, &record(sync_set), &set(up), blocks, automatic);
         let one = |lost: &BTreeSet<ArchiveId>| lost.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");
         let all = |losses: &[BTreeSet<ArchiveId>]| losses.iter().map(one).collect::<Vec<_>>().join(" ");
-        let Survival { continues, needs_failover, waits, loses } = &found;
+        let Survival { continues, needs_failover, waits, loses, zones: _ } = &found;
         format!(
             "continues {}; failover {}; waits {}; loses {}",
             all(continues),

@@ -137,19 +137,15 @@ fn shares_zone(domain: &Domain, record: &Replication, id: ArchiveId) -> bool {
     zone.is_some() && record.sync_set.iter().any(|member| *member != id && domain.zone_of(*member) == zone)
 }
 
-/// Whether the server of an archive streams, and was heard a moment ago. That of a connection that was cut seems to stream until it times
-/// out.
-fn is_there(report: &Report, id: ArchiveId) -> bool {
-    report.standby(id).is_some_and(|it| it.streams && it.silent_ms < SILENT_MS / 2)
-}
-
-/// Whether an archive outside the set could join it.
+/// Whether an archive outside the set could join it: its server streams, and was heard a moment ago. That of a connection that was cut seems
+/// to stream until it times out.
 fn is_spare(domain: &Domain, record: &Replication, replicated: &Replicated, report: &Report, id: ArchiveId) -> bool {
     let is_free = !replicated.counts(id) && !record.overwriting.contains_key(&id);
-    is_there(report, id) && is_free && domain.may_join_set(replicated, id)
+    let streams = report.standby(id).is_some_and(|it| it.streams && it.silent_ms < SILENT_MS / 2);
+    streams && is_free && domain.may_join_set(replicated, id)
 }
 
-/// An archive of a set that is larger than asked for: one that may be away, else one that shares its zone with another one, else one
+/// An archive of a set that is larger than asked for: one that is silent and may be away, else one that shares its zone with another one, else one
 /// outside the preferred zone, else the last by ordinal.
 fn surplus(domain: &Domain, record: &Replication, replicated: &Replicated, report: &Report) -> Option<ArchiveId> {
     if hands_over(domain, record, replicated) || record.sync_set.len() <= replicated.synchronous() + 1 {
@@ -157,7 +153,7 @@ fn surplus(domain: &Domain, record: &Replication, replicated: &Replicated, repor
     }
     let others = record.sync_set.iter().filter(|archive| **archive != record.primary);
     others.copied().max_by_key(|id| {
-        let is_away = !is_there(report, *id);
-        (is_away, shares_zone(domain, record, *id), domain.preference(replicated, *id))
+        let is_silent = report.standby(*id).is_none_or(|it| it.silent_ms >= SILENT_MS / 2);
+        (is_silent, shares_zone(domain, record, *id), domain.preference(replicated, *id))
     })
 }

@@ -16,7 +16,7 @@ const FIRST: Duration = Duration::from_secs(8);
 /// A standby that has streamed without an interruption for so long is steady.
 const STEADY: Duration = Duration::from_secs(60);
 /// A standby that does not answer for longer is interrupted.
-const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_secs(2);
 
 /// What a primary sees of its standbys.
 #[derive(Default)]
@@ -184,8 +184,8 @@ mod tests {
         assert!(!until(62, |_| Vec::new()), "its connection is gone");
         assert!(!until(121, answers));
         assert!(until(123, answers));
-        assert!(until(124, silent), "it may answer in a moment");
-        assert!(!until(126, silent), "it is connected, and does not answer");
+        assert!(until(125, silent), "it may answer in a moment");
+        assert!(!until(127, silent), "it is connected, and does not answer");
     }
 
     #[test]

@@ -107,18 +107,22 @@ fn survival(found: &SurvivalRow) -> String {
         Some((last, others)) => format!("{} and {last}", others.join(", ")),
         None => String::new(),
     };
-    let all = |losses: &[Vec<String>]| losses.iter().map(one).collect::<Vec<_>>().join("; ");
+    let all = |losses: &[Vec<String>], code: &str| {
+        let zones = found.zones.iter().filter(|(_, loss)| *loss == code).map(|(zone, _)| format!("zone {zone}"));
+        losses.iter().map(one).chain(zones).collect::<Vec<_>>().join("; ")
+    };
     let mut parts = Vec::new();
-    for (how, losses) in [
-        ("survives by itself, nothing lost", &found.continues),
-        ("with `kaa failover`, nothing lost", &found.needs_failover),
-        ("waits for another pod, nothing lost", &found.waits),
+    for (how, losses, code) in [
+        ("survives by itself, nothing lost", &found.continues, "continues"),
+        ("with `kaa failover`, nothing lost", &found.needs_failover, "needs_failover"),
+        ("waits for another pod, nothing lost", &found.waits, "waits"),
     ] {
+        let losses = all(losses, code);
         if !losses.is_empty() {
-            parts.push(format!("{how}: {}", all(losses)));
+            parts.push(format!("{how}: {losses}"));
         }
     }
-    parts.push(format!("does not survive the loss of {}", one(&found.loses)));
+    parts.push(format!("does not survive the loss of {}", all(std::slice::from_ref(&found.loses), "loses")));
     parts.join("\n")
 }
 

@@ -11,12 +11,12 @@ use kaa_core::domain::replicated::{Replicated, Switchover};
 use kaa_core::observed::objects::ANNOTATION_PREFIX;
 use kaa_core::replication::vitals::Application;
 use kaa_core::replication::waits::{self, ReplicationWait};
-use kaa_core::replication::{Place, PlaceState, Replication, Role, Survival};
+use kaa_core::replication::{Loss, Place, PlaceState, Replication, Role, Survival};
 use kaa_core::resync::plan::WaitingReason;
 use kaa_core::wait::Names;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -142,6 +142,8 @@ pub struct SurvivalRow {
     pub waits: Vec<Vec<String>>,
     /// The smallest loss that loses commits that count.
     pub loses: Vec<String>,
+    /// What the loss of a zone with several pods would mean: `continues`, `needs_failover`, `waits` or `loses`.
+    pub zones: BTreeMap<String, String>,
 }
 
 /// An archive.
@@ -423,8 +425,15 @@ impl SurvivalRow {
     fn new(domain: &Domain, found: Survival) -> Self {
         let pods = |lost: BTreeSet<ArchiveId>| lost.into_iter().map(|archive| domain.pod_of(archive)).collect();
         let all = |losses: Vec<BTreeSet<ArchiveId>>| losses.into_iter().map(pods).collect();
-        let Survival { continues, needs_failover, waits, loses } = found;
-        Self { continues: all(continues), needs_failover: all(needs_failover), waits: all(waits), loses: pods(loses) }
+        let Survival { continues, needs_failover, waits, loses, zones } = found;
+        let coded = |(zone, loss): (String, Loss)| (zone, Into::<&'static str>::into(loss).to_owned());
+        Self {
+            continues: all(continues),
+            needs_failover: all(needs_failover),
+            waits: all(waits),
+            loses: pods(loses),
+            zones: zones.into_iter().map(coded).collect(),
+        }
     }
 }
 

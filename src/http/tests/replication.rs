@@ -50,13 +50,14 @@ async fn a_database_is_shown_with_codes_and_texts() {
     let roles: Vec<_> = shown["archives"].as_array().unwrap().iter().map(|row| &row["role"]["code"]).collect();
     assert_eq!(roles, ["primary", "standby", "spare"]);
     let zones: Vec<_> = shown["archives"].as_array().unwrap().iter().map(|row| row["zone"].as_str().unwrap()).collect();
-    assert_eq!((zones, &shown["preferredZone"]), (vec!["z1", "z2", "z3"], &json!("z1")));
+    assert_eq!((zones, &shown["preferredZone"]), (vec!["z1", "z2", "z1"], &json!("z1")));
     assert_eq!(shown["application"], json!({"user": "shop app", "database": "orders"}));
     let survival = json!({
         "continues": [["shop-0"], ["shop-1"], ["shop-2"], ["shop-0", "shop-2"], ["shop-1", "shop-2"]],
         "needsFailover": [],
         "waits": [],
         "loses": ["shop-0", "shop-1"],
+        "zones": {"z1": "continues"},
     });
     assert_eq!(shown["survival"], survival);
     let (_, without) = domain.send(POD, get("/api/1/kaa/replication/demo")).await;
@@ -421,14 +422,14 @@ fn who_accepts_a_loss_is_told_which_server_has_data_of_a_later_generation() {
         let winner = domain.active_archives(&"shop".into()).find(|it| domain.pod_of(it.id) == "shop-2").unwrap().id;
         let reached = |archive: ArchiveId| {
             (archive.0 != 4)
-                .then_some(Reached { end: Position(0x7_3A01_0000 + archive.0), at: Millis(1_795_000_000_000) })
+                .then_some(Reached { end: Position(0x7_3A01_0000 + archive.0), at: Millis(1_795_300_000_000) })
         };
         given_up(&domain, &"shop".into(), winner, reached)
     };
     let lost = said(fake::shop().lose(1));
     let expected = "acknowledged commits that had not reached archive 6, pod shop-2, with data up to generation 2, log up to 7/3A010006 or \
                     more are lost. They may be on archive 4, pod shop-0, with data up to generation 2; archive 5, pod shop-1, with data \
-                    up to generation 2, log up to 7/3A010005 or more when it was last heard, at 2026-11-18T11:06:40.000Z: what is there";
+                    up to generation 2, log up to 7/3A010005 or more when it was last heard, at 2026-11-21T22:26:40.000Z: what is there";
     assert!(lost.starts_with(expected), "{lost}");
     assert!(said(fake::shop()).ends_with("--reason WHY`"), "all have generation 2");
     shop.has(1, 3);

@@ -138,6 +138,23 @@ fn a_switchover_without_a_target_goes_to_the_preferred_zone() {
 }
 
 #[test]
+fn what_the_loss_of_a_zone_means_is_known() {
+    let zones = |play: &Play| {
+        let survival = play.domain.survival(&SHOP.into(), play.domain.replicated(&SHOP.into()).unwrap()).unwrap();
+        survival.zones.iter().map(|(zone, loss)| format!("{zone}: {loss:?}")).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(zones(&Play::of(&["a", "a", "b"], 1, None)), "a: Continues");
+    assert_eq!(zones(&Play::of(&["a", "b", "a", "b"], 1, None)), "a: Continues, b: Continues");
+    assert_eq!(zones(&Play::of(&["a", "a", "a"], 1, None)), "", "that is all of them");
+    assert_eq!(zones(&Play::of(&["a", "b", "c"], 1, None)), "", "that is one pod each");
+    let mut crowded = Play::of(&["-", "-", "-"], 1, None);
+    crowded.zones(&["a", "a", "b"]);
+    assert_eq!(zones(&crowded), "a: Loses", "it is not spread yet");
+    assert_eq!(zones(&Play::of(&["a", "b", "b"], 0, None)), "b: Continues");
+    assert_eq!(zones(&Play::of(&["a", "a", "b"], 0, None)), "a: Loses");
+}
+
+#[test]
 fn of_spares_in_new_zones_that_in_the_preferred_zone_joins() {
     assert_eq!(Play::of(&["a", "b", "c", "d"], 1, Some("a")).set(), [0, 1]);
     let mut play = Play::of(&["a", "b", "c", "d"], 1, Some("a"));
