@@ -145,8 +145,8 @@ fn is_spare(domain: &Domain, record: &Replication, replicated: &Replicated, repo
     streams && is_free && domain.may_join_set(replicated, id)
 }
 
-/// An archive of a set that is larger than asked for: one that is silent and may be away, else one that shares its zone with another one, else one
-/// outside the preferred zone, else the last by ordinal.
+/// An archive of a set that is larger than asked for: one that is silent and may be away, else one that shares its zone with another one,
+/// else one outside the preferred zone, else the last by ordinal.
 fn surplus(domain: &Domain, record: &Replication, replicated: &Replicated, report: &Report) -> Option<ArchiveId> {
     if hands_over(domain, record, replicated) || record.sync_set.len() <= replicated.synchronous() + 1 {
         return None;
