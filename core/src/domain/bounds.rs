@@ -118,7 +118,7 @@ impl Default for Bounds {
 }
 
 /// The most characters of a database's name: it is the value of a label.
-const LABEL_VALUE: usize = 63;
+pub(crate) const LABEL_VALUE: usize = 63;
 
 /// What does not fit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -318,7 +318,7 @@ impl Bounds {
 }
 
 /// Whether a text can be the value of a label in Kubernetes, and is not empty.
-fn is_label_value(text: &str) -> bool {
+pub(crate) fn is_label_value(text: &str) -> bool {
     let plain = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
     let inside = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);

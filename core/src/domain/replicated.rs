@@ -412,18 +412,6 @@ impl Domain {
         self.serving(archive).is_none_or(|process| !process.short_of_room)
     }
 
-    /// The zone of an archive's server, if that is known.
-    pub fn zone_of(&self, archive: ArchiveId) -> Option<&str> {
-        self.process_on(archive)?.zone()
-    }
-
-    /// Where an archive is among those of which nothing else says which one is better: the preferred zone first, then by its ordinal.
-    pub fn preference(&self, replicated: &Replicated, archive: ArchiveId) -> (bool, (u32, ArchiveId)) {
-        let preferred = replicated.settings.as_ref().and_then(|settings| settings.preferred_zone.as_deref());
-        let is_there = preferred.is_some() && self.zone_of(archive) == preferred;
-        (!is_there, self.place_of(archive))
-    }
-
     /// Why another grant may follow without an operator's word; `None` if the primary may still run.
     pub fn primary_is_over(&self, replicated: &Replicated) -> Option<Over> {
         let record = replicated.record.as_ref()?;

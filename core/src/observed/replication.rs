@@ -5,6 +5,7 @@
 
 use super::annotations::{DEFAULT, POLICY, PREFILTER, SYNC};
 use super::objects::{HOLD_PURGE, PAUSE_RESYNC, SECONDARY_RELEASE, StatefulSet, TE_PREFERENCE, UPGRADE_PROTOCOL};
+use crate::domain::bounds::{LABEL_VALUE, is_label_value};
 use crate::domain::evidence::Fact;
 use crate::domain::replicated::{FailoverMode, Settings, WhenAlone};
 use std::collections::BTreeMap;
@@ -24,10 +25,8 @@ const PREFERRED_ZONE: &str = "preferred-zone";
 const KEYS: [&str; 4] = [SYNCHRONOUS, WHEN_ALONE, FAILOVER, PREFERRED_ZONE];
 /// Those that one may expect to be read, and why they are not.
 const UNSUPPORTED: [(&str, &str); 1] = [("primaries", "a database with roles has one primary")];
-/// The longest zone: Kubernetes has no longer value of a label.
-const LONGEST_ZONE: usize = 63;
 /// The most bytes that are kept of a value: all good ones are shorter.
-const KEPT: usize = LONGEST_ZONE + 1;
+const KEPT: usize = LABEL_VALUE + 1;
 /// The most bytes that are kept of a name: Kubernetes has no longer ones.
 const KEPT_NAME: usize = 63;
 /// The most annotations that are kept though none reads them.
@@ -128,14 +127,6 @@ impl Annotated {
     }
 }
 
-/// A zone, if this can be the value of a label with one.
-fn zone(text: &str) -> Option<String> {
-    let at_ends = |c: char| c.is_ascii_alphanumeric();
-    let inside = |c: char| at_ends(c) || matches!(c, '-' | '_' | '.');
-    let good = text.starts_with(at_ends) && text.ends_with(at_ends) && text.chars().all(inside);
-    (good && text.len() <= LONGEST_ZONE).then(|| text.to_owned())
-}
-
 impl StatefulSet {
     /// What it asks for of a database with one primary, and the annotations of it that cannot be followed. Where one cannot, `last` stays,
     /// which was set before; without it, it is as if the annotation were not there.
@@ -153,7 +144,8 @@ impl StatefulSet {
             "paused" => Some(FailoverMode::Paused),
             _ => None,
         });
-        let preferred_zone = asked.asks(PREFERRED_ZONE, None, |text| zone(text).map(Some));
+        let preferred_zone =
+            asked.asks(PREFERRED_ZONE, None, |text| is_label_value(text).then(|| Some(text.to_owned())));
         let last_zone = || last.and_then(|last| last.preferred_zone.clone());
         let mut settings = Settings {
             stateful_set: self.name.clone(),

@@ -182,11 +182,6 @@ impl Domain {
         let silent = primary.silent.get(&archive)?;
         (silent.process == on_it.id && silent.session == on_it.session.number).then_some(*silent)
     }
-
-    /// Where an archive is among the others: by its ordinal.
-    pub fn place_of(&self, archive: ArchiveId) -> (u32, ArchiveId) {
-        self.archives.get(&archive).map_or((u32::MAX, archive), |it| it.place())
-    }
 }
 
 impl Alarms {

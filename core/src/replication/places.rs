@@ -116,6 +116,23 @@ impl Domain {
         of_process().or_else(of_claim).or_else(of_last).unwrap_or_else(|| format!("of archive {archive}"))
     }
 
+    /// Where an archive is among the others: by its ordinal.
+    pub fn place_of(&self, archive: ArchiveId) -> (u32, ArchiveId) {
+        self.archives.get(&archive).map_or((u32::MAX, archive), |it| it.place())
+    }
+
+    /// The zone of an archive's server, if that is known.
+    pub fn zone_of(&self, archive: ArchiveId) -> Option<&str> {
+        self.process_on(archive)?.zone()
+    }
+
+    /// Where an archive is among those of which nothing else says which one is better: the preferred zone first, then by its ordinal.
+    pub fn preference(&self, replicated: &Replicated, archive: ArchiveId) -> (bool, (u32, ArchiveId)) {
+        let preferred = replicated.settings.as_ref().and_then(|settings| settings.preferred_zone.as_deref());
+        let is_there = preferred.is_some() && self.zone_of(archive) == preferred;
+        (!is_there, self.place_of(archive))
+    }
+
     /// The archives of a database that are not removed, by the order of their pods.
     pub fn places(&self, name: &DatabaseName, replicated: &Replicated) -> Vec<Place> {
         let mut archives: Vec<_> = self.active_archives(name).collect();

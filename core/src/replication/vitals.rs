@@ -55,7 +55,7 @@ pub struct Vitals {
     pub application: Option<Application>,
 }
 
-/// As what an application connects.
+/// The role and the database of the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Application {
     /// The role.

@@ -85,8 +85,8 @@ impl<'a> Hearing<'a> {
         Some((by, heard.ok_or_else(|| format!("{by} has its stream, and has not heard how it fares yet"))))
     }
 
-    /// As what an application connects, by the word of the primary's wrapper; while it is away, by that of another one, which has the
-    /// same Secret.
+    /// The role and the database of the application, by the word of the primary's wrapper; while that is away, by that of another one,
+    /// which has the same Secret.
     pub(super) fn application(&self, places: &[Place]) -> Option<&'a Application> {
         let (primary, others): (Vec<&Place>, Vec<&Place>) = places.iter().partition(|place| self.is_primary(place));
         let of = |place: &Place| self.vitals(place.process?)?.application.as_ref();

@@ -68,7 +68,7 @@ pub struct ReplicationAnswer {
     pub survival: Option<SurvivalRow>,
     /// Every archive.
     pub archives: Vec<PlaceRow>,
-    /// As what an application connects; null if that is not known.
+    /// The role and the database of the application; null if they are not known.
     pub application: Option<ApplicationRow>,
     /// How a client connects.
     pub connect: Vec<Coded>,
@@ -170,7 +170,7 @@ pub struct PlaceRow {
     pub server: ServerRow,
 }
 
-/// As what an application connects, by its Secret.
+/// The role and the database of the application, by its Secret.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ApplicationRow {

@@ -87,6 +87,7 @@ fn of_processes() -> Vec<ProcessEvent> {
         ProcessEvent::ContainerLearned { container: "cri".into() },
         ProcessEvent::StopAsked { how: Stop::Kill },
         ProcessEvent::Exited { process, reason: ExitReason::Exited(why()), exit_code: Some(137) },
+        ProcessEvent::ZoneLearned { zone: "eu-west-1a".to_owned() },
     ]
 }
 

@@ -270,12 +270,10 @@ impl Domain {
     /// Opens the next session of a process that has one, wherever it was.
     fn take_up(&mut self, actor: &Actor, id: StartId, asked: &Registration) -> Applied {
         self.learn_claim(actor, id, asked);
+        self.learn_zone(actor, id, asked);
         let index = self.index;
         let process = self.processes.get_mut(&id).ok_or(Refusal::UnknownProcess(id))?;
         let (node, archive) = (process.node, process.archive);
-        if asked.about.zone.is_some() {
-            process.about.zone.clone_from(&asked.about.zone);
-        }
         let session = &mut process.session;
         let repeated = session.connection == asked.connection && session.server == asked.server;
         if !(repeated && session.state == SessionState::Live) {
@@ -297,6 +295,15 @@ impl Domain {
         }
         let session = self.processes[&id].session.number;
         Ok(Outcome::Registered(self.registered(id, node, archive, session)))
+    }
+
+    /// Notes the zone of the pod, if it could be read and is another one than is known.
+    fn learn_zone(&mut self, actor: &Actor, id: StartId, asked: &Registration) {
+        let Some(zone) = &asked.about.zone else { return };
+        let process = self.processes.get_mut(&id).filter(|process| process.about.zone.as_ref() != Some(zone));
+        let Some(process) = process else { return };
+        process.about.zone = Some(zone.clone());
+        self.note(actor, [Subject::Process(id)], ProcessEvent::ZoneLearned { zone: zone.clone() }, None);
     }
 
     /// Notes that another StatefulSet, or another one of the same name, owns the pod that mounts an archive's claim.

@@ -74,6 +74,11 @@ pub enum ProcessEvent {
         /// Its exit code.
         exit_code: Option<i32>,
     },
+    /// Its zone was read, and is another one than was known.
+    ZoneLearned {
+        /// The zone.
+        zone: String,
+    },
 }
 
 impl ProcessEvent {
@@ -83,6 +88,7 @@ impl ProcessEvent {
             Self::SessionOpened { session: _, server, from } => {
                 server.as_str().len() + from.as_ref().map_or(0, |from| from.as_str().len())
             }
+            Self::ZoneLearned { zone } => zone.len(),
             Self::SessionLost { session: _, server, why } => server.as_str().len() + why.len(),
             Self::ContainerLearned { container } => container.as_str().len(),
             Self::Exited { process: _, reason, exit_code: _ } => {
@@ -111,6 +117,7 @@ impl fmt::Display for ProcessEvent {
             Self::SessionOpened { session, server, from: Some(from) } => {
                 write!(f, "session {session} with {server}, moved from {from}")
             }
+            Self::ZoneLearned { zone } => write!(f, "its pod is in zone {zone}"),
             Self::SessionLost { session, server, why } => write!(f, "session {session} with {server} lost: {why}"),
             Self::StateChanged { durable, engine } => write!(f, "{durable}:{engine}"),
             Self::HistoryReported { history } => write!(f, "the history of its archive is {history}"),

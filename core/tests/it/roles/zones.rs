@@ -223,4 +223,8 @@ fn a_zone_that_was_not_read_is_learned_with_the_next_session() {
     };
     assert_eq!(registers(&mut play, Some("a")).as_deref(), Some("a"));
     assert_eq!(registers(&mut play, None).as_deref(), Some("a"), "one that cannot be read stays");
+    let subject = Subject::Process(play.servers[&1].process);
+    let told = play.domain.audit.of(&subject).map(|record| record.event.to_string());
+    let told: Vec<String> = told.filter(|text| text.contains("zone")).collect();
+    assert_eq!(told, ["its pod is in zone a"]);
 }
