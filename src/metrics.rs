@@ -24,6 +24,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
 pub use servers::Said;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 pub use waiting::group_waits;
 
@@ -104,7 +105,8 @@ pub enum Reading {
 /// Every metric.
 #[derive(Debug)]
 pub struct Metrics {
-    registry: Registry,
+    /// Locked while a page is made.
+    registry: Mutex<Registry>,
     raft_is_leader: Gauge,
     raft_term: Gauge,
     raft_commit_index: Gauge,
@@ -236,7 +238,7 @@ impl Metrics {
             ),
             api_requests: register(r, "kubernetes_requests", "Requests to the API server", Family::default()),
             resident_memory: register(r, "resident_memory_bytes", "Memory that this agent holds", Gauge::default()),
-            registry,
+            registry: Mutex::new(registry),
         }
     }
 
@@ -379,11 +381,19 @@ impl Metrics {
         self.servers.mirror(domain, said, now);
     }
 
-    /// All of them as text.
-    pub fn text(&self) -> String {
+    /// All of them as text, after `mirror` has set those that mirror the agent's state. It clears some before it sets them, so pages for two
+    /// readers at once are made one after the other: otherwise a series may be missing from one of them.
+    pub fn page(&self, mirror: impl FnOnce(&Self)) -> String {
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        mirror(self);
         let mut text = String::new();
-        encode(&mut text, &self.registry).expect("a string can be written to");
+        encode(&mut text, &registry).expect("a string can be written to");
         text
+    }
+
+    /// All of them as text, as they are now.
+    pub fn text(&self) -> String {
+        self.page(|_| {})
     }
 }
 
@@ -410,4 +420,29 @@ fn resident_memory_bytes() -> i64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|kib| kib.trim().parse::<i64>().ok());
     kib.map_or(0, |kib| kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::sync_channel;
+
+    /// Two Prometheus servers often read at the same moment.
+    #[test]
+    fn pages_are_made_one_after_the_other() {
+        let metrics = &Metrics::new();
+        let (first_begins, first_began) = sync_channel(1);
+        let (second_begins, second_began) = sync_channel(1);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                metrics.page(|_| {
+                    first_begins.send(()).unwrap();
+                    // Long enough for the other one to begin, if it could.
+                    assert!(second_began.recv_timeout(Duration::from_millis(100)).is_err());
+                })
+            });
+            first_began.recv().unwrap();
+            metrics.page(|_| _ = second_begins.send(()));
+        });
+    }
 }

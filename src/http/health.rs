@@ -3,7 +3,7 @@
 use super::Face;
 use super::page::{Parameters, parameter};
 use super::source::{Check, Health, Note, ResyncReport};
-use crate::metrics::{Said, group_waits};
+use crate::metrics::{Metrics, Said, group_waits};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
@@ -50,25 +50,24 @@ fn probe(name: &str, checks: &[Check], notes: &[Note], asked: Asked) -> Response
 }
 
 pub(super) async fn metrics(State(face): State<Face>) -> Response {
-    mirror(&face);
-    let text = face.metrics.text();
+    let text = face.metrics.page(|metrics| mirror(&face, metrics));
     ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
 }
 
 /// Sets the metrics that mirror the agent's state.
-fn mirror(face: &Face) {
-    face.metrics.mirror_process();
+fn mirror(face: &Face, metrics: &Metrics) {
+    metrics.mirror_process();
     let local = face.source.peers().into_iter().find(|peer| peer.is_local);
     let status = local.as_ref().and_then(|peer| peer.status.clone()).unwrap_or_default();
     let leads = status.role.as_deref() == Some("LEADER");
-    face.metrics.mirror_raft(leads, status.term, status.commit_index, status.applied_index);
+    metrics.mirror_raft(leads, status.term, status.commit_index, status.applied_index);
     let ResyncReport { leading, synced, findings, waiting } = face.source.resync();
-    face.metrics.mirror_resync(leading, synced, findings, &waiting);
+    metrics.mirror_resync(leading, synced, findings, &waiting);
     let membership = face.source.membership();
     let warnings: Vec<_> = membership.warnings.iter().map(|warning| warning.code()).collect();
     let waiting: Vec<_> = membership.waiting.iter().map(|awaits| awaits.code).collect();
     let (voters, learners) = (membership.voters.len(), membership.learners.len());
-    face.metrics.mirror_membership(membership.epoch.0, voters, learners, &warnings, &waiting);
+    metrics.mirror_membership(membership.epoch.0, voters, learners, &warnings, &waiting);
     let said = status.hears.iter().map(|(process, it)| {
         let (process, session, trouble) = (*process, it.session, it.trouble.as_deref());
         Said { process, session, trouble, vitals: it.vitals.as_ref() }
@@ -76,7 +75,7 @@ fn mirror(face: &Face) {
     let behind = waiting.contains(&group_waits::NO_LEADER);
     let now = face.source.now();
     face.source.read(|domain| {
-        face.metrics.mirror_domain(domain, local.as_ref().map(|peer| &peer.id), behind, now);
-        face.metrics.mirror_servers(domain, said, now);
+        metrics.mirror_domain(domain, local.as_ref().map(|peer| &peer.id), behind, now);
+        metrics.mirror_servers(domain, said, now);
     });
 }
