@@ -9,7 +9,7 @@
 
 use crate::domain::Domain;
 use crate::domain::ids::{Generation, Millis, SessionNumber, StartId, SystemId};
-use crate::domain::process::{Process, SessionState};
+use crate::domain::process::SessionState;
 use crate::domain::replicated::{Alarms, Primary, Replicated, Silent, Switchover};
 use std::collections::BTreeMap;
 
@@ -32,10 +32,14 @@ enum What {
 }
 
 impl Began {
-    /// The loss of a session, if it is lost.
-    pub(super) fn loss(process: &Process) -> Option<Self> {
-        let SessionState::Lost(at) = process.session.state else { return None };
-        Some(Self { what: What::Loss(process.id, process.session.number), at })
+    /// The loss of a process's session, if it is lost. That of a process which was removed since was lost no later than that.
+    pub(super) fn loss(domain: &Domain, process: StartId) -> Option<Self> {
+        let (process, removed) = match domain.processes.get(&process) {
+            Some(process) => (process, None),
+            None => domain.tombstones.get(&process).map(|it| (&it.process, Some(it.at)))?,
+        };
+        let at = if let SessionState::Lost(at) = process.session.state { Some(at) } else { removed };
+        Some(Self { what: What::Loss(process.id, process.session.number), at: at? })
     }
 
     /// That the server of a standby does not hear the primary.
@@ -66,7 +70,7 @@ impl Began {
         if let Some(primary) = &replicated.primary {
             found.push(Self::grant(replicated, primary));
             found.extend(primary.silent.values().map(|silent| Self::silence(replicated, silent)));
-            found.extend(domain.processes.get(&primary.process).and_then(Self::loss));
+            found.extend(Self::loss(domain, primary.process));
         }
         found.extend(Self::alarm(replicated));
         found.extend(replicated.switchover.as_ref().map(|asked| Self::switchover(replicated, asked)));

@@ -96,8 +96,8 @@ impl Domain {
         if self.is_live(primary.process) {
             return Err(NotLost::Heard);
         }
-        // `None`: since its process was removed, which is not known to be long ago.
-        let lost_for = self.processes.get(&primary.process).and_then(Began::loss).map(|lost| now.since(lost));
+        // `None`: its process was removed, and not even its tombstone is left.
+        let lost_for = Began::loss(self, primary.process).map(|lost| now.since(lost));
         let mode = replicated.failover();
         if mode != FailoverMode::Automatic {
             return Err(NotLost::NotWanted(mode));
@@ -112,7 +112,8 @@ impl Domain {
         // One that was never heard to be promoted was followed by none: it waits for all of its set, and is not open. It may be
         // replaying its log.
         if primary.begins.is_none() {
-            return match lost_for.filter(|lost_for| *lost_for < primary.lease_ms) {
+            let is_removed = !self.processes.contains_key(&primary.process);
+            return match lost_for.filter(|lost_for| !is_removed && *lost_for < primary.lease_ms) {
                 Some(_) => Err(NotLost::Starting),
                 None => Ok(members),
             };

@@ -191,7 +191,10 @@ impl Domain {
         let can = |archive: &&ArchiveId| self.has_data_of(replicated, **archive);
         let up = archives.iter().filter(can).filter(|archive| !record.overwriting.contains_key(archive));
         let up: BTreeSet<ArchiveId> = up.copied().collect();
-        let automatic = replicated.failover() == FailoverMode::Automatic;
+        // One that keeps no lease is not replaced while it may run.
+        let primary = replicated.primary.as_ref();
+        let keeps_lease = primary.is_none_or(|primary| primary.begins.is_none() || primary.keeps_lease);
+        let automatic = keeps_lease && replicated.failover() == FailoverMode::Automatic;
         let mut found = survival(&archives, record, &up, replicated.blocks(), automatic);
         let mut zones: BTreeMap<String, BTreeSet<ArchiveId>> = BTreeMap::new();
         for archive in archives {

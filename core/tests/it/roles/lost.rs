@@ -1,7 +1,10 @@
 //! A primary that has ended or is lost, where the agents begin a failover.
 
 use super::*;
-use kaa_core::replication::NotLost;
+use kaa_core::domain::database::Incarnation;
+use kaa_core::domain::process::Tombstone;
+use kaa_core::domain::replicated::Alarms;
+use kaa_core::replication::{NotLost, Survival};
 
 /// As [`running`], with `kaa.dev/failover: automatic`.
 pub(super) fn automatic() -> Play {
@@ -33,10 +36,24 @@ impl Play {
         (server.ended, server.stand) = (Some((Generation(generation), Ended::Failed)), Stand::Fenced);
     }
 
+    /// The resync leader removes a process whose pod is gone. Without its evidence here.
+    fn is_gone(&mut self, ordinal: u32) {
+        let id = self.servers[&ordinal].process;
+        let process = self.domain.processes.remove(&id).unwrap();
+        let (incarnation, at) = (Incarnation::default(), self.domain.time);
+        let tombstone = Tombstone { process, incarnation, at, reason: ExitReason::PodGone, exit_code: None };
+        self.domain.tombstones.insert(id, tombstone);
+    }
+
     /// What waits, in words.
     pub(super) fn said_waits(&self) -> Vec<String> {
         let replicated = self.domain.replicated(&SHOP.into()).unwrap();
         waits::of(&self.domain, &SHOP.into(), replicated, self.domain.time).iter().map(ToString::to_string).collect()
+    }
+
+    /// Which losses are survived.
+    fn survival(&self) -> Survival {
+        self.domain.survival(&SHOP.into(), self.domain.replicated(&SHOP.into()).unwrap()).unwrap()
     }
 
     /// Why no failover begins.
@@ -116,6 +133,52 @@ fn all_members_have_to_miss_it_or_one_of_them_for_longer_than_a_lease() {
     let after = |ms| play.domain.lost_primary(replicated, Millis(play.domain.time.0 + ms));
     assert!(matches!(after(2_000), Err(NotLost::StillHeard(_))));
     assert_eq!(after(2_500), Ok(vec![ArchiveId(3)]), "the primary waits for it, so it has closed");
+}
+
+/// As where it is deleted by force while its node is cut off.
+#[test]
+fn a_primary_whose_pod_is_gone_counts_as_away_since_it_was_lost() {
+    let mut play = of_three();
+    play.lose(0);
+    play.hears(2, false);
+    play.settle();
+    let removed = play.domain.time.0 + 1_000;
+    play.ahead_ms += 1_000;
+    play.is_gone(0);
+    let after =
+        |play: &Play, ms| play.domain.lost_primary(play.domain.replicated(&SHOP.into()).unwrap(), Millis(removed + ms));
+    assert!(matches!(after(&play, 1_000), Err(NotLost::StillHeard(_))));
+    assert_eq!(after(&play, 1_500), Ok(vec![ArchiveId(3)]), "a lease after the loss");
+    play.hears(1, false);
+    play.reports(1);
+    let database = play.domain.databases.get_mut(&SHOP.into()).unwrap();
+    let alarms = Alarms { count: 9, base_ms: 60_000, last: Some(play.domain.time), suspect: None };
+    database.replicated.as_mut().unwrap().alarms = alarms;
+    assert!(matches!(after(&play, 57_000), Err(NotLost::HeldBack { .. })));
+    assert!(after(&play, 59_000).is_ok(), "the first pause after the loss");
+}
+
+/// Only a failover on silence may turn out to be for nothing.
+#[test]
+fn an_old_primary_that_comes_back_counts_only_if_it_was_thought_to_be_lost() {
+    let alarms = |play: &Play| play.domain.replicated(&SHOP.into()).unwrap().alarms.count;
+    let mut silent = automatic();
+    silent.lose(0);
+    silent.hears(1, false);
+    silent.settle();
+    silent.returns(0);
+    assert_eq!(alarms(&silent), 1);
+    let mut ended = automatic();
+    ended.ends_here(0, 2);
+    let mut asked = automatic();
+    assert_eq!(asked.switchover(Some(2)), "Changed");
+    for mut play in [ended, asked] {
+        play.settle();
+        assert!(play.news().contains("generation 3 granted to archive 2"));
+        play.lose(0);
+        play.returns(0);
+        assert_eq!(alarms(&play), 0);
+    }
 }
 
 #[test]
@@ -412,6 +475,9 @@ fn a_wrapper_that_keeps_no_lease_is_not_replaced_by_silence_alone() {
     play.hears(1, false);
     play.settle();
     assert_eq!(play.holds(), "the wrapper of the primary is too old to keep a lease");
+    play.returns(0);
+    let survival = play.survival();
+    assert!(survival.needs_failover.contains(&[ArchiveId(1)].into()), "{survival:?}");
 }
 
 #[test]

@@ -43,6 +43,38 @@ fn nothing_is_promised_of_the_others_meanwhile() {
     assert!(play.domain.survival(&SHOP.into(), replicated).is_none());
 }
 
+/// Whoever is left of a set that may be too large may lack commits.
+#[test]
+fn nothing_moves_by_itself() {
+    let automatic = || {
+        let mut play = uncertain();
+        play.settings().failover = FailoverMode::Automatic;
+        play
+    };
+    let mut lost = automatic();
+    lost.lose(0);
+    lost.hears(1, false);
+    let mut ended = automatic();
+    ended.ends_here(0, 2);
+    let mut stops = automatic();
+    stops.servers.get_mut(&0).unwrap().ended = Some((Generation(2), Ended::StoodDown));
+    for (mut play, reasons) in [
+        (lost, vec![GrantReason::Silent { by: [ArchiveId(2)].into(), held_back_ms: 0 }]),
+        (ended, vec![GrantReason::Ended, GrantReason::Returned, GrantReason::Switchover("asked".to_owned())]),
+        (stops, vec![GrantReason::HandedOver]),
+    ] {
+        play.settle();
+        assert!(!play.news().contains("granted"), "{reasons:?}");
+        for reason in reasons {
+            let winner = if reason == GrantReason::Returned { ArchiveId(1) } else { ArchiveId(2) };
+            let replicated = play.domain.replicated(&SHOP.into()).unwrap();
+            let grant = grants::propose(&play.domain, &SHOP.into(), replicated, winner, reason, &Timing::default());
+            let outcome = play.does(Role::RaftLeader, Command::GrantPrimary(grant.unwrap()));
+            assert!(matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
+        }
+    }
+}
+
 #[test]
 fn an_open_primary_lacks_nothing_and_the_others_follow_it() {
     let mut play = uncertain();
