@@ -180,6 +180,12 @@ impl Domain {
         !self.successors(replicated).is_empty() && record.joining.is_none() && !spare
     }
 
+    /// The same, as far as is known without the word of its wrapper.
+    pub(super) fn is_told_to_stand_down(&self, replicated: &Replicated) -> bool {
+        let process = replicated.primary.as_ref().and_then(|primary| self.processes.get(&primary.process));
+        process.is_some_and(|process| self.stands_down(process, replicated, None))
+    }
+
     /// Whether a pod may end: nothing is handed over any more.
     fn may_stop(
         &self,

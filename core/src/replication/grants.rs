@@ -10,8 +10,11 @@ use crate::domain::process::Process;
 use crate::domain::replicated::{Data, Ended, FailoverMode, Over, Replicated};
 use std::collections::BTreeSet;
 
-/// A switchover that the primary has not begun after so long is given up, in milliseconds.
+/// A switchover whose target is not ready after so long is given up, in milliseconds.
 pub const SWITCHOVER_MS: u64 = 60_000;
+/// How long a primary that was told to stand down may take, in milliseconds: its checkpoint comes before it closes, and lasts for minutes with
+/// much memory and a slow disk.
+pub const STAND_DOWN_MS: u64 = 600_000;
 
 /// So many grants in a row are made without a pause, each after a server that ended soon after it was opened: a bad minute costs no more
 /// than its failovers.
@@ -49,7 +52,7 @@ pub fn plan<'a>(domain: &Domain, now: impl Into<Now<'a>>, timing: &Timing) -> Ve
 fn next(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Now, timing: &Timing) -> Option<Command> {
     let initialized = initialize(domain, name, replicated);
     let granted = || grant(domain, name, replicated, now, timing).map(Command::GrantPrimary);
-    initialized.or_else(granted).or_else(|| give_up(name, replicated, now))
+    initialized.or_else(granted).or_else(|| give_up(name, domain, replicated, now))
 }
 
 /// The archive that makes the first data, once all pods that are wanted have registered with empty volumes: the one with the lowest
@@ -192,13 +195,17 @@ pub fn propose(
 }
 
 /// A switchover that nothing comes of is given up: its target may have gone.
-fn give_up(name: &DatabaseName, replicated: &Replicated, now: Now) -> Option<Command> {
+fn give_up(name: &DatabaseName, domain: &Domain, replicated: &Replicated, now: Now) -> Option<Command> {
     let (record, asked) = replicated.record.as_ref().zip(replicated.switchover.as_ref())?;
-    if now.since(Began::switchover(replicated, asked)) < SWITCHOVER_MS {
+    let (limit_ms, cause) = if domain.is_told_to_stand_down(replicated) {
+        (STAND_DOWN_MS, "the primary has not written its checkpoint and stood down")
+    } else {
+        (SWITCHOVER_MS, "its target was not in the sync set or not up")
+    };
+    if now.since(Began::switchover(replicated, asked)) < limit_ms {
         return None;
     }
-    let why =
-        format!("it did not begin within {} s: its target was not in the sync set or not up", SWITCHOVER_MS / 1000);
+    let why = format!("it did not begin within {} s: {cause}", limit_ms / 1000);
     let (database, generation, what) = (name.clone(), record.generation, Asked::Cancel);
     Some(Command::RequestSwitchover(RequestSwitchover { database, generation, what, why }))
 }

@@ -270,7 +270,7 @@ pub const WARNINGS: [Wait; 10] = [
     Wait {
         code: "log_retained",
         means: "the slots of a server retain log of more than an eighth of its volume: a standby is away or behind",
-        ends: "start the standbys, `kubectl get pods`; a standby that is not needed: `kubectl scale statefulset {set} --replicas=N`",
+        ends: "start the standbys, `kubectl get pods`; if the pod that is away has the highest ordinal and is not needed: `kubectl scale statefulset {set} --replicas=N`, which would remove a healthy server in place of any other pod",
     },
     Wait {
         code: "transaction_ids_old",

@@ -77,8 +77,11 @@ pub enum ReplicationWait {
     },
     /// The record may be wrong.
     RecordUncertain(String),
-    /// A switchover was requested, and has not begun.
-    SwitchoverAwaited,
+    /// A switchover was requested, and the primary has not stood down.
+    SwitchoverAwaited {
+        /// Whether it was told to, since the target is ready.
+        told: bool,
+    },
 }
 
 impl fmt::Display for ReplicationWait {
@@ -142,7 +145,10 @@ impl fmt::Display for ReplicationWait {
                 write!(f, "{confirm} of {wanted} standbys confirm each commit{waits}")
             }
             Self::RecordUncertain(why) => write!(f, "no other primary is granted: {why}"),
-            Self::SwitchoverAwaited => f.write_str("a switchover was requested and has not begun"),
+            Self::SwitchoverAwaited { told: false } => f.write_str("a switchover was requested and has not begun"),
+            Self::SwitchoverAwaited { told: true } => f.write_str(
+                "a switchover was requested, and its target is ready: the primary writes a checkpoint before it closes",
+            ),
         }
     }
 }
@@ -180,7 +186,9 @@ pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Mi
     } else if confirm < wanted {
         waits.push(ReplicationWait::FewStandbys { confirm, wanted, blocked });
     }
-    waits.extend(replicated.switchover.as_ref().map(|_| ReplicationWait::SwitchoverAwaited));
+    if replicated.switchover.is_some() {
+        waits.push(ReplicationWait::SwitchoverAwaited { told: domain.is_told_to_stand_down(replicated) });
+    }
     waits
 }
 
@@ -267,7 +275,7 @@ impl ReplicationWait {
             Self::PodsAwaited { .. }
             | Self::FewStandbys { .. }
             | Self::RecordUncertain(_)
-            | Self::SwitchoverAwaited => None,
+            | Self::SwitchoverAwaited { .. } => None,
         }
     }
 }
@@ -321,8 +329,8 @@ pub const REPLICATION_WAITS: [Wait; 10] = [
     },
     Wait {
         code: "switchover_awaited",
-        means: "a switchover was requested, and the primary has not stood down yet: its target has to join the sync set first",
-        ends: "ends by itself, after 60 s at the latest; `kaa switchover {database} --cancel --reason WHY`",
+        means: "a switchover was requested, and the primary has not stood down yet: its target has to join the sync set first, or the primary writes its checkpoint, for minutes if it has much memory and a slow disk",
+        ends: "ends by itself: after 60 s at the latest if the target is not ready, and after 10 minutes if it is; `kaa switchover {database} --cancel --reason WHY`",
     },
 ];
 

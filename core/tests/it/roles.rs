@@ -22,6 +22,7 @@ mod alone;
 mod clocks;
 mod lost;
 mod room;
+mod switchover;
 mod uncertain;
 mod unpromoted;
 mod volumes;
