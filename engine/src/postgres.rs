@@ -11,6 +11,7 @@ mod control_file;
 mod credentials;
 mod death_pipe;
 pub mod error;
+mod fallback;
 mod fence;
 mod files;
 mod follow;
@@ -53,6 +54,7 @@ pub use slots::Slots;
 pub use versions::check_programs;
 
 use configuration::Changeable;
+use fallback::Unstartable;
 use grant::Establishing;
 use kaa_core::domain::ids::ArchiveId;
 use libraries::Tried;
@@ -254,6 +256,8 @@ pub struct Server {
     own: hba::Own,
     /// The libraries of the user's own parameters.
     libraries: Option<Tried>,
+    /// The user's own parameters with which it does not start.
+    unstartable: Option<Unstartable>,
     /// Reads and writes files, where no limit of [`Server::in_time`] holds the caller's own does.
     files: Worker,
     /// Why the application's role is not as a Secret asks for.
@@ -279,6 +283,7 @@ impl Server {
             complaints: Vec::new(),
             own: hba::Own::default(),
             libraries: None,
+            unstartable: None,
             files: Worker::default(),
             unprepared: None,
             monitor: Monitor::default(),

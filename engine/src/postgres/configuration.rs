@@ -9,7 +9,6 @@ use super::credentials::Known;
 use super::error::Error;
 use super::files;
 use super::hba::{self, Admits, Own};
-use super::libraries::Tried;
 use super::processes::{LINE_PREFIX, SERVER};
 use super::reading::space;
 use super::{Settings, Source, certificates, credentials, sizes};
@@ -67,21 +66,23 @@ impl Changeable {
     }
 
     /// Writes it, with what is mounted. `number` is a parameter's value by which a session shows that it was made
-    /// after the reload. Gives a sentence for each thing that is mounted and not used.
+    /// after the reload. `refused`: why the user's parameters are not used if they have this text. Gives a sentence for each thing that is
+    /// mounted and not used.
     pub fn write(
         &self,
         settings: &Settings,
         number: u64,
         own: &mut Own,
-        libraries: Option<&Tried>,
+        refused: impl FnOnce(&str) -> Option<String>,
     ) -> Result<Vec<String>, Error> {
         let replication = credentials::keep(settings)?;
         if let Some(why) = &replication.complaint {
             tracing::error!(why, "the Secret of the replication role is not used");
         }
-        let (own, refused) = own.write(settings, self.admits);
+        let (own, own_refused) = own.write(settings, self.admits);
         let tablespaces = control_file::has_tablespaces(&settings.pgdata())?.then(|| TABLESPACES.to_owned());
-        let complaints = [copy_parameters(settings, libraries)?, certificates::copy(settings)?, refused, tablespaces];
+        let parameters = copy_parameters(settings, refused)?;
+        let complaints = [parameters, certificates::copy(settings)?, own_refused, tablespaces];
         self.write_files(settings, number, &replication, &own)?;
         Ok(complaints.into_iter().flatten().chain(replication.complaint).collect())
     }
@@ -144,10 +145,32 @@ fn strip_automatic(settings: &Settings) -> Result<(), Error> {
 /// How fast a server recovers, and not what it recovers: parameters that the user decides, for all their names.
 const USERS_OWN: [&str; 2] = ["recovery_init_sync_method", "recovery_prefetch"];
 
+/// The words of a line that sets a parameter, in lower case: first its name, then its value.
+fn words(line: &str) -> impl Iterator<Item = String> {
+    let text = if line.trim_start().starts_with('#') { "" } else { line };
+    let words = text.split(|it: char| !it.is_alphanumeric() && it != '_').filter(|word| !word.is_empty());
+    words.map(str::to_lowercase)
+}
+
+/// Whether a line has no commit of any session wait for standbys that does not ask for it. That is for a session, a role or a database to
+/// decide whose commits may be lost.
+fn weakens(line: &str) -> bool {
+    let mut words = words(line);
+    let waits = ["on", "remote_apply", "true", "yes", "1"];
+    words.next().is_some_and(|name| name == "synchronous_commit")
+        && words.next().is_none_or(|value| !waits.contains(&value.as_str()))
+}
+
+/// What is said of such a line.
+const WEAKENS: &str = "is not used: clients would be told of commits that no standby has. Set it for a session, a role or a database whose \
+    commits may be lost";
+
 /// Whether a line sets a parameter that Kaa decides.
 fn is_owned(line: &str) -> bool {
-    let name = line.split(|it: char| !it.is_alphanumeric() && it != '_').find(|word| !word.is_empty());
-    let Some(name) = name.map(str::to_lowercase).filter(|_| !line.trim_start().starts_with('#')) else { return false };
+    let Some(name) = words(line).next() else { return false };
+    if weakens(line) {
+        return true;
+    }
     let decided = ["synchronous_standby_names", "primary_conninfo", "primary_slot_name", "kaa", "include"];
     decided.contains(&name.as_str())
         || (["recovery_", "restore_", "archive_", "include_"].iter().any(|prefix| name.starts_with(prefix))
@@ -176,7 +199,7 @@ fn is_owned(line: &str) -> bool {
 
 /// Copies the user's own settings to where the server can read them, without what Kaa decides. Gives a sentence if they are
 /// of no use, and the last good ones stay.
-fn copy_parameters(settings: &Settings, libraries: Option<&Tried>) -> Result<Option<String>, Error> {
+fn copy_parameters(settings: &Settings, refused: impl FnOnce(&str) -> Option<String>) -> Result<Option<String>, Error> {
     let path = parameters(settings);
     let before = files::read(&path)?;
     let meanwhile = if before.is_some() { "the last good ones stay" } else { "the server runs without them" };
@@ -188,25 +211,32 @@ fn copy_parameters(settings: &Settings, libraries: Option<&Tried>) -> Result<Opt
         }
     };
     let (owned, text) = split(&text);
+    let weakened = owned.iter().find(|line| weakens(line)).map(|line| format!("mounted parameters: {line} {WEAKENS}"));
     for line in owned {
         tracing::warn!(line, "a parameter that Kaa decides: not used");
     }
-    let refused = libraries.filter(|tried| tried.text == text).and_then(|tried| tried.refused.as_deref());
+    let refused = refused(&text);
     if before.as_deref() == Some(&text) {
         // The server uses them since it started: it accepted no session then that could try them.
-        return Ok(refused.map(|why| format!("no client can connect with the mounted parameters: {why}")));
+        let refused = refused.map(|why| format!("no client can connect with the mounted parameters: {why}"));
+        return Ok(refused.or(weakened));
     }
-    let wrong = refused.map_or_else(|| check_parameters(settings, &text), |why| Ok(Some(why.to_owned())))?;
+    let wrong = refused.map_or_else(|| check_parameters(settings, &text), |why| Ok(Some(why)))?;
     match &wrong {
         None => files::replace(&path, text.as_bytes(), settings.user)?,
         Some(why) => tracing::error!(why, meanwhile, "the user's parameters are not used"),
     }
-    Ok(wrong.map(|why| format!("the mounted parameters are not used: {why}; {meanwhile}")))
+    Ok(wrong.map(|why| format!("the mounted parameters are not used: {why}; {meanwhile}")).or(weakened))
 }
 
 /// The user's own parameters as the server uses them.
 pub(super) fn parameters(settings: &Settings) -> PathBuf {
     settings.conf().join("user.conf")
+}
+
+/// Those with which the server was last started.
+pub(super) fn started_parameters(settings: &Settings) -> PathBuf {
+    settings.conf().join("started.conf")
 }
 
 /// What Kaa decides of the text of the user's file, and the rest of it.
@@ -266,6 +296,7 @@ fn printed(settings: &Settings, text: &str, name: &str) -> Result<String, Error>
 pub(super) fn write_base(settings: &Settings) -> Result<(), Error> {
     files::make_directory(&settings.conf(), settings.user)?;
     files::make_directory(&settings.run(), settings.user)?;
+    files::close_to_others(&settings.conf())?;
     let sizes = sizes::lines(space(&settings.directory)?.size);
     let text = format!("{DEFAULTS}{sizes}include_if_exists = 'user.conf'\ninclude = 'kaa.conf'\n");
     files::replace(&settings.conf().join("postgresql.conf"), text.as_bytes(), settings.user)?;
@@ -415,6 +446,7 @@ pub(super) fn conninfo(settings: &Settings, source: &Source, name: &str) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_rule_names_all_members_of_its_generation() {
@@ -442,10 +474,15 @@ mod tests {
             "external_pid_file = '/tmp/x'",
             "include_if_exists 'a'",
             "include_dir = 'a'",
+            "synchronous_commit = off",
+            "Synchronous_Commit='remote_write'",
+            "synchronous_commit local # fast",
         ] {
             assert!(is_owned(line), "{line}");
         }
-        for line in ["# fsync = off", "", "work_mem = 4MB", "max_connections = 50"] {
+        let users =
+            ["# fsync = off", "", "work_mem = 4MB", "synchronous_commit = on", "synchronous_commit 'Remote_Apply'"];
+        for line in users {
             assert!(!is_owned(line), "{line}");
         }
     }
@@ -455,13 +492,29 @@ mod tests {
         assert_eq!(r"'a''b\\c'", quoted(r"a'b\c"));
     }
 
+    /// As the kubelet does where the pod has an `fsGroup`.
+    #[test]
+    fn a_secret_that_a_mount_gave_to_the_group_of_the_volume_is_closed_to_it() {
+        let volume = tempfile::tempdir().unwrap();
+        let settings = Settings::of_test(volume.path());
+        write_base(&settings).unwrap();
+        let secrets = [settings.passfile(), settings.certificate("tls.key")];
+        for path in &secrets {
+            std::fs::write(path, "secret").unwrap();
+            std::fs::set_permissions(path, PermissionsExt::from_mode(0o660)).unwrap();
+        }
+        write_base(&settings).unwrap();
+        let mode = |path: &PathBuf| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(secrets.each_ref().map(mode), [0o600; 2]);
+    }
+
     #[test]
     fn a_file_of_parameters_that_cannot_be_read_leaves_the_last_good_one() {
         let (mounted, volume) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let file = mounted.path().join("postgresql.conf");
         let settings = Settings { parameters: Some(file.clone()), ..Settings::of_test(volume.path()) };
         std::fs::create_dir(settings.conf()).unwrap();
-        let complaint = || copy_parameters(&settings, None).unwrap().unwrap();
+        let complaint = || copy_parameters(&settings, |_| None).unwrap().unwrap();
         assert!(complaint().contains("postgresql.conf: No such file"), "{}", complaint());
         assert!(complaint().ends_with("the server runs without them"), "{}", complaint());
         let good = settings.conf().join("user.conf");
@@ -471,6 +524,9 @@ mod tests {
         assert!(complaint().contains("UTF-8"), "{}", complaint());
         assert_eq!(std::fs::read_to_string(&good).unwrap(), "work_mem = 7MB\n");
         std::fs::write(&file, "work_mem = 7MB\nport = 1\n").unwrap();
-        assert_eq!(copy_parameters(&settings, None).unwrap(), None);
+        assert_eq!(copy_parameters(&settings, |_| None).unwrap(), None);
+        std::fs::write(&file, "work_mem = 7MB\nsynchronous_commit = off\n").unwrap();
+        assert!(complaint().starts_with("mounted parameters: synchronous_commit = off is not used"), "{}", complaint());
+        assert_eq!(std::fs::read_to_string(&good).unwrap(), "work_mem = 7MB\n");
     }
 }

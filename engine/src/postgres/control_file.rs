@@ -155,15 +155,29 @@ pub const COPY_AGAIN: &str = "Delete the claim and the pod, so that the data is 
 
 /// A volume without data. Data of another image's layout is refused: a second database cluster on the volume would hide it.
 fn empty(settings: &Settings) -> Result<Data, Error> {
-    let (volume, pgdata) = (settings.directory.display(), settings.pgdata());
-    if !settings.directory.join("PG_VERSION").exists() {
-        return Ok(Data::Empty);
-    }
+    let pgdata = settings.pgdata();
+    let Some(found) = cluster_below(&settings.directory, &pgdata, LAYOUT_DEPTH) else { return Ok(Data::Empty) };
     Err(Error::Unusable(format!(
-        "{volume} is a database cluster itself, and Kaa has its data in {}. To adopt it, move its files to {0}; to begin with none, delete \
-         the claim and the pod",
-        pgdata.display()
+        "{} is a database cluster, and Kaa has its data in {pgdata}. To adopt it, move its files to {pgdata}; to begin with none, delete the claim \
+         and the pod",
+        found.display(),
+        pgdata = pgdata.display()
     )))
+}
+
+/// How deep other images have their data in the volume, as in `18/docker`.
+const LAYOUT_DEPTH: u32 = 2;
+
+/// A database cluster in a directory, or so many levels below it, that is neither Kaa's own data nor what an unfinished step has left of it.
+fn cluster_below(directory: &Path, pgdata: &Path, depth: u32) -> Option<PathBuf> {
+    if directory.join("PG_VERSION").exists() {
+        return Some(directory.to_owned());
+    }
+    // What this user cannot read, as `lost+found`, is not the data of its server.
+    let entries = std::fs::read_dir(directory).ok().filter(|_| depth > 0)?.flatten();
+    let own = |path: &Path| path.with_extension("") == *pgdata;
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir())).map(|entry| entry.path());
+    directories.filter(|path| !own(path)).find_map(|path| cluster_below(&path, pgdata, depth - 1))
 }
 
 fn not_a_cluster(pgdata: &Path) -> Error {

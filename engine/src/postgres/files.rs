@@ -66,6 +66,22 @@ pub(super) fn make_directory(path: &Path, owner: Owner) -> Result<(), Error> {
     make().map_err(failed(path))
 }
 
+/// Closes the files of a directory to all but their user. A volume's group gets those that are there at each mount, and neither libpq
+/// nor PostgreSQL uses a secret that a group can read.
+pub(super) fn close_to_others(directory: &Path) -> Result<(), Error> {
+    let close = || -> io::Result<()> {
+        for entry in std::fs::read_dir(directory)? {
+            let entry = entry?;
+            let about = entry.metadata()?;
+            if about.is_file() && about.permissions().mode() & 0o077 != 0 {
+                std::fs::set_permissions(entry.path(), PermissionsExt::from_mode(0o600))?;
+            }
+        }
+        Ok(())
+    };
+    close().map_err(failed(directory))
+}
+
 /// A file's text; `None` if there is none.
 pub(super) fn read(path: &Path) -> Result<Option<String>, Error> {
     match std::fs::read_to_string(path) {

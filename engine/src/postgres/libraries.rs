@@ -121,8 +121,7 @@ impl Server {
         let Some(before) = instead else {
             return Err(Error::Unusable(format!("no client could connect with the mounted parameters: {why}")));
         };
-        let (path, user) = (configuration::parameters(&self.settings), self.settings.user);
-        self.in_time(move || files::replace(&path, before.as_bytes(), user)).await?;
+        self.use_parameters(before).await?;
         self.start(true).await
     }
 }

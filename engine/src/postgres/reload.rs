@@ -106,12 +106,17 @@ impl Server {
 
     /// Writes the configuration under the next number.
     pub(super) async fn write(&mut self, changeable: Changeable, mounts: Mounts) -> Result<Changeable, Error> {
-        let (settings, mut own, libraries) = (self.settings.clone(), self.own.clone(), self.libraries.clone());
+        let (settings, mut own) = (self.settings.clone(), self.own.clone());
+        let (libraries, unstartable) = (self.libraries.clone(), self.unstartable.clone());
+        let refused = move |text: &str| {
+            let libraries = libraries.filter(|tried| tried.text == text).and_then(|tried| tried.refused);
+            libraries.or(unstartable.filter(|it| it.text == text).map(|it| it.why))
+        };
         self.reloads += 1;
         let number = self.reloads;
         let written = self.in_time(move || match mounts {
             Mounts::Used => {
-                let complaints = changeable.write(&settings, number, &mut own, libraries.as_ref())?;
+                let complaints = changeable.write(&settings, number, &mut own, refused)?;
                 Ok((changeable, own, Some(complaints)))
             }
             Mounts::Unread => {

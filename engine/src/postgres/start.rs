@@ -89,8 +89,9 @@ impl Server {
     pub async fn start_fenced(&mut self) -> Result<(), Error> {
         let path = configuration::parameters(&self.settings);
         let before = self.in_time(move || files::read(&path)).await?;
-        self.start(true).await?;
-        self.check_libraries(before).await
+        self.start_in_any_case().await?;
+        self.check_libraries(before).await?;
+        self.keep_started_parameters().await
     }
 
     /// The same without readers, and with the limits that are wanted. It accepts no session until it is promoted.

@@ -46,6 +46,41 @@ async fn a_server_starts_with_the_parameters_before_if_no_session_can_load_the_n
     assert!(!a.server.retries_libraries());
 }
 
+/// The server's program accepts all of these.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_starts_with_the_parameters_of_its_last_start_if_it_does_not_with_the_new_ones() {
+    let Some(lab) = Lab::new() else { return };
+    lab.set_parameters(&format!("{BASE}work_mem = 7MB\n"));
+    let (mut a, _) = lab.primary(1).await;
+    for (wrong, said) in [
+        ("shared_preload_libraries = 'none'", "could not access file \"none\""),
+        ("shared_buffers = 900GB", "could not map anonymous shared memory"),
+    ] {
+        // The running server hears of it, and takes it with its next start.
+        lab.set_parameters(&format!("{BASE}work_mem = 8MB\n{wrong}\n"));
+        a.server.refresh().await.unwrap();
+        a.server.stop(Stop::Immediate).await.unwrap();
+        a.server.start_fenced().await.unwrap();
+        let complaint = a.server.complaints().concat();
+        assert!(complaint.contains(said) && complaint.ends_with("the last good ones stay"), "{complaint}");
+        a.server.refresh().await.unwrap();
+        assert_eq!(a.server.complaints().concat(), complaint, "it stays until the file changes");
+    }
+    a.lead(3, &[]).await;
+    let shown = a.client().await.unwrap().query_one("SHOW work_mem", &[]).await.unwrap();
+    assert_eq!(shown.get::<_, &str>(0), "7MB");
+    lab.set_parameters(BASE);
+    a.server.refresh().await.unwrap();
+    assert_eq!(a.server.complaints(), [""; 0]);
+    // What no parameters help against is said as it is.
+    a.server.stop(Stop::Fast).await.unwrap();
+    lab.set_parameters(&format!("{BASE}work_mem = 9MB\n"));
+    std::fs::remove_dir_all(a.settings.directory.join("pgdata/pg_notify")).unwrap();
+    let error = a.server.start_fenced().await.unwrap_err().to_string();
+    assert!(error.contains("pg_notify"), "{error}");
+    assert_eq!(a.server.complaints(), [""; 0]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_whose_image_lacks_a_library_of_its_sessions_does_not_start() {
     let Some(lab) = Lab::new() else { return };

@@ -118,12 +118,22 @@ async fn a_tablespace_that_was_made_here_keeps_no_server_down_and_is_complained_
 async fn data_in_the_layout_of_another_image_is_not_hidden_by_a_new_cluster() {
     let Some(lab) = Lab::new() else { return };
     let mut member = lab.member(1);
-    let file = member.settings.directory.join("PG_VERSION");
-    std::fs::write(&file, "15\n").unwrap();
-    for error in [member.server.inspect().unwrap_err(), member.server.initialize().await.unwrap_err()] {
-        assert!(matches!(&error, Error::Unusable(why) if why.contains("move its files to")), "{error}");
+    let volume = member.settings.directory.clone();
+    let file = volume.join("PG_VERSION");
+    for layout in ["", "data", "18/docker"] {
+        let place = if layout.is_empty() { volume.clone() } else { volume.join(layout) };
+        std::fs::create_dir_all(&place).unwrap();
+        let file = place.join("PG_VERSION");
+        std::fs::write(&file, "15\n").unwrap();
+        for error in [member.server.inspect().unwrap_err(), member.server.initialize().await.unwrap_err()] {
+            let said = format!("{} is a database cluster", place.display());
+            assert!(matches!(&error, Error::Unusable(why) if why.contains(&said)), "{error}");
+        }
+        std::fs::remove_file(&file).unwrap();
     }
-    std::fs::remove_file(&file).unwrap();
+    // What an interrupted copy left is no such data.
+    std::fs::create_dir(volume.join("pgdata.new")).unwrap();
+    std::fs::write(volume.join("pgdata.new/PG_VERSION"), "15\n").unwrap();
     member.server.initialize().await.unwrap();
     // Next to data that Kaa has made, such a file changes nothing: no server is stopped because of it.
     std::fs::write(&file, "15\n").unwrap();
