@@ -1,7 +1,7 @@
 //! What is said to agents, and what they say, in the words of this crate.
 
 use super::admission;
-use super::decide::{self, Primary, Run, State, Step};
+use super::decide::{self, Primary, Readers, Run, State, Step};
 use super::declines;
 use super::keeper::Hearing;
 use super::standbys::Standbys;
@@ -123,12 +123,17 @@ impl Known<'_> {
 
     /// What the engine is said to do.
     pub fn engine(&self) -> EngineState {
-        match &self.state.run {
-            _ if self.state.stopping => EngineState::ShuttingDown,
-            Run::Primary(primary) if primary.open => EngineState::Running,
-            Run::Follows { .. } => EngineState::Running,
-            Run::Down | Run::Fenced | Run::Primary(_) => EngineState::Syncing,
-        }
+        engine(self.state)
+    }
+}
+
+/// It runs while it lets clients in: `NAME-ro` leads to standbys that do.
+fn engine(state: &State) -> EngineState {
+    match &state.run {
+        _ if state.stopping => EngineState::ShuttingDown,
+        Run::Primary(primary) if primary.open => EngineState::Running,
+        Run::Follows { readers: Readers::Admitted, .. } => EngineState::Running,
+        Run::Down | Run::Fenced | Run::Primary(_) | Run::Follows { .. } => EngineState::Syncing,
     }
 }
 
@@ -156,6 +161,19 @@ pub fn timeline(generation: Generation) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::roles::outside::Outside;
+
+    #[test]
+    fn a_standby_runs_while_it_lets_readers_in() {
+        let mut state = State::down(Data::Empty, Memory::default(), Outside::No);
+        let mut follows = |readers| {
+            let source = Source { archive: ArchiveId(1), host: String::new(), address: String::new(), port: 5432 };
+            state.run = Run::Follows { generation: Generation(2), source, readers };
+            engine(&state)
+        };
+        let said = [Readers::No, Readers::May, Readers::Admitted].map(&mut follows);
+        assert_eq!(said, [EngineState::Syncing, EngineState::Syncing, EngineState::Running]);
+    }
 
     #[test]
     fn texts_are_cut_to_what_a_message_may_have() {
