@@ -120,6 +120,7 @@ pub(super) async fn shown(
     let wrong = face.source.seen_wrong(&database);
     let mut body = body.ok_or_else(|| not_known_yet(&database, &wrong))?;
     body.routed(&routing);
+    body.behind(&face.source.membership().waiting);
     body.seen_wrong(&wrong, &prefix);
     Ok(Answer { index, body })
 }

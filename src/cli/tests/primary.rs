@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::http::fake::Shop;
+use crate::http::source::Awaits;
+use crate::metrics::group_waits;
 use kaa_core::domain::change::{GrantReason, Progress};
 use kaa_core::domain::ids::{Millis, SessionNumber};
 use kaa_core::domain::replicated::Ended;
@@ -70,6 +72,19 @@ async fn what_is_not_heard_is_said_to_be_unknown() {
         assert!(words.contains("shop-1 5 standby assigned"), "whether it streams, the primary says: {text}");
         assert!(text.contains(why), "{text}");
     }
+}
+
+/// Without a quorum no session is found to be lost: what the loss of a pod would mean now is not known.
+#[tokio::test]
+async fn an_agent_that_learns_of_no_change_promises_nothing() {
+    let mut fake = fake::shop().source();
+    let words = "no quorum of servers admin-0, admin-1 and admin-2".to_owned();
+    fake.membership.waiting = vec![Awaits { code: group_waits::NO_LEADER, server: None, words }];
+    let text = run_on(fake, "show database shop").await.unwrap();
+    assert!(!text.contains("survives by itself"), "{text}");
+    let warning = "[!] this agent learns of no change, so all of this may be old: no quorum of servers admin-0, admin-1 and admin-2\n    bring \
+                   them back: `kubectl scale`";
+    assert!(text.contains(warning), "{text}");
 }
 
 #[tokio::test]

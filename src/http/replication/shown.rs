@@ -1,7 +1,8 @@
 //! A database with one primary, as `kaa show database` and `GET kaa/replication/NAME` show it: each state as a code and as text.
 
 use super::servers::{Hearing, ServerRow};
-use crate::http::source::{Peer, Routing};
+use crate::http::source::{Awaits, Peer, Routing};
+use crate::metrics::group_waits;
 use kaa_core::domain::Domain;
 use kaa_core::domain::audit::{Record, Subject};
 use kaa_core::domain::database::Database;
@@ -281,6 +282,17 @@ impl ReplicationAnswer {
             Routing::Refused(why) => both("no_services", format!("no Services {name}-rw and {name}-ro: {why}")),
         };
         self.connect.push(way);
+    }
+
+    /// Says if the agent learns of no commit, by what it waits for: then all of this is as it was, and it does not know what the loss of a pod
+    /// would mean now.
+    pub(super) fn behind(&mut self, waiting: &[Awaits]) {
+        let of_group = [group_waits::RAFT_NOT_STARTED, group_waits::NOT_A_MEMBER, group_waits::NO_LEADER];
+        let Some(why) = waiting.iter().find(|why| of_group.contains(&why.code)) else { return };
+        self.survival = None;
+        let ends = group_waits::WAITS.iter().find(|wait| wait.code == why.code).map_or("", |wait| wait.ends);
+        let text = format!("this agent learns of no change, so all of this may be old: {}", why.words);
+        self.warnings.insert(0, WarningRow { code: why.code.to_owned(), text, ends: ends.to_owned() });
     }
 
     /// Adds what is wrong by what Kubernetes shows.
