@@ -128,6 +128,12 @@ mod ci {
 
     #[test]
     #[ignore = "with .ci/run"]
+    fn postgres_by_command() {
+        postgres::by_command();
+    }
+
+    #[test]
+    #[ignore = "with .ci/run"]
     fn two_clusters() {
         clusters::two_clusters();
     }

@@ -524,7 +524,8 @@ impl Cluster {
         &self.files
     }
 
-    fn try_kaa(&self, arguments: &str) -> Result<String, String> {
+    /// `kaa ARGUMENTS`, or what it fails with.
+    pub fn try_kaa(&self, arguments: &str) -> Result<String, String> {
         let address = self.addresses().into_iter().next().ok_or("no admin server is ready\n")?;
         let mut command = Command::new(env!("CARGO_BIN_EXE_kaa"));
         output(command.args(arguments.split_whitespace()).args(["--api-server", &address]))

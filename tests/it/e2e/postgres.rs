@@ -1,5 +1,7 @@
 //! A database of PostgreSQL servers whose primary changes while a client writes.
 
+mod commands;
+
 use crate::domain::cluster::Cluster;
 use embedded_kubernetes::object;
 use embedded_kubernetes::resource::Kind;
@@ -10,10 +12,13 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 use testkit::{eventually, eventually_async};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::{Client, NoTls};
+
+pub use commands::by_command;
 
 /// How long a client waits for an answer before it connects again.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -27,12 +32,7 @@ const ENOUGH: usize = 100;
 /// primary again. In the end a scale-down stops this server and the standby that confirms its commits at once, and the one that is left
 /// takes over.
 pub fn primary_deleted() {
-    let Some(bin) = testkit::postgres() else { return };
-    let installed = Installed::find(Some(&bin)).unwrap_or_else(|error| panic!("{}: {error}", bin.display()));
-    let dir = tempfile::Builder::new().prefix("kaa-pg.").tempdir_in("/tmp").unwrap();
-    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    let mut cluster = Cluster::in_directory("postgres_primary_deleted", 3, dir.path());
-    let roles = Arc::new(Roles::new().unwrap());
+    let Some((installed, mut cluster, roles, _dir)) = installed("postgres_primary_deleted") else { return };
     cluster.put(&[left_behind(cluster.namespace())]);
     cluster.put(&installed.objects(cluster.namespace(), &roles).unwrap());
     cluster.wait("the servers to run", |c| c.running() == SERVERS);
@@ -80,6 +80,16 @@ pub fn primary_deleted() {
         cluster.run(has_all(&roles, &server, &acknowledged));
     }
     cluster.passed();
+}
+
+/// The programs of PostgreSQL, if there are any, a domain of three agents, the roles of a database, and the directory of it all.
+fn installed(case: &str) -> Option<(Installed, Cluster, Arc<Roles>, TempDir)> {
+    let bin = testkit::postgres()?;
+    let installed = Installed::find(Some(&bin)).unwrap_or_else(|error| panic!("{}: {error}", bin.display()));
+    let dir = tempfile::Builder::new().prefix("kaa-pg.").tempdir_in("/tmp").unwrap();
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let cluster = Cluster::in_directory(case, 3, dir.path());
+    Some((installed, cluster, Arc::new(Roles::new().unwrap()), dir))
 }
 
 /// A slice of a domain that was deleted, by an agent that named no domain: as of an entry that this one does not get to.
@@ -154,11 +164,16 @@ struct Writer {
 
 impl Writer {
     fn start(cluster: &Cluster, roles: &Arc<Roles>) -> Self {
+        Self::start_after(cluster, roles, 0)
+    }
+
+    /// The same, with rows after this one.
+    fn start_after(cluster: &Cluster, roles: &Arc<Roles>, last: i64) -> Self {
         let acknowledged: Arc<Mutex<BTreeSet<i64>>> = Arc::default();
         let (instance, namespace) = (cluster.stage().instance().clone(), cluster.namespace().to_owned());
         let (roles, noted) = (roles.clone(), acknowledged.clone());
         let write = async move {
-            let mut id: i64 = 0;
+            let mut id = last;
             loop {
                 let servers = instance.look(|store| postgres::servers(store, &namespace));
                 let Ok(client) = connect(&roles, &servers).await else {
