@@ -7,6 +7,7 @@ use crate::http::{MoveAnswer, ReplicationAnswer};
 use axum::http::Method;
 use clap::{Args, Subcommand};
 use kaa_core::domain::ids::ArchiveId;
+use kaa_core::replication::grants::STAND_DOWN_MS;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -101,9 +102,9 @@ struct How {
     /// Waits until the new primary lets clients in
     #[arg(long)]
     wait: bool,
-    /// How long --wait waits, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "wait")]
-    timeout: u64,
+    /// How long --wait waits, in seconds. Default: 630 for a switchover, before which the primary may write a checkpoint for 600 s; else 60
+    #[arg(long, value_name = "SECONDS", requires = "wait")]
+    timeout: Option<u64>,
 }
 
 impl Switchover {
@@ -146,7 +147,7 @@ impl Database {
         };
         let Data { database, archive, dry_run, reason, asking } = data;
         let body = json!({"archive": archive.0, "why": reason.why, "dryRun": dry_run});
-        moved(&asking, &database, what, body, &How { dry_run, wait: false, timeout: 0 }).await
+        moved(&asking, &database, what, body, &How { dry_run, wait: false, timeout: None }).await
     }
 }
 
@@ -163,7 +164,9 @@ async fn moved(asking: &Asking, database: &str, what: &str, body: Value, how: &H
     }
     // Without a name any primary will do.
     let answer = MoveAnswer { to: answer.to.clone().filter(|_| is_named), ..answer };
-    let (opened, after) = opened(&api, &answer, began, Duration::from_secs(how.timeout)).await?;
+    let by_default = if what == "switchover" { STAND_DOWN_MS / 1000 + 30 } else { 60 };
+    let timeout = Duration::from_secs(how.timeout.unwrap_or(by_default));
+    let (opened, after) = opened(&api, &answer, began, timeout).await?;
     if asking.agent.output == Format::Json {
         return Ok(api::raw(&opened));
     }
@@ -195,7 +198,10 @@ async fn opened(
         }
         if began.elapsed() >= timeout {
             let shown = shown?;
-            let why = format!("no new primary is open after {} s: {}", timeout.as_secs(), at_present(&shown));
+            let stays = shown.switchover.as_ref().map_or(String::new(), |_| {
+                format!(". The request stays: `kaa switchover {} --cancel --reason WHY` takes it back", asked.database)
+            });
+            let why = format!("no new primary is open after {} s: {}{stays}", timeout.as_secs(), at_present(&shown));
             return Err(Error::Refused(why));
         }
         sleep(LOOK_PERIOD).await;

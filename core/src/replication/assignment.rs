@@ -180,10 +180,13 @@ impl Domain {
         !self.successors(replicated).is_empty() && record.joining.is_none() && !spare
     }
 
-    /// The same, as far as is known without the word of its wrapper.
-    pub(super) fn is_told_to_stand_down(&self, replicated: &Replicated) -> bool {
-        let process = replicated.primary.as_ref().and_then(|primary| self.processes.get(&primary.process));
-        process.is_some_and(|process| self.stands_down(process, replicated, None))
+    /// Whether a primary that is open and connected has a successor that is ready. Another server may have to join before it is told to stop.
+    pub(super) fn can_hand_over(&self, replicated: &Replicated) -> bool {
+        let is_there = replicated.primary.as_ref().is_some_and(|primary| self.is_live(primary.process));
+        is_there
+            && self.is_open(replicated)
+            && replicated.uncertain.is_none()
+            && !self.successors(replicated).is_empty()
     }
 
     /// Whether a pod may end: nothing is handed over any more.

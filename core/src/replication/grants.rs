@@ -197,15 +197,15 @@ pub fn propose(
 /// A switchover that nothing comes of is given up: its target may have gone.
 fn give_up(name: &DatabaseName, domain: &Domain, replicated: &Replicated, now: Now) -> Option<Command> {
     let (record, asked) = replicated.record.as_ref().zip(replicated.switchover.as_ref())?;
-    let (limit_ms, cause) = if domain.is_told_to_stand_down(replicated) {
-        (STAND_DOWN_MS, "the primary has not written its checkpoint and stood down")
+    let (limit_ms, cause) = if domain.can_hand_over(replicated) {
+        (STAND_DOWN_MS, "the primary, which writes a checkpoint first, has not stood down")
     } else {
-        (SWITCHOVER_MS, "its target was not in the sync set or not up")
+        (SWITCHOVER_MS, "its target is not in the sync set or not up, or the primary is not")
     };
     if now.since(Began::switchover(replicated, asked)) < limit_ms {
         return None;
     }
-    let why = format!("it did not begin within {} s: {cause}", limit_ms / 1000);
+    let why = format!("it has not begun for more than {} s: {cause}", limit_ms / 1000 - 1);
     let (database, generation, what) = (name.clone(), record.generation, Asked::Cancel);
     Some(Command::RequestSwitchover(RequestSwitchover { database, generation, what, why }))
 }

@@ -3,7 +3,7 @@
 
 use crate::domain::Domain;
 use crate::domain::ids::{ClusterName, DatabaseName, MembershipEpoch, Uid};
-use crate::domain::process::{EngineState, Process, SessionState};
+use crate::domain::process::{DurableState, EngineState, Process, SessionState};
 use crate::domain::replicated::Replicated;
 use std::fmt;
 use std::str::FromStr;
@@ -117,7 +117,7 @@ fn servers<'a>(
                     .is_some_and(|archive| !record.overwriting.contains_key(&archive) && replicated.owns(archive));
                 process.database == *name
                     && whole
-                    && process.engine == EngineState::Running
+                    && process.durable == DurableState::Monitored
                     && !is_lost_primary(replicated, process)
             };
             // The node of a server whose session is lost may be gone, and its clients would wait in vain. A member of the set confirms
@@ -126,9 +126,17 @@ fn servers<'a>(
                 process.session.state == SessionState::Live
                     || process.archive.is_some_and(|archive| record.sync_set.contains(&archive))
             };
-            let (heard, lost): (Vec<_>, Vec<_>) = domain.processes.values().filter(serves).partition(is_heard);
-            // All agents may have restarted.
-            if heard.is_empty() { lost } else { heard }
+            let runs = |process: &&Process| process.engine == EngineState::Running;
+            let (running, others): (Vec<_>, Vec<_>) = domain.processes.values().filter(serves).partition(runs);
+            let (heard, lost): (Vec<_>, Vec<_>) = running.into_iter().partition(is_heard);
+            match (heard.is_empty(), lost.is_empty()) {
+                (false, _) => heard,
+                // All agents may have restarted.
+                (true, false) => lost,
+                // None lets readers in for a moment when the primary has moved. They refuse at once, which costs less than a Service without
+                // any server.
+                (true, true) => others.into_iter().filter(is_heard).collect(),
+            }
         }
     }
 }

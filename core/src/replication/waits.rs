@@ -79,8 +79,8 @@ pub enum ReplicationWait {
     RecordUncertain(String),
     /// A switchover was requested, and the primary has not stood down.
     SwitchoverAwaited {
-        /// Whether it was told to, since the target is ready.
-        told: bool,
+        /// Whether its target is ready.
+        ready: bool,
     },
 }
 
@@ -145,8 +145,8 @@ impl fmt::Display for ReplicationWait {
                 write!(f, "{confirm} of {wanted} standbys confirm each commit{waits}")
             }
             Self::RecordUncertain(why) => write!(f, "no other primary is granted: {why}"),
-            Self::SwitchoverAwaited { told: false } => f.write_str("a switchover was requested and has not begun"),
-            Self::SwitchoverAwaited { told: true } => f.write_str(
+            Self::SwitchoverAwaited { ready: false } => f.write_str("a switchover was requested and has not begun"),
+            Self::SwitchoverAwaited { ready: true } => f.write_str(
                 "a switchover was requested, and its target is ready: the primary writes a checkpoint before it closes",
             ),
         }
@@ -187,7 +187,7 @@ pub fn of(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Mi
         waits.push(ReplicationWait::FewStandbys { confirm, wanted, blocked });
     }
     if replicated.switchover.is_some() {
-        waits.push(ReplicationWait::SwitchoverAwaited { told: domain.is_told_to_stand_down(replicated) });
+        waits.push(ReplicationWait::SwitchoverAwaited { ready: domain.can_hand_over(replicated) });
     }
     waits
 }

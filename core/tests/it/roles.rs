@@ -1058,6 +1058,11 @@ fn clients_are_sent_to_the_current_primary_and_readers_to_whole_standbys_that_ru
     seen.dedup();
     let expected = ["shop-rw shop-0; shop-ro shop-1 shop-2", "shop-rw shop-1; shop-ro shop-0 shop-2"];
     assert_eq!(seen, expected, "there is always a server that answers or refuses");
+    play.said(0, EngineState::Syncing);
+    assert_eq!(sent(&play), "shop-rw shop-1; shop-ro shop-2", "it lets no reader in");
+    play.said(2, EngineState::Syncing);
+    assert_eq!(sent(&play), "shop-rw shop-1; shop-ro shop-0 shop-2", "a Service without any server costs more");
+    play.said(0, EngineState::Running);
     play.exits(2, ExitReason::PodGone);
     assert_eq!(sent(&play), "shop-rw shop-1; shop-ro shop-0");
     play.lose(1);

@@ -296,7 +296,9 @@ fn printed(settings: &Settings, text: &str, name: &str) -> Result<String, Error>
 pub(super) fn write_base(settings: &Settings) -> Result<(), Error> {
     files::make_directory(&settings.conf(), settings.user)?;
     files::make_directory(&settings.run(), settings.user)?;
-    files::close_to_others(&settings.conf())?;
+    for secret in [settings.passfile(), settings.certificate("tls.key")] {
+        files::close_to_others(&secret);
+    }
     let sizes = sizes::lines(space(&settings.directory)?.size);
     let text = format!("{DEFAULTS}{sizes}include_if_exists = 'user.conf'\ninclude = 'kaa.conf'\n");
     files::replace(&settings.conf().join("postgresql.conf"), text.as_bytes(), settings.user)?;

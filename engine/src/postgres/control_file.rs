@@ -156,10 +156,12 @@ pub const COPY_AGAIN: &str = "Delete the claim and the pod, so that the data is 
 /// A volume without data. Data of another image's layout is refused: a second database cluster on the volume would hide it.
 fn empty(settings: &Settings) -> Result<Data, Error> {
     let pgdata = settings.pgdata();
-    let Some(found) = cluster_below(&settings.directory, &pgdata, LAYOUT_DEPTH) else { return Ok(Data::Empty) };
+    // Below a volume that Kaa has used before there may be anything, such as a backup.
+    let depth = if configuration::was_written(settings) { 0 } else { LAYOUT_DEPTH };
+    let Some(found) = cluster_below(&settings.directory, &pgdata, depth) else { return Ok(Data::Empty) };
     Err(Error::Unusable(format!(
-        "{} is a database cluster, and Kaa has its data in {pgdata}. To adopt it, move its files to {pgdata}; to begin with none, delete the claim \
-         and the pod",
+        "{} is a database cluster, and Kaa has its data in {pgdata}. If it is the database's data, move its files to {pgdata}, and adopt it; if it \
+         is a backup, move it to another volume; to begin with none, delete the claim and the pod",
         found.display(),
         pgdata = pgdata.display()
     )))

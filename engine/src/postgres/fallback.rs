@@ -1,39 +1,62 @@
-//! Parameters of the user with which a server does not start, such as a library that its image lacks, or more memory than the pod has: those
-//! of its last start take their place. The server's program accepts them, so nothing else notices before a start.
+//! Parameters of the user with which a server does not start, such as a library that its image lacks: those of its last start take their place. The server's program accepts them, so nothing else notices before a start.
 
 use super::configuration;
 use super::error::Error;
-use super::{Server, files};
+use super::{Server, Stop, files};
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// After so long the parameters that were refused are tried again: they may have failed for another reason.
+const AGAIN: Duration = Duration::from_secs(600);
+/// How long a try of the libraries may take.
+const LIMIT: Duration = Duration::from_secs(2);
 
 /// Mounted parameters with which the server has ended while it started, and why.
 #[derive(Clone, Debug)]
 pub(super) struct Unstartable {
     pub text: String,
     pub why: String,
+    since: Instant,
 }
 
 impl Server {
-    /// Starts the server. If it ends meanwhile, and another server here was started with other parameters of the user before, with these.
+    /// Starts the server. If it ends meanwhile twice, and a server here was started with other parameters of the user before, with these.
     ///
     /// # Errors
-    /// That of the first start, if the other parameters help as little.
+    /// That of the start, if the other parameters help as little, or if no client could connect with them.
     pub(super) async fn start_in_any_case(&mut self) -> Result<(), Error> {
+        if self.unstartable.as_ref().is_some_and(|it| it.since.elapsed() >= AGAIN) {
+            self.unstartable = None;
+        }
         let Err(error) = self.start(true).await else { return Ok(()) };
         let (used, last) = (self.used_parameters().await?, self.started_parameters().await?);
-        let Some((Error::Ended(why), last)) = Some(&error).zip(last.filter(|last| *last != used)) else {
+        let Some(last) = last.filter(|last| matches!(error, Error::Ended(_)) && *last != used) else {
             return Err(error);
         };
+        // It may have had a reason that has passed.
+        let Err(error) = self.start(true).await else { return Ok(()) };
         let complaints = self.complaints.clone();
-        tracing::error!(why, "the server does not start: it is started with the parameters of its last start");
-        self.unstartable = Some(Unstartable { text: used.clone(), why: format!("the server does not start: {why}") });
-        self.use_parameters(last).await?;
-        if let Err(again) = self.start(true).await {
-            tracing::warn!(%again, "nor does it start with these");
-            (self.unstartable, self.complaints) = (None, complaints);
-            self.use_parameters(used).await?;
-            return Err(error);
+        tracing::error!(%error, "the server does not start: it is started with the parameters of its last start");
+        let (text, why) = (used.clone(), format!("the server does not start: {error}"));
+        self.unstartable = Some(Unstartable { text, why, since: Instant::now() });
+        self.use_parameters(last.clone()).await?;
+        let Err(again) = self.start_for_clients(&last).await else { return Ok(()) };
+        tracing::warn!(%again, "nor does it start with these");
+        (self.unstartable, self.complaints) = (None, complaints);
+        self.use_parameters(used).await?;
+        Err(error)
+    }
+
+    /// Starts it if sessions of clients can load the libraries that these parameters name: the image may have them no more.
+    async fn start_for_clients(&mut self, text: &str) -> Result<(), Error> {
+        self.start(true).await?;
+        match timeout(LIMIT, self.load(text)).await {
+            Ok(Ok(Some(Err(why)))) => {
+                self.stop(Stop::Immediate).await?;
+                Err(Error::Unusable(why))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Takes note of the parameters with which the server was started.

@@ -66,20 +66,21 @@ pub(super) fn make_directory(path: &Path, owner: Owner) -> Result<(), Error> {
     make().map_err(failed(path))
 }
 
-/// Closes the files of a directory to all but their user. A volume's group gets those that are there at each mount, and neither libpq
-/// nor PostgreSQL uses a secret that a group can read.
-pub(super) fn close_to_others(directory: &Path) -> Result<(), Error> {
+/// Closes a file to all but its user, if it is there. A volume's group is given all files at each mount, and neither libpq nor PostgreSQL uses
+/// a secret that a group can read.
+pub(super) fn close_to_others(path: &Path) {
     let close = || -> io::Result<()> {
-        for entry in std::fs::read_dir(directory)? {
-            let entry = entry?;
-            let about = entry.metadata()?;
-            if about.is_file() && about.permissions().mode() & 0o077 != 0 {
-                std::fs::set_permissions(entry.path(), PermissionsExt::from_mode(0o600))?;
-            }
-        }
-        Ok(())
+        // The server's user may have put a link there.
+        let file = OpenOptions::new().read(true).custom_flags(nix::libc::O_NOFOLLOW).open(path)?;
+        let is_open = file.metadata()?.permissions().mode() & 0o077 != 0;
+        if is_open { file.set_permissions(PermissionsExt::from_mode(0o600)) } else { Ok(()) }
     };
-    close().map_err(failed(directory))
+    match close() {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(%error, path = %path.display(), "others may read this file, so that the server may not use it");
+        }
+        _ => {}
+    }
 }
 
 /// A file's text; `None` if there is none.

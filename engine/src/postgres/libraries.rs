@@ -89,7 +89,7 @@ impl Server {
     }
 
     /// Whether a session loads the libraries of these parameters, or why not; `None` if no session begins in any case.
-    async fn load(&mut self, text: &str) -> Result<Option<Result<(), String>>, Error> {
+    pub(super) async fn load(&mut self, text: &str) -> Result<Option<Result<(), String>>, Error> {
         if Session::connect(&self.settings).await.is_err() {
             return Ok(None);
         }

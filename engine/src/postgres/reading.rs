@@ -60,6 +60,10 @@ fn position(text: Option<String>) -> Position {
     text.and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
+/// Whether `ALTER SYSTEM` has commits of all sessions wait for less than standbys. This wrapper's own sessions do not show it.
+const WEAKENED: &str = "EXISTS (SELECT FROM pg_file_settings WHERE name = 'synchronous_commit' AND applied \
+    AND lower(setting) NOT IN ('on', 'remote_apply', 'true', 'yes', '1'))";
+
 /// Whether a standby says that it has flushed what the primary cannot have sent to it: then it is on another history.
 ///
 /// A standby that connects is sent the log from the beginning of a file on, and says from the first moment how far its own is: while it
@@ -260,10 +264,11 @@ impl Reader {
         let wanted =
             [("primary_conninfo", conninfo), ("primary_slot_name", slot), ("synchronous_standby_names", rule.as_str())];
         let settings = wanted.map(|(name, _)| format!("current_setting('{name}')")).join(", ");
-        let shown = monitor.row_again("read the parameters", &format!("SELECT {settings}")).await?;
+        let shown = monitor.row_again("read the parameters", &format!("SELECT {settings}, {WEAKENED}")).await?;
         let overridden =
             wanted.iter().enumerate().filter(|(place, (_, wanted))| shown.get::<_, &str>(*place) != *wanted);
-        Ok(overridden.map(|(_, (name, _))| (*name).to_owned()).collect())
+        let weakened = shown.get::<_, bool>(wanted.len()).then_some("synchronous_commit");
+        Ok(overridden.map(|(_, (name, _))| *name).chain(weakened).map(str::to_owned).collect())
     }
 
     async fn standbys(&self, monitor: &Session, generation: u32) -> Result<Vec<Standby>, Error> {

@@ -20,6 +20,9 @@ const RELOAD_LIMIT: Duration = Duration::from_secs(10);
 const CONFIGURATION: &str = "SELECT current_setting('kaa.reload'), current_setting('synchronous_standby_names'), \
     (SELECT error FROM pg_hba_file_rules WHERE error NOT LIKE '%record cannot match because%' LIMIT 1)";
 
+/// Whether a parameter of the files takes effect with the next start only.
+const PENDING: &str = "SELECT EXISTS (SELECT FROM pg_settings WHERE pending_restart)";
+
 /// Whether what is mounted is read when the configuration is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mounts {
@@ -81,12 +84,19 @@ impl Server {
             connects = Some((conninfo, configuration::slot(own)));
         }
         let change = |changeable: &mut Changeable| changeable.follows = connects.or(changeable.follows.take());
-        match (self.reload(change).await, role) {
+        let session = match (self.reload(change).await, role) {
             // One that was rewound or copied accepts no session before it has received more, perhaps with the new password.
-            (Err(Error::NoSql { .. }), Role::Follows { .. }) => Ok(()),
-            (Err(error), _) => Err(error),
-            (Ok(_), Role::Primary { .. }) => self.prepare_roles().await,
-            (Ok(_), Role::Follows { .. } | Role::Fenced) => Ok(()),
+            (Err(Error::NoSql { .. }), Role::Follows { .. }) => return Ok(()),
+            (reloaded, _) => reloaded?,
+        };
+        // It would start with what it uses already.
+        let pending = session.row("look for parameters that wait for a start", PENDING).await?;
+        if !pending.get::<_, bool>(0) {
+            self.keep_started_parameters().await?;
+        }
+        match role {
+            Role::Primary { .. } => self.prepare_roles().await,
+            Role::Follows { .. } | Role::Fenced => Ok(()),
         }
     }
 

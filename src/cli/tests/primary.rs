@@ -178,4 +178,8 @@ async fn a_switchover_can_be_awaited() {
     let why =
         "no new primary is open after 1 s: shop-0 is the primary of generation 2, open; a switchover was requested";
     assert!(late.starts_with(why), "{late}");
+    assert!(
+        late.trim_end().ends_with("The request stays: `kaa switchover shop --cancel --reason WHY` takes it back"),
+        "{late}"
+    );
 }

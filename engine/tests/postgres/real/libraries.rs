@@ -72,6 +72,16 @@ async fn a_server_starts_with_the_parameters_of_its_last_start_if_it_does_not_wi
     lab.set_parameters(BASE);
     a.server.refresh().await.unwrap();
     assert_eq!(a.server.complaints(), [""; 0]);
+    // With those of its last start no client could connect.
+    a.server.stop(Stop::Fast).await.unwrap();
+    let started = a.settings.directory.join("conf/started.conf");
+    let good = std::fs::read_to_string(&started).unwrap();
+    std::fs::write(&started, "session_preload_libraries = 'none'\n").unwrap();
+    lab.set_parameters(&format!("{BASE}shared_preload_libraries = 'none'\n"));
+    let error = a.server.start_fenced().await.unwrap_err().to_string();
+    assert!(error.contains("could not access file"), "{error}");
+    std::fs::write(&started, good).unwrap();
+    a.server.start_fenced().await.unwrap();
     // What no parameters help against is said as it is.
     a.server.stop(Stop::Fast).await.unwrap();
     lab.set_parameters(&format!("{BASE}work_mem = 9MB\n"));

@@ -96,26 +96,33 @@ async fn parameters_of_the_user_are_used_unless_kaa_decides_them() {
     };
     assert_eq!(shown(&a, "shared_buffers").await, "16MB");
     lab.set_parameters("work_mem = 7MB\nfsync = off\nsynchronous_standby_names = ''\nmax_connections = 200\n");
-    let change = "ALTER SYSTEM SET synchronous_standby_names = 'x'";
+    let changes = ["synchronous_standby_names = 'x'", "synchronous_commit = 'off'"];
     if shown(&a, "server_version_num").await.parse::<u32>().unwrap() >= 170_000 {
-        let refused = a.superuser().await.batch_execute(change).await.unwrap_err();
+        let change = format!("ALTER SYSTEM SET {}", changes[0]);
+        let refused = a.superuser().await.batch_execute(&change).await.unwrap_err();
         assert!(refused.as_db_error().unwrap().message().contains("ALTER SYSTEM is not allowed"), "{refused:?}");
         // The file can be written all the same.
         let path = a.settings.directory.join("pgdata/postgresql.auto.conf");
-        std::fs::write(path, "synchronous_standby_names = 'x'\n").unwrap();
+        std::fs::write(path, changes.join("\n") + "\n").unwrap();
     } else {
-        a.superuser().await.batch_execute(change).await.unwrap();
+        for change in changes {
+            a.superuser().await.batch_execute(&format!("ALTER SYSTEM SET {change}")).await.unwrap();
+        }
     }
     a.superuser().await.batch_execute("SELECT pg_reload_conf()").await.unwrap();
     testkit::eventually_async("the change from outside is seen", async || {
         let overridden = a.server.read().await.map_err(|error| error.to_string())?.overridden;
-        if overridden == ["synchronous_standby_names"] { Ok(()) } else { Err(format!("{overridden:?}")) }
+        if overridden == ["synchronous_standby_names", "synchronous_commit"] {
+            Ok(())
+        } else {
+            Err(format!("{overridden:?}"))
+        }
     })
     .await;
     a.server.open().await.unwrap();
     assert_eq!(a.server.read().await.unwrap().overridden, Vec::<String>::new());
     assert_eq!(shown(&a, "work_mem").await, "7MB");
-    assert_eq!(shown(&a, "fsync").await, "on");
+    assert_eq!([shown(&a, "fsync").await, shown(&a, "synchronous_commit").await], ["on", "on"]);
     assert_eq!(shown(&a, "synchronous_standby_names").await, "", "as Kaa has set it");
     let pending = a.server.read().await.unwrap().restart_pending;
     assert!(pending.contains(&"max_connections".to_owned()), "{pending:?}");

@@ -131,7 +131,10 @@ async fn data_in_the_layout_of_another_image_is_not_hidden_by_a_new_cluster() {
         }
         std::fs::remove_file(&file).unwrap();
     }
-    // What an interrupted copy left is no such data.
+    // What an interrupted copy left is no such data, nor is what lies on a volume that Kaa has used.
+    std::fs::create_dir_all(volume.join("conf")).unwrap();
+    std::fs::write(volume.join("conf/kaa.conf"), "").unwrap();
+    std::fs::write(volume.join("18/docker/PG_VERSION"), "15\n").unwrap();
     std::fs::create_dir(volume.join("pgdata.new")).unwrap();
     std::fs::write(volume.join("pgdata.new/PG_VERSION"), "15\n").unwrap();
     member.server.initialize().await.unwrap();
