@@ -188,7 +188,8 @@ def writing(work, url, there=(), **variables):
 
 
 def shown(what, gaps):
-    """Percentiles."""
+    """Prints percentiles; gives the 50th and the 99th."""
     gaps = sorted(gaps)
     p50, p90, p99 = (gaps[int(len(gaps) * part)] for part in (0.5, 0.9, 0.99))
     print(f"{len(gaps)} {what}: p50 {p50:.0f} ms, p90 {p90:.0f} ms, p99 {p99:.0f} ms, longest {gaps[-1]:.0f} ms")
+    return p50, p99
