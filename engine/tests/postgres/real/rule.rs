@@ -165,7 +165,8 @@ async fn a_sender_that_does_not_obey_keeps_the_rule_from_changing() {
     let sender = titled(&trio.members[0], "walsender")[0];
     signal(sender, Signal::SIGSTOP);
     let client = trio.members[0].client().await.unwrap();
-    let error = trio.members[0].server.require(&[b], 2).await.unwrap_err();
+    let change = timeout(Duration::from_secs(30), trio.members[0].server.require(&[b], 2)).await;
+    let error = change.expect("it is given up after a few seconds").unwrap_err();
     assert!(matches!(error, Error::Stuck(_)), "{error}");
     let write = client.batch_execute("INSERT INTO rows VALUES (1, 0)");
     assert!(timeout(Duration::from_millis(200), write).await.is_err(), "nothing is released");
