@@ -134,6 +134,12 @@ mod ci {
 
     #[test]
     #[ignore = "with .ci/run"]
+    fn postgres_two_databases() {
+        postgres::two_databases();
+    }
+
+    #[test]
+    #[ignore = "with .ci/run"]
     fn two_clusters() {
         clusters::two_clusters();
     }

@@ -1,6 +1,7 @@
 //! A database of PostgreSQL servers whose primary changes while a client writes.
 
 mod commands;
+mod several;
 
 use crate::domain::cluster::Cluster;
 use embedded_kubernetes::object;
@@ -19,6 +20,7 @@ use tokio::time::timeout;
 use tokio_postgres::{Client, NoTls};
 
 pub use commands::by_command;
+pub use several::two_databases;
 
 /// How long a client waits for an answer before it connects again.
 const PATIENCE: Duration = Duration::from_secs(5);
