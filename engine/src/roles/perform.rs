@@ -124,14 +124,9 @@ pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: Archive
     if matches!(&result, Err(Error::Promoted)) {
         run = before.clone();
     }
-    // What is mounted is no reason to stop a server.
-    let may_be_lost = !matches!(step, Step::Refresh);
-    // One that does not close must not show anything more.
-    let shows = matches!(step, Step::Close) && result.is_err();
-    if shows || (may_be_lost && result.as_ref().is_err_and(|error| is_unknown(error, &run))) {
+    if let Some(how) = result.as_ref().err().and_then(|error| stops(&step, error, &run)) {
         // It starts fenced, and is stopped once more before that.
         run = Run::Down;
-        let how = if shows { Stop::Kill } else { Stop::Immediate };
         match &result {
             // It waits in the kernel, and runs no code of its own any more.
             Err(Error::Unended(_)) => {}
@@ -158,6 +153,17 @@ pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: Archive
     let uses_again = (prepares && server.prepares_again()) || server.retries_libraries();
     let result = result.map_err(|error| error.to_string());
     Done { step, result, run, data, copied, mounted, keeps_out, complaints, uses_again }
+}
+
+/// How the server is stopped after a step has failed; `None` if it runs on.
+fn stops(step: &Step, error: &Error, run: &Run) -> Option<Stop> {
+    match step {
+        // One that does not close must not show anything more.
+        Step::Close => Some(Stop::Kill),
+        // What is mounted is no reason to stop a server.
+        Step::Refresh => None,
+        _ => is_unknown(error, run).then_some(Stop::Immediate),
+    }
 }
 
 /// Whether, after this failure, it is no longer known what the server does.
@@ -392,6 +398,17 @@ mod tests {
         assert!(!stopped(true, &recovers()), "its replay would begin again");
         assert!(stopped(false, &recovers()), "it may be connected");
         assert!(stopped(true, &Error::Stuck("it does not read its configuration".to_owned())), "it may be connected");
+    }
+
+    #[test]
+    fn a_primary_that_does_not_close_is_killed_and_a_refresh_that_fails_stops_none() {
+        let stuck = || Error::Stuck("it does not close".to_owned());
+        assert_eq!(stops(&Step::Close, &stuck(), &Run::Fenced), Some(Stop::Kill));
+        let refused = Error::NoSql { heard: true, said: "too many clients".to_owned() };
+        assert_eq!(stops(&Step::Close, &refused, &Run::Fenced), Some(Stop::Kill), "clients may still be served");
+        assert_eq!(stops(&Step::Refresh, &stuck(), &Run::Down), None);
+        assert_eq!(stops(&Step::Open, &stuck(), &Run::Fenced), Some(Stop::Immediate));
+        assert_eq!(stops(&Step::Open, &refused, &Run::Fenced), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::roles::admission::{self, Admission, Held};
 use crate::roles::decide::{Primary, Run};
 use kaa_core::domain::ids::{Generation, SetVersion};
 use kaa_core::replication::{Released, Rule, Ruling};
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -67,11 +68,10 @@ async fn commit_again(
 ) {
     loop {
         let next = Instant::now() + period;
-        let (begun, version) = (monotonic_ms(), SetVersion(version.load(Ordering::SeqCst)));
-        match committer.commit(period).await {
-            Ok(true) if released.send(Released { begun, version }).await.is_err() => return,
-            Ok(true) => {}
-            Ok(false) => tracing::warn!("the wait of an own commit was cancelled: it renews no lease"),
+        match signed(&version, committer.commit(period)).await {
+            Ok(Some(sign)) if released.send(sign).await.is_err() => return,
+            Ok(Some(_)) => {}
+            Ok(None) => tracing::warn!("the wait of an own commit was cancelled: it renews no lease"),
             Err(error) => {
                 tracing::debug!(%error, "no own commit");
                 sleep(PAUSE).await;
@@ -79,6 +79,13 @@ async fn commit_again(
         }
         tokio::time::sleep_until(next).await;
     }
+}
+
+/// The sign that an own commit is, once it was released; `None` if it was not. It counts from before the commit began, under the rule of that
+/// moment: what came later proves nothing for the time between.
+async fn signed<E>(version: &AtomicU64, commit: impl Future<Output = Result<bool, E>>) -> Result<Option<Released>, E> {
+    let (begun, version) = (monotonic_ms(), SetVersion(version.load(Ordering::SeqCst)));
+    commit.await.map(|is_released| is_released.then_some(Released { begun, version }))
 }
 
 impl Keeper {
@@ -146,5 +153,27 @@ impl Keeper {
         if let Some(leased) = &mut self.leased {
             leased.admission.vouched(asked, generation);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_sign_counts_from_before_its_commit_and_under_the_rule_of_that_moment() {
+        let version = AtomicU64::new(7);
+        let began = std::cell::Cell::new(0);
+        let commit = async {
+            sleep(Duration::from_millis(20)).await;
+            began.set(monotonic_ms());
+            // The rule changes meanwhile.
+            version.store(0, Ordering::SeqCst);
+            Ok::<bool, ()>(true)
+        };
+        let sign = signed(&version, commit).await.unwrap().unwrap();
+        assert!(sign.begun + 20 <= began.get(), "{} {}", sign.begun, began.get());
+        assert_eq!(sign.version, SetVersion(7));
+        assert!(signed(&version, async { Ok::<bool, ()>(false) }).await.unwrap().is_none(), "its wait was cancelled");
     }
 }
