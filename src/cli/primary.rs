@@ -93,6 +93,9 @@ pub(super) struct Data {
     asking: Asking,
 }
 
+/// How long --wait waits where nothing else is said, in seconds.
+const TIMEOUT_S: u64 = 60;
+
 /// Whether to do it, and to wait for it.
 #[derive(Debug, Args)]
 struct How {
@@ -110,6 +113,7 @@ struct How {
 impl Switchover {
     pub(super) async fn run(self) -> Result<String, Error> {
         let Self { database, to, cancel, how, reason, asking } = self;
+        let how = How { timeout: how.timeout.or(Some(STAND_DOWN_MS / 1000 + 30)), ..how };
         let body = json!({"to": to, "cancel": cancel, "why": reason.why, "dryRun": how.dry_run});
         moved(&asking, &database, "switchover", body, &how).await
     }
@@ -164,8 +168,7 @@ async fn moved(asking: &Asking, database: &str, what: &str, body: Value, how: &H
     }
     // Without a name any primary will do.
     let answer = MoveAnswer { to: answer.to.clone().filter(|_| is_named), ..answer };
-    let by_default = if what == "switchover" { STAND_DOWN_MS / 1000 + 30 } else { 60 };
-    let timeout = Duration::from_secs(how.timeout.unwrap_or(by_default));
+    let timeout = Duration::from_secs(how.timeout.unwrap_or(TIMEOUT_S));
     let (opened, after) = opened(&api, &answer, began, timeout).await?;
     if asking.agent.output == Format::Json {
         return Ok(api::raw(&opened));

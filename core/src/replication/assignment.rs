@@ -173,20 +173,21 @@ impl Domain {
     /// Whether the primary is to stop for another one.
     fn stands_down(&self, process: &Process, replicated: &Replicated, report: Option<&Report>) -> bool {
         let asked = replicated.switchover.is_some() || is_stopping(process);
-        let may = asked && self.is_open(replicated) && replicated.uncertain.is_none();
+        let may = asked && self.is_open_with_successor(replicated);
         let Some(record) = replicated.record.as_ref().filter(|_| may) else { return false };
         // The successor does not begin alone if a third server can join before.
         let spare = report.is_some_and(|report| sync_set::spare_for_successor(self, replicated, report).is_some());
-        !self.successors(replicated).is_empty() && record.joining.is_none() && !spare
+        record.joining.is_none() && !spare
     }
 
     /// Whether a primary that is open and connected has a successor that is ready. Another server may have to join before it is told to stop.
     pub(super) fn can_hand_over(&self, replicated: &Replicated) -> bool {
         let is_there = replicated.primary.as_ref().is_some_and(|primary| self.is_live(primary.process));
-        is_there
-            && self.is_open(replicated)
-            && replicated.uncertain.is_none()
-            && !self.successors(replicated).is_empty()
+        is_there && self.is_open_with_successor(replicated)
+    }
+
+    fn is_open_with_successor(&self, replicated: &Replicated) -> bool {
+        self.is_open(replicated) && replicated.uncertain.is_none() && !self.successors(replicated).is_empty()
     }
 
     /// Whether a pod may end: nothing is handed over any more.

@@ -52,7 +52,7 @@ pub fn plan<'a>(domain: &Domain, now: impl Into<Now<'a>>, timing: &Timing) -> Ve
 fn next(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Now, timing: &Timing) -> Option<Command> {
     let initialized = initialize(domain, name, replicated);
     let granted = || grant(domain, name, replicated, now, timing).map(Command::GrantPrimary);
-    initialized.or_else(granted).or_else(|| give_up(name, domain, replicated, now))
+    initialized.or_else(granted).or_else(|| give_up(domain, name, replicated, now))
 }
 
 /// The archive that makes the first data, once all pods that are wanted have registered with empty volumes: the one with the lowest
@@ -195,7 +195,7 @@ pub fn propose(
 }
 
 /// A switchover that nothing comes of is given up: its target may have gone.
-fn give_up(name: &DatabaseName, domain: &Domain, replicated: &Replicated, now: Now) -> Option<Command> {
+fn give_up(domain: &Domain, name: &DatabaseName, replicated: &Replicated, now: Now) -> Option<Command> {
     let (record, asked) = replicated.record.as_ref().zip(replicated.switchover.as_ref())?;
     let (limit_ms, cause) = if domain.can_hand_over(replicated) {
         (STAND_DOWN_MS, "the primary, which writes a checkpoint first, has not stood down")
@@ -205,7 +205,7 @@ fn give_up(name: &DatabaseName, domain: &Domain, replicated: &Replicated, now: N
     if now.since(Began::switchover(replicated, asked)) < limit_ms {
         return None;
     }
-    let why = format!("it has not begun for more than {} s: {cause}", limit_ms / 1000 - 1);
+    let why = format!("it did not begin within {} s: {cause}", limit_ms / 1000);
     let (database, generation, what) = (name.clone(), record.generation, Asked::Cancel);
     Some(Command::RequestSwitchover(RequestSwitchover { database, generation, what, why }))
 }

@@ -1,15 +1,15 @@
-//! Parameters of the user with which a server does not start, such as a library that its image lacks: those of its last start take their place. The server's program accepts them, so nothing else notices before a start.
+//! Parameters of the user with which a server does not start, such as a library that its image lacks: those of its last start take their
+//! place. The server's program accepts them, so nothing else notices before a start.
 
 use super::configuration;
 use super::error::Error;
+use super::libraries::LIMIT;
 use super::{Server, Stop, files};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 /// After so long the parameters that were refused are tried again: they may have failed for another reason.
 const AGAIN: Duration = Duration::from_secs(600);
-/// How long a try of the libraries may take.
-const LIMIT: Duration = Duration::from_secs(2);
 
 /// Mounted parameters with which the server has ended while it started, and why.
 #[derive(Clone, Debug)]
@@ -28,13 +28,18 @@ impl Server {
         if self.unstartable.as_ref().is_some_and(|it| it.since.elapsed() >= AGAIN) {
             self.unstartable = None;
         }
-        let Err(error) = self.start(true).await else { return Ok(()) };
-        let (used, last) = (self.used_parameters().await?, self.started_parameters().await?);
-        let Some(last) = last.filter(|last| matches!(error, Error::Ended(_)) && *last != used) else {
-            return Err(error);
-        };
-        // It may have had a reason that has passed.
-        let Err(error) = self.start(true).await else { return Ok(()) };
+        let mut failure = self.start(true).await;
+        if failure.is_ok() {
+            return failure;
+        }
+        let (used, last) = (self.used_parameters().await, self.started_parameters().await);
+        let (Ok(used), Ok(Some(last))) = (used, last) else { return failure };
+        let is_of_parameters = |failure: &Result<(), Error>| matches!(failure, Err(Error::Ended(_))) && last != used;
+        if is_of_parameters(&failure) {
+            // The reason may have passed.
+            failure = self.start(true).await;
+        }
+        let Some(error) = failure.as_ref().err().filter(|_| is_of_parameters(&failure)) else { return failure };
         let complaints = self.complaints.clone();
         tracing::error!(%error, "the server does not start: it is started with the parameters of its last start");
         let (text, why) = (used.clone(), format!("the server does not start: {error}"));
@@ -44,7 +49,7 @@ impl Server {
         tracing::warn!(%again, "nor does it start with these");
         (self.unstartable, self.complaints) = (None, complaints);
         self.use_parameters(used).await?;
-        Err(error)
+        failure
     }
 
     /// Starts it if sessions of clients can load the libraries that these parameters name: the image may have them no more.
@@ -59,14 +64,17 @@ impl Server {
         }
     }
 
-    /// Takes note of the parameters with which the server was started.
-    pub(super) async fn keep_started_parameters(&mut self) -> Result<(), Error> {
-        let used = self.used_parameters().await?;
-        if self.started_parameters().await?.as_ref() == Some(&used) {
-            return Ok(());
+    /// Takes note of the parameters with which the server was started, or would be. It runs whether or not the volume takes the note.
+    pub(super) async fn keep_started_parameters(&mut self) {
+        let (used, before) = (self.used_parameters().await, self.started_parameters().await);
+        let (Ok(used), Ok(before)) = (used, before) else { return };
+        if before.as_ref() == Some(&used) {
+            return;
         }
         let (path, user) = (configuration::started_parameters(&self.settings), self.settings.user);
-        self.in_time(move || files::replace(&path, used.as_bytes(), user)).await
+        if let Err(error) = self.in_time(move || files::replace(&path, used.as_bytes(), user)).await {
+            tracing::warn!(%error, "the parameters of this start are not noted");
+        }
     }
 
     async fn used_parameters(&mut self) -> Result<String, Error> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 /// How long a try may take. It may come before a change of the role.
-const LIMIT: Duration = Duration::from_secs(2);
+pub(super) const LIMIT: Duration = Duration::from_secs(2);
 /// After so long a refusal counts no more: it may have had another reason, or the library is there now.
 const AGAIN: Duration = Duration::from_secs(10);
 

@@ -92,7 +92,7 @@ impl Server {
         // It would start with what it uses already.
         let pending = session.row("look for parameters that wait for a start", PENDING).await?;
         if !pending.get::<_, bool>(0) {
-            self.keep_started_parameters().await?;
+            self.keep_started_parameters().await;
         }
         match role {
             Role::Primary { .. } => self.prepare_roles().await,

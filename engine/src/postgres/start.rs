@@ -91,7 +91,8 @@ impl Server {
         let before = self.in_time(move || files::read(&path)).await?;
         self.start_in_any_case().await?;
         self.check_libraries(before).await?;
-        self.keep_started_parameters().await
+        self.keep_started_parameters().await;
+        Ok(())
     }
 
     /// The same without readers, and with the limits that are wanted. It accepts no session until it is promoted.

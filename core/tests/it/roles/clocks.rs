@@ -13,13 +13,6 @@ impl Play {
         self.said(1, EngineState::Running);
     }
 
-    /// One of two standbys does not hear a primary that no agent hears.
-    fn is_silent(&mut self) {
-        self.lose(0);
-        self.hears(2, false);
-        self.settle();
-    }
-
     /// What the leader decides that has looked at `found`, `ms` after the first look, if entries are stamped so much later then.
     fn decided(&self, found: &Found, ms: u64, stamped_ms: u64) -> Result<Vec<ArchiveId>, NotLost> {
         let time = Millis(self.domain.time.0 + stamped_ms);

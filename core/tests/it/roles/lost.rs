@@ -30,6 +30,13 @@ impl Play {
         self.servers.get_mut(&ordinal).unwrap().unheard = !hears;
     }
 
+    /// One of two standbys does not hear a primary that no agent hears.
+    pub(super) fn is_silent(&mut self) {
+        self.lose(0);
+        self.hears(2, false);
+        self.settle();
+    }
+
     /// The server of the primary ends, and its wrapper stays.
     pub(super) fn ends_here(&mut self, ordinal: u32, generation: u64) {
         let server = self.servers.get_mut(&ordinal).unwrap();
@@ -125,9 +132,7 @@ fn a_word_of_an_earlier_session_is_void() {
 #[test]
 fn all_members_have_to_miss_it_or_one_of_them_for_longer_than_a_lease() {
     let mut play = of_three();
-    play.lose(0);
-    play.hears(2, false);
-    play.settle();
+    play.is_silent();
     assert_eq!(play.holds(), "the server of archive 2 may still hear it");
     let replicated = play.domain.replicated(&SHOP.into()).unwrap();
     let after = |ms| play.domain.lost_primary(replicated, Millis(play.domain.time.0 + ms));
@@ -139,9 +144,7 @@ fn all_members_have_to_miss_it_or_one_of_them_for_longer_than_a_lease() {
 #[test]
 fn a_primary_whose_pod_is_gone_counts_as_away_since_it_was_lost() {
     let mut play = of_three();
-    play.lose(0);
-    play.hears(2, false);
-    play.settle();
+    play.is_silent();
     let removed = play.domain.time.0 + 1_000;
     play.ahead_ms += 1_000;
     play.is_gone(0);

@@ -29,7 +29,7 @@ fn it_waits_for_the_checkpoint_of_the_primary_and_not_for_long_for_its_target() 
         ["a switchover was requested, and its target is ready: the primary writes a checkpoint before it closes"]
     );
     assert_eq!(given_up(&play, 599_000), [""; 0]);
-    let why = "it has not begun for more than 599 s: the primary, which writes a checkpoint first, has not stood down";
+    let why = "it did not begin within 600 s: the primary, which writes a checkpoint first, has not stood down";
     assert_eq!(given_up(&play, 600_000), [why]);
     // A third server joins meanwhile, so that the target does not begin alone.
     play.record().joining = Some(ArchiveId(3));
@@ -39,7 +39,7 @@ fn it_waits_for_the_checkpoint_of_the_primary_and_not_for_long_for_its_target() 
     let waits = play.said_waits();
     assert!(waits.contains(&"a switchover was requested and has not begun".to_owned()), "{waits:?}");
     assert_eq!(given_up(&play, 59_000), [""; 0]);
-    let why = "it has not begun for more than 59 s: its target is not in the sync set or not up, or the primary is not";
+    let why = "it did not begin within 60 s: its target is not in the sync set or not up, or the primary is not";
     assert_eq!(given_up(&play, 60_000), [why]);
     play.returns(1);
     play.lose(0);

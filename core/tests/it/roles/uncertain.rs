@@ -43,7 +43,7 @@ fn nothing_is_promised_of_the_others_meanwhile() {
     assert!(play.domain.survival(&SHOP.into(), replicated).is_none());
 }
 
-/// Whoever is left of a set that may be too large may lack commits.
+/// A member of a set that may be too large may lack commits.
 #[test]
 fn nothing_moves_by_itself() {
     let automatic = || {

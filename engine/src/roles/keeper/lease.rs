@@ -172,7 +172,7 @@ mod tests {
             Ok::<bool, ()>(true)
         };
         let sign = signed(&version, commit).await.unwrap().unwrap();
-        assert!(sign.begun + 20 <= began.get(), "{} {}", sign.begun, began.get());
+        assert!(sign.begun + 10 <= began.get(), "{} {}", sign.begun, began.get());
         assert_eq!(sign.version, SetVersion(7));
         assert!(signed(&version, async { Ok::<bool, ()>(false) }).await.unwrap().is_none(), "its wait was cancelled");
     }

@@ -96,7 +96,7 @@ pub fn by_command() {
     }
     for pod in [&third, &standby] {
         let id = archive(&cluster, pod);
-        cluster.says(&format!("show database {DATABASE}"), &format!("archive {id}"));
+        cluster.says(&format!("show database {DATABASE}"), &format!("archive {id} holds data"));
         cluster.kaa(&format!("database discard {DATABASE} --archive {id} --reason test"));
     }
     cluster.wait("all servers to run", |c| c.running() == SERVERS);
