@@ -118,7 +118,7 @@ fn process(n: u64) -> Process {
         claim_unread: false,
         interrupted: None,
         data: None,
-        short_of_room: false,
+        handicap: Default::default(),
     }
 }
 

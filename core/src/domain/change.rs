@@ -53,9 +53,9 @@ mod remove_process;
 mod remove_server;
 mod report_data;
 mod report_exit;
+mod report_handicap;
 mod report_history;
 mod report_primary;
-mod report_room;
 mod report_silence;
 mod report_state;
 mod request_switchover;
@@ -112,9 +112,9 @@ pub use remove_process::RemoveProcess;
 pub use remove_server::RemoveServer;
 pub use report_data::ReportData;
 pub use report_exit::ReportExit;
+pub use report_handicap::ReportHandicap;
 pub use report_history::ReportHistory;
 pub use report_primary::{Progress, ReportPrimary};
-pub use report_room::ReportRoom;
 pub use report_silence::ReportSilence;
 pub use report_state::ReportState;
 pub use request_switchover::{Asked, RequestSwitchover};
@@ -314,8 +314,8 @@ pub enum Command {
     DiscardData(DiscardData),
     /// Notes that the server of a standby does not hear its primary, or hears it again.
     ReportSilence(ReportSilence),
-    /// Notes whether the volume of a server has room for a primary.
-    ReportRoom(ReportRoom),
+    /// Notes what speaks against a server as the next primary.
+    ReportHandicap(ReportHandicap),
 }
 
 /// The same for the change of each command. The last one carries nothing.
@@ -378,7 +378,7 @@ macro_rules! of_each {
             Self::DiscardData($change) => $do,
             Self::ConfirmStart($change) => $do,
             Self::ReportSilence($change) => $do,
-            Self::ReportRoom($change) => $do,
+            Self::ReportHandicap($change) => $do,
             Self::ResumeResync => $resume,
         }
     };

@@ -63,9 +63,33 @@ pub struct Process {
     /// What is on its volume, if its database has one primary and it has said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Data>,
-    /// Whether its volume has too little room for a primary, by its wrapper's word.
+    /// What speaks against its server as the next primary, by its wrapper's word.
     #[serde(default, skip_serializing_if = "is_default")]
+    pub handicap: Handicap,
+}
+
+/// What speaks against a server as the next primary. The greater one is worse. It is a preference: the database is never left without a
+/// primary for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Handicap {
+    /// Its volume has too little room for a primary, which would end soon.
     pub short_of_room: bool,
+    /// It has received much log that it has not replayed: it could not open before.
+    pub replays_late: bool,
+}
+
+impl fmt::Display for Handicap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self { short_of_room: false, replays_late: false } => "nothing",
+            Self { short_of_room: true, replays_late: false } => "too little room on its volume",
+            Self { short_of_room: false, replays_late: true } => "much log that it has yet to replay",
+            Self { short_of_room: true, replays_late: true } => {
+                "too little room on its volume, and much log that it has yet to replay"
+            }
+        })
+    }
 }
 
 /// The labels that tie a process to Kubernetes: names and values, in the order of the names.

@@ -2,7 +2,7 @@
 
 use super::ids::{ArchiveId, DatabaseName, Generation, Millis, SessionNumber, SetVersion, StartId, SystemId, Uid};
 use super::outcome::Refusal;
-use super::process::{ExitReason, Process, SessionState};
+use super::process::{ExitReason, Handicap, Process, SessionState};
 use super::{Domain, is_default};
 use crate::replication::{Replication, is_stopping};
 use serde::{Deserialize, Serialize};
@@ -407,9 +407,9 @@ impl Domain {
         system.is_some() && system == replicated.system
     }
 
-    /// Whether the volume of an archive has room for a primary, as far as its wrapper has said.
-    pub fn has_room_for_primary(&self, archive: ArchiveId) -> bool {
-        self.serving(archive).is_none_or(|process| !process.short_of_room)
+    /// What speaks against the server of an archive as the next primary, as far as its wrapper has said.
+    pub fn handicap(&self, archive: ArchiveId) -> Handicap {
+        self.serving(archive).map_or_else(Handicap::default, |process| process.handicap)
     }
 
     /// Why another grant may follow without an operator's word; `None` if the primary may still run.

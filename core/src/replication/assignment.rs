@@ -162,10 +162,9 @@ impl Domain {
         others.retain(|archive| archive.removed.is_none() && self.has_data_of(replicated, archive.id));
         // Two servers that both give up what they are granted would hand it to and fro, and never to a third one.
         let before = replicated.primary.as_ref().filter(|primary| primary.begins.is_none()).and_then(|it| it.from);
-        // One without room would end soon.
         others.sort_by_key(|archive| {
             let preference = self.preference(replicated, archive.id);
-            (before == Some(archive.id), !self.has_room_for_primary(archive.id), preference)
+            (before == Some(archive.id), self.handicap(archive.id), preference)
         });
         others.into_iter().map(|archive| archive.id).collect()
     }

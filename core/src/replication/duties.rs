@@ -4,8 +4,8 @@
 use super::{Report, Stand, sync_set};
 use crate::domain::Domain;
 use crate::domain::change::{
-    ChangeSyncSet, Command, ConfirmStart, Overwrite, OverwriteArchive, Progress, ReportData, ReportPrimary, ReportRoom,
-    ReportSilence, SetChange,
+    ChangeSyncSet, Command, ConfirmStart, Overwrite, OverwriteArchive, Progress, ReportData, ReportHandicap,
+    ReportPrimary, ReportSilence, SetChange,
 };
 use crate::domain::ids::{ArchiveId, SessionNumber, StartId};
 use crate::domain::process::{Process, SessionState};
@@ -28,8 +28,9 @@ impl Domain {
         if report.start == process.id && replicated.starts.get(&archive) != Some(&process.id) {
             return vec![Command::ConfirmStart(ConfirmStart { process: process.id, session })];
         }
-        if process.short_of_room != report.short_of_room {
-            return vec![Command::ReportRoom(ReportRoom { process: process.id, session, short: report.short_of_room })];
+        if process.handicap != report.handicap {
+            let (process, handicap) = (process.id, report.handicap);
+            return vec![Command::ReportHandicap(ReportHandicap { process, session, handicap })];
         }
         let primary = self.of_primary(process, replicated, report);
         let silence = self.of_silence(process, archive, replicated, report);

@@ -118,10 +118,9 @@ fn after_end(domain: &Domain, replicated: &Replicated, over: Over, now: Now) -> 
     // One that started before the old primary came back is ready; if all started again, the old one spares an overwrite.
     let is_first = |(archive, own): &(ArchiveId, StartId)| {
         let before = successor.and_then(|successor| domain.process_on(successor));
-        let short =
-            successor.is_some_and(|it| domain.has_room_for_primary(it)) && !domain.has_room_for_primary(*archive);
+        let is_worse = successor.is_some_and(|it| domain.handicap(it) < domain.handicap(*archive));
         over == Over::StartedAgain
-            && !short
+            && !is_worse
             && domain.has_data_of(replicated, *archive)
             && before.is_none_or(|before| *own < before.id)
     };

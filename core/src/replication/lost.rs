@@ -142,10 +142,10 @@ impl Domain {
                 return Err(NotLost::HeldBack { until: now.in_ms(left) });
             }
         }
-        // The furthest: what the others have beyond would have to be rewound. One without room would end soon.
+        // The furthest: what the others have beyond would have to be rewound.
         silent.sort_by_key(|(archive, silent)| {
             let behind = std::cmp::Reverse(silent.end);
-            (!self.has_room_for_primary(*archive), behind, self.preference(replicated, *archive))
+            (self.handicap(*archive), behind, self.preference(replicated, *archive))
         });
         Ok(silent.into_iter().map(|(archive, _)| archive).collect())
     }

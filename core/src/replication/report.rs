@@ -2,6 +2,7 @@
 
 use super::InForce;
 use crate::domain::ids::{ArchiveId, Generation, Permission, StartId};
+use crate::domain::process::Handicap;
 use crate::domain::replicated::{Begins, Data, Ended, Position};
 
 /// What a wrapper says of its server.
@@ -31,8 +32,8 @@ pub struct Report {
     pub end: Position,
     /// The current generation, if its server has not heard the primary for a while.
     pub unheard: Option<Generation>,
-    /// Whether its volume has too little room for a primary.
-    pub short_of_room: bool,
+    /// What speaks against it as the next primary.
+    pub handicap: Handicap,
     /// Whether it keeps the lease that it is assigned.
     pub keeps_lease: bool,
     /// Why the server does not do what it was assigned, if it does not.

@@ -82,6 +82,6 @@ fn process(id: u64, kind: EngineKind) -> Process {
         claim_unread: false,
         interrupted: None,
         data: None,
-        short_of_room: false,
+        handicap: Default::default(),
     }
 }

@@ -11,7 +11,9 @@ use kaa_core::domain::event::Event;
 use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{ArchiveId, Generation, Millis, Permission, SessionNumber, StartId, SystemId};
 use kaa_core::domain::invariants::{step_violations, violations};
-use kaa_core::domain::process::{About, EngineKind, EngineState, ExitReason, Identity, Registration, SessionState};
+use kaa_core::domain::process::{
+    About, EngineKind, EngineState, ExitReason, Handicap, Identity, Registration, SessionState,
+};
 use kaa_core::domain::replicated::{Begins, Data, Ended, FailoverMode, Position, Settings, WhenAlone};
 use kaa_core::domain::{Domain, archive};
 use kaa_core::replication::route::routes;
@@ -20,8 +22,8 @@ use std::collections::BTreeMap;
 
 mod alone;
 mod clocks;
+mod handicap;
 mod lost;
-mod room;
 mod switchover;
 mod uncertain;
 mod unpromoted;
@@ -44,8 +46,8 @@ struct Server {
     may_stop: bool,
     /// Whether it has not heard the primary for a while.
     unheard: bool,
-    /// Whether its volume has too little room.
-    short_of_room: bool,
+    /// What speaks against it as the next primary.
+    handicap: Handicap,
     /// The start that its volume remembers, and that it remembered when the wrapper came up.
     start: StartId,
     start_before: StartId,
@@ -181,7 +183,7 @@ impl Play {
             diverged: kept.as_ref().is_some_and(|server| server.diverged),
             may_stop: false,
             unheard: false,
-            short_of_room: false,
+            handicap: Handicap::default(),
             start: kept.as_ref().map_or(StartId(0), |server| server.start),
             start_before: kept.as_ref().map_or(StartId(0), |server| server.start),
             deleted: kept.map_or(0, |server| server.deleted),
@@ -256,7 +258,7 @@ impl Play {
                 }
                 _ => None,
             },
-            short_of_room: server.short_of_room,
+            handicap: server.handicap,
             keeps_lease: true,
             trouble: None,
         }
@@ -317,8 +319,12 @@ impl Play {
                 }
             },
             Wanted::Follow { generation, permission, discard, .. } => {
-                server.diverged |= discard && server.stand != Stand::Follows(generation);
+                let is_permitted = permission.is_some_and(|permission| permission > server.memory.returned);
+                server.diverged |= discard && (is_permitted || server.stand != Stand::Follows(generation));
                 follow(server, generation, permission);
+                if discard && permission.is_none() {
+                    server.needs = Some((generation, "an operator gave up its data".to_owned()));
+                }
             }
             Wanted::Hold(_) | Wanted::Initialize => {
                 if has_data && server.stand == Stand::Down {

@@ -3,6 +3,7 @@
 use crate::proto::engine as wire;
 use kaa_core::domain::bounds::{Bounds, cut};
 use kaa_core::domain::ids::{ArchiveId, Generation, Permission, SetVersion, StartId, SystemId};
+use kaa_core::domain::process::Handicap;
 use kaa_core::domain::replicated::{Begins, Data, Ended, HISTORY, Position};
 use kaa_core::replication::{Assignment, InForce, Report, Stand, Standby, Wanted};
 
@@ -51,7 +52,7 @@ pub fn reported(said: wire::Replica) -> Report {
         end: Position(said.end),
         unheard: (said.unheard != 0).then_some(Generation(said.unheard)),
         keeps_lease: said.keeps_lease,
-        short_of_room: said.short_of_room,
+        handicap: Handicap { short_of_room: said.short_of_room, replays_late: said.replays_late },
         trouble: Some(text(said.trouble)).filter(|trouble| !trouble.is_empty()),
     }
 }

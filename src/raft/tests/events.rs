@@ -16,7 +16,7 @@ use kaa_core::domain::ids::{
     ArchiveId, Generation, MembershipEpoch, Millis, Permission, ProtocolId, RaftId, ResyncEpoch, SessionNumber,
     SetVersion, StartId, SystemId, TaskId,
 };
-use kaa_core::domain::process::{DurableState, EngineKind, EngineState, ExitReason, Stop};
+use kaa_core::domain::process::{DurableState, EngineKind, EngineState, ExitReason, Handicap, Stop};
 use kaa_core::domain::protocol::Protocol;
 use kaa_core::domain::replicated::{Begins, Data, FailoverMode, Position, Settings, WhenAlone};
 use kaa_core::domain::task::{ProtocolUpgrade, StepKind, TaskKind};
@@ -159,7 +159,7 @@ fn of_replication() -> Vec<ReplicationEvent> {
             what: Progress::Promoted { begins, before: vec![begins], keeps_lease: false },
         },
         ReplicationEvent::Heard { generation, archive, silent: Some(Position(0x7_3A01_48B8)) },
-        ReplicationEvent::Room { archive, short: true },
+        ReplicationEvent::Handicap { archive, handicap: Handicap { short_of_room: true, replays_late: true } },
         ReplicationEvent::Joins { archive, version },
         ReplicationEvent::Joined { archive, version },
         ReplicationEvent::Left { archive, version, why: why() },

@@ -17,7 +17,7 @@ use crate::domain::event::{ArchiveEvent, DatabaseEvent, ProcessEvent};
 use crate::domain::ids::{ArchiveId, ClusterName, DatabaseName, NodeId, SessionNumber, StartId};
 use crate::domain::outcome::{Outcome, Refusal, Registered};
 use crate::domain::process::{
-    DurableState, EngineKind, EngineState, ExitReason, Identity, Process, Registration, Session, SessionState,
+    DurableState, EngineKind, EngineState, ExitReason, Handicap, Identity, Process, Registration, Session, SessionState,
 };
 use crate::domain::{Applied, Domain, Subject};
 use std::collections::BTreeMap;
@@ -109,7 +109,7 @@ impl Domain {
             claim_unread: asked.kind == EngineKind::Sm && asked.claim.is_none(),
             interrupted: None,
             data: None,
-            short_of_room: false,
+            handicap: Handicap::default(),
         };
         self.note_registered(actor, &process);
         self.processes.insert(id, process);

@@ -2,6 +2,7 @@
 
 use crate::domain::change::{GrantReason, Progress};
 use crate::domain::ids::{ArchiveId, Generation, Permission, SetVersion, StartId, SystemId};
+use crate::domain::process::Handicap;
 use crate::domain::replicated::{Begins, Data, Ended, Position, Settings};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -67,12 +68,12 @@ pub enum ReplicationEvent {
         /// The end of the log that its server has, if it does not hear the primary.
         silent: Option<Position>,
     },
-    /// The volume of a server has too little room for a primary, or enough again.
-    Room {
+    /// What speaks against a server as the next primary has changed.
+    Handicap {
         /// Its archive.
         archive: ArchiveId,
-        /// Whether it has too little.
-        short: bool,
+        /// All of it.
+        handicap: Handicap,
     },
     /// An archive is asked to join the sync set.
     Joins {
@@ -170,7 +171,7 @@ impl ReplicationEvent {
             | Self::Initializes { archive: _ }
             | Self::SetBack { .. }
             | Self::Heard { .. }
-            | Self::Room { archive: _, short: _ }
+            | Self::Handicap { archive: _, handicap: _ }
             | Self::Joins { archive: _, version: _ }
             | Self::Joined { archive: _, version: _ }
             | Self::Whole { archive: _, permission: _ } => 0,
@@ -226,9 +227,8 @@ impl fmt::Display for ReplicationEvent {
             Self::Heard { generation, archive, silent: None } => {
                 write!(f, "the server of archive {archive} hears the primary of generation {generation} again")
             }
-            Self::Room { archive, short } => {
-                let room = if *short { "too little room for a primary" } else { "room for a primary again" };
-                write!(f, "the volume of archive {archive} has {room}")
+            Self::Handicap { archive, handicap } => {
+                write!(f, "what speaks against archive {archive} as the next primary: {handicap}")
             }
             Self::Joins { archive, version } => write!(f, "archive {archive} joins the sync set, version {version}"),
             Self::Joined { archive, version } => {

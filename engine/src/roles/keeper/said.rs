@@ -14,8 +14,9 @@ impl Keeper {
         // Until it is registered it is no process of the domain: then it stays that one.
         let pid = self.member.as_ref().map_or(0, |_| std::process::id());
         let state = wire::State { engine: self.known().engine().into(), pid };
-        let short_of_room = self.vitals.is_short_of_room(Instant::now());
-        let replica = wire::Replica { short_of_room, trouble: self.trouble(), ..self.known().replica() };
+        let now = Instant::now();
+        let (short_of_room, replays_late) = (self.vitals.is_short_of_room(now), self.vitals.replays_late(now));
+        let replica = wire::Replica { short_of_room, replays_late, trouble: self.trouble(), ..self.known().replica() };
         let replica = words::bounded(replica);
         let (replica, vitals) = (Some(replica), self.vitals.told(decide::is_closed(&self.state), Instant::now()));
         self.out.report.send_if_modified(|report| {

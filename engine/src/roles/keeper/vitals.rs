@@ -18,7 +18,10 @@ const ROOM: u64 = 256 << 20;
 /// ...or with less than this part of a smaller volume.
 const PART_OF_ROOM: u64 = 16;
 
-/// It has enough once it had so for this long.
+/// A standby that has so much log to replay, in bytes, is not to be the primary either: it would take seconds.
+const BACKLOG: u64 = 256 << 20;
+
+/// It has enough room, or little to replay, once it had so for this long. The delay saves entries in every log.
 const ENOUGH_AFTER: Duration = Duration::from_secs(60);
 
 /// Keeps what is told, and when it may change.
@@ -34,6 +37,8 @@ pub(super) struct Watch {
     next: Instant,
     /// When the volume last had too little room, if it has not had enough for long since.
     short_of_room: Option<Instant>,
+    /// When the standby last had much log to replay, if it has not had little for long since.
+    late: Option<Instant>,
     /// Until then a server that was never read is given time to start.
     starts_until: Instant,
 }
@@ -50,6 +55,7 @@ impl Watch {
             said: None,
             next: now,
             short_of_room: None,
+            late: None,
             starts_until: now + SILENT,
         }
     }
@@ -58,6 +64,9 @@ impl Watch {
     pub fn note(&mut self, reading: &Reading, now: Instant) {
         // The time of the last commit that was replayed alone would tell that a server which rested for an hour lags by an hour.
         let behind = reading.replay_lag_ms.filter(|_| reading.streams_from.is_some());
+        if reading.in_recovery && reading.received.0.saturating_sub(reading.end.0) >= BACKLOG {
+            self.late = Some(now);
+        }
         if behind == Some(0) {
             self.caught_up = Some(now);
         }
@@ -93,6 +102,12 @@ impl Watch {
         self.short_of_room.is_some()
     }
 
+    /// Whether the server is a standby that has much log to replay.
+    pub fn replays_late(&mut self, now: Instant) -> bool {
+        self.late = self.late.filter(|last| now.saturating_duration_since(*last) < ENOUGH_AFTER);
+        self.late.is_some()
+    }
+
     /// Takes note of whether the server lets a new session in.
     pub fn knocked(&mut self, lets_in: bool) {
         self.shut = !lets_in;
@@ -110,7 +125,7 @@ impl Watch {
 
     /// The server has ended, or is another one.
     pub fn clear(&mut self) {
-        (self.read, self.caught_up, self.shut) = (None, None, false);
+        (self.read, self.caught_up, self.late, self.shut) = (None, None, None, false);
     }
 
     /// What is to be told now; `None` until there is something. It stays the same for at least [`PERIOD`], unless the server begins
@@ -138,7 +153,7 @@ impl Watch {
     }
 }
 
-/// When the volume last had too little room; `None` after [`ENOUGH_AFTER`] with enough. The delay saves entries in every log.
+/// When the volume last had too little room; `None` after [`ENOUGH_AFTER`] with enough.
 fn short(last: Option<Instant>, Space { free, size }: Space, now: Instant) -> Option<Instant> {
     let too_little = free < ROOM.min(size / PART_OF_ROOM);
     let last = if too_little { Some(now) } else { last };
@@ -233,6 +248,26 @@ mod tests {
         assert!(!at(61, 1_000, 102_400));
         assert!(!at(62, 64, 1_024));
         assert!(at(63, 63, 1_024), "a sixteenth of a small volume");
+    }
+
+    #[test]
+    fn a_standby_replays_late_until_it_has_had_little_to_replay_for_a_minute() {
+        let (mut watch, began) = (a_watch(), Instant::now());
+        let mut at = |s: u64, in_recovery: bool, backlog: u64| {
+            let received = Position((1 << 40) + backlog);
+            let now = began + Duration::from_secs(s);
+            watch.note(&Reading { in_recovery, received, ..reading(1 << 40, 0) }, now);
+            watch.replays_late(now)
+        };
+        assert!(!at(0, true, BACKLOG - 1));
+        assert!(!at(1, false, BACKLOG), "a primary replays nothing");
+        assert!(at(2, true, BACKLOG));
+        assert!(at(61, true, 0));
+        assert!(!at(62, true, 0));
+        assert!(!at(63, true, 1 << 20), "it may be behind what it has received by a little, always");
+        assert!(at(64, true, 1 << 40));
+        watch.clear();
+        assert!(!watch.replays_late(began + Duration::from_secs(65)), "it has ended");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use kaa_core::domain::evidence::{Evidence, Fact};
 use kaa_core::domain::ids::{
     ArchiveId, DatabaseName, Generation, Millis, Permission, ResyncEpoch, SessionNumber, SetVersion, StartId, SystemId,
 };
+use kaa_core::domain::process::Handicap;
 use kaa_core::domain::replicated::{Begins, Data, Ended, FailoverMode, Position, Settings, WhenAlone};
 use std::collections::BTreeSet;
 
@@ -59,8 +60,9 @@ fn report_silence(silent: Option<Position>) -> Command {
     Command::ReportSilence(change::ReportSilence { process, session, generation, silent })
 }
 
-fn report_room(short: bool) -> Command {
-    Command::ReportRoom(change::ReportRoom { process: PROCESS, session: SESSION, short })
+fn report_handicap(short_of_room: bool, replays_late: bool) -> Command {
+    let handicap = Handicap { short_of_room, replays_late };
+    Command::ReportHandicap(change::ReportHandicap { process: PROCESS, session: SESSION, handicap })
 }
 
 fn note(when_alone: WhenAlone) -> Command {
@@ -131,8 +133,8 @@ pub(super) fn commands() -> Vec<Command> {
         report_primary(Progress::Promoted { begins, before: vec![earlier], keeps_lease: true }),
         report_silence(Some(Position(0x7_3A01_48B8))),
         report_silence(None),
-        report_room(true),
-        report_room(false),
+        report_handicap(true, false),
+        report_handicap(false, true),
         note_settings(Settings { preferred_zone: Some("eu-west-1a".to_owned()), ..settings(WhenAlone::Degrade) }),
         Command::RegisterProcess(Box::new(with_zone())),
     ]
