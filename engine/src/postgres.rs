@@ -20,6 +20,7 @@ mod hba;
 mod histories;
 mod libraries;
 mod limits;
+mod messages;
 mod mounted;
 mod overwrite;
 mod own;

@@ -9,7 +9,8 @@ use super::credentials::Known;
 use super::error::Error;
 use super::files;
 use super::hba::{self, Admits, Own};
-use super::processes::{LINE_PREFIX, SERVER};
+use super::messages::LINE_PREFIX;
+use super::processes::SERVER;
 use super::reading::space;
 use super::{Settings, Source, certificates, credentials, sizes};
 use kaa_core::domain::ids::ArchiveId;
@@ -406,6 +407,11 @@ pub(super) fn rule(members: &[ArchiveId], generation: u32) -> String {
     if names.is_empty() { String::new() } else { format!("ANY {} ({list})", names.len()) }
 }
 
+/// The names in a [`rule`], with commas between them.
+pub(super) fn named(rule: &str) -> &str {
+    rule.split_once('(').map_or("", |(_, names)| names.trim_end_matches(')'))
+}
+
 /// How to connect to a primary under this name. Writes the files that it names: the passfile, and the authority of certificates.
 pub(super) fn conninfo(settings: &Settings, source: &Source, name: &str) -> Result<String, Error> {
     let user = credentials::needed(credentials::keep(settings)?)?.name;
@@ -454,6 +460,7 @@ mod tests {
     fn a_rule_names_all_members_of_its_generation() {
         assert_eq!("", rule(&[], 7));
         assert_eq!("ANY 2 (kaa_2_g7,kaa_31_g7)", rule(&[ArchiveId(31), ArchiveId(2), ArchiveId(2)], 7));
+        assert_eq!(["", "kaa_2_g7,kaa_31_g7"], ["", "ANY 2 (kaa_2_g7,kaa_31_g7)"].map(named));
         assert_eq!(Some(ArchiveId(31)), archive_of("kaa_31_g7", 7));
         assert_eq!([None; 4], ["kaa_31_g6", "kaa_31", "31_g7", "kaa_x_g7"].map(|name| archive_of(name, 7)));
     }

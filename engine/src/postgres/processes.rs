@@ -6,6 +6,7 @@
 
 use super::death_pipe::DeathPipe;
 use super::error::Error;
+use super::messages::{CANCELLED_WAIT, CONSISTENT, FLUSHES, LOW_LIMITS, failure_of_receiver, misled, said_by};
 use super::proc::{KILL_LIMIT, LOOK_PERIOD, children};
 use super::shim;
 use nix::errno::Errno;
@@ -73,6 +74,8 @@ struct Shared {
     /// How often a client has cancelled the wait of its commit.
     cancelled_waits: AtomicU64,
     misled: Mutex<Misled>,
+    /// Whether a standby has paused its replay, because parameters of it are lower than those of the primary.
+    has_low_limits: AtomicBool,
     /// Of a server, once it has started.
     death_pipe: Mutex<Option<DeathPipe>>,
 }
@@ -80,10 +83,11 @@ struct Shared {
 impl Shared {
     fn new() -> Self {
         let (is_own, is_consistent) = (Mutex::new(true), AtomicBool::new(false));
+        let has_low_limits = AtomicBool::new(false);
         let cancelled_waits = AtomicU64::new(0);
         let (said, receivers, flushes) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (misled, death_pipe) = (Mutex::default(), Mutex::default());
-        Self { is_own, said, receivers, is_consistent, flushes, cancelled_waits, misled, death_pipe }
+        Self { is_own, said, receivers, is_consistent, flushes, cancelled_waits, misled, has_low_limits, death_pipe }
     }
 }
 
@@ -128,6 +132,8 @@ struct Receivers {
 pub(super) struct Ended {
     /// Whether it said that all went well.
     pub success: bool,
+    /// Whether a signal ended it, so that it has said nothing of that.
+    pub by_signal: bool,
     /// For an operator: `exited with code 1`.
     pub how: String,
 }
@@ -184,7 +190,7 @@ impl Starter {
     /// Runs a program to its end, and gives what it printed.
     pub async fn run(&self, program: &str, arguments: &[String], directory: &Path) -> Result<String, Error> {
         let mut process = self.start(program, arguments, directory).await?;
-        let Ended { success, how } = process.ended().await;
+        let Ended { success, how, by_signal: _ } = process.ended().await;
         let said = process.said();
         if success { Ok(said) } else { Err(Error::Program { program: program.to_owned(), how, said }) }
     }
@@ -201,9 +207,14 @@ impl Process {
         let is_server = name == SERVER;
         std::thread::spawn(move || {
             let ended = wait(child, &waiting);
-            // What a server has left behind may hold the pipe.
+            // What a server has left behind may hold the pipe. One that ends by itself waits for its children first.
             if !is_server {
                 let _ = reading.join();
+            } else if !ended.by_signal {
+                let until = Instant::now() + LAST_WORDS;
+                while !reading.is_finished() && Instant::now() < until {
+                    std::thread::sleep(LAST_WORDS / 20);
+                }
             }
             tell.send_replace(Some(ended));
         });
@@ -276,7 +287,7 @@ impl Process {
 
     /// Resolves when it has ended.
     pub async fn ended(&mut self) -> Ended {
-        let gone = || Ended { success: false, how: "ended unobserved".to_owned() };
+        let gone = || Ended { success: false, by_signal: false, how: "ended unobserved".to_owned() };
         self.ended.wait_for(Option::is_some).await.map_or_else(|_| gone(), |ended| ended.clone().unwrap_or_else(gone))
     }
 
@@ -333,6 +344,11 @@ impl Messages {
         locked(&self.0.misled).again.drain(..).collect()
     }
 
+    /// Whether replay has paused, because parameters of this standby are lower than those of the primary.
+    pub fn has_low_limits(&self) -> bool {
+        self.0.has_low_limits.load(Ordering::Relaxed)
+    }
+
     /// Whether the receivers end, at present, because the primary has removed log that this server lacks. One that streams leaves what the last
     /// ones said.
     pub fn lacks_log(&self) -> bool {
@@ -360,67 +376,22 @@ impl Drop for Process {
 /// The program that is a server: its children may outlive it.
 pub(super) const SERVER: &str = "postgres";
 
-/// What a server prints when its data is consistent. Nothing else tells this of one that accepts no session.
-const CONSISTENT: &str = "consistent recovery state reached";
-
-/// What comes before each message of a server: a process, and its kind. Nothing in it is chosen by a client. Lines within a message begin
-/// with a tab, unless several processes write more at once than a pipe takes.
-pub(super) const LINE_PREFIX: &str = "%p %b ";
+/// How long what a server has printed last may take to be read, once it has ended.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// How many clients that tried to write are remembered, in each list.
 const MISLED: usize = 1000;
 /// A second try of the same process counts for so long. Later the number may be that of another one.
 const MISLED_AGAIN: Duration = Duration::from_secs(60);
 
-/// The level of a line and its message, if a process of this kind has printed it.
-fn said_by<'a>(kind: &str, line: &'a str) -> Option<(&'a str, &'a str)> {
-    let (pid, rest) = line.split_once(' ')?;
-    let (level, message) = rest.strip_prefix(kind)?.strip_prefix(' ')?.split_once(":  ")?;
-    let is_line = pid.bytes().all(|byte| byte.is_ascii_digit()) && level.bytes().all(|byte| byte.is_ascii_uppercase());
-    is_line.then_some((level, message))
-}
-
-/// Why a receiver of the log ended.
-fn failure_of_receiver(line: &str) -> Option<&str> {
-    let failures = [
-        // From PostgreSQL 18 on it names itself before this.
-        "could not connect to the primary server: ",
-        "could not receive timeline history file from the primary server: ",
-        "could not receive data from WAL stream: ",
-        "could not start WAL streaming: ",
-        "could not send data to WAL stream: ",
-    ];
-    let (_, message) = said_by("walreceiver", line)?;
-    failures.iter().find_map(|failure| message.split_once(failure)).map(|(_, why)| why.trim())
-}
-
-/// What a server prints when a client cancels the wait of its commit for the rule. Where the session ends instead, the client has no
-/// answer.
-const CANCELLED_WAIT: &str = "canceling wait for synchronous replication due to user request";
-
-/// What a standby prints of a client that wants what only a primary does. Nothing that a client sends begins a line.
-const ONLY_AT_PRIMARY: [(&str, &str); 4] = [
-    ("cannot execute ", " in a read-only transaction"),
-    ("cannot execute ", " during recovery"),
-    ("cannot set transaction read-write mode during recovery", ""),
-    ("cannot use serializable mode in a hot standby", ""),
-];
-
-/// The process of a client that tried to write where that is not possible.
-fn misled(line: &str) -> Option<i32> {
-    let (level, message) = said_by("client backend", line)?;
-    let writes = ONLY_AT_PRIMARY.iter().any(|(begin, end)| message.starts_with(begin) && message.ends_with(end));
-    if level == "ERROR" && writes { line.split(' ').next()?.parse().ok() } else { None }
-}
-
-/// What a server prints every ten seconds while it flushes its data, after a crash, before it recovers.
-const FLUSHES: &str = "syncing data directory";
-
 /// Takes note of what a line of a server says.
 fn note(line: &str, shared: &Shared) {
     if let Some((_, message)) = said_by("startup", line) {
         if message.starts_with(CONSISTENT) {
             shared.is_consistent.store(true, Ordering::Relaxed);
+        }
+        if message == LOW_LIMITS {
+            shared.has_low_limits.store(true, Ordering::Relaxed);
         }
         if message.starts_with(FLUSHES) {
             *locked(&shared.flushes) = Some(Instant::now());
@@ -485,8 +456,10 @@ fn wait(mut child: Child, shared: &Shared) -> Ended {
     }
     drop(pipe);
     match child.wait() {
-        Ok(status) => Ended { success: status.success(), how: described(status) },
-        Err(error) => Ended { success: false, how: format!("ended, and how cannot be learned: {error}") },
+        Ok(status) => Ended { success: status.success(), by_signal: status.signal().is_some(), how: described(status) },
+        Err(error) => {
+            Ended { success: false, by_signal: false, how: format!("ended, and how cannot be learned: {error}") }
+        }
     }
 }
 
@@ -550,6 +523,10 @@ mod tests {
         assert!(!receiving.lacks_log() && receiving.failure().is_none());
         note("8 startup LOG:  consistent recovery state reached at 0/3000018", &shared);
         assert!(shared.is_consistent.load(Ordering::Relaxed));
+        note(&format!("8 client backend WARNING:  {LOW_LIMITS}"), &shared);
+        assert!(!receiving.has_low_limits());
+        note(&format!("8 startup WARNING:  {LOW_LIMITS}"), &shared);
+        assert!(receiving.has_low_limits());
         note("8 client backend LOG:  syncing data directory (fsync), elapsed time: 10.00 s", &shared);
         assert!(locked(&shared.flushes).is_none());
         note(

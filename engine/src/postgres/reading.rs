@@ -8,11 +8,12 @@ use super::session::{OWN, Session};
 use super::worker::Worker;
 use super::{Position, Reading, Role, Server, Settings, Standby, credentials, limits};
 use nix::sys::statvfs::statvfs;
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::Mutex;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// How long a reading waits for files: less than it may take, so that the volume alone does not keep a server from being read.
 const FILES_LIMIT: Duration = Duration::from_millis(500);
@@ -51,10 +52,10 @@ const STATE: &str = "SELECT pg_is_in_recovery(), \
     (SELECT greatest(pg_wal_lsn_diff(latest_end_lsn, pg_last_wal_receive_lsn()), 0)::bigint \
         FROM pg_stat_wal_receiver WHERE status = 'streaming'), \
     (SELECT floor(extract(epoch FROM clock_timestamp() - min(prepared)) / 60)::bigint FROM pg_prepared_xacts)";
-/// The standbys of a primary. The last is the primary's own end, read after theirs.
+/// The receivers of a primary. The last is the primary's own end, read after theirs.
 const STANDBYS: &str = "SELECT pid, application_name, flush_lsn::text, replay_lsn::text, state = 'streaming', \
     coalesce(extract(epoch FROM reply_time) * 1000000, 0)::bigint, sent_lsn::text, pg_current_wal_flush_lsn()::text \
-    FROM pg_stat_replication WHERE flush_lsn IS NOT NULL AND replay_lsn IS NOT NULL";
+    FROM pg_stat_replication";
 
 fn position(text: Option<String>) -> Position {
     text.and_then(|text| text.parse().ok()).unwrap_or_default()
@@ -115,12 +116,39 @@ pub(super) struct Monitor {
     /// It stays open.
     session: Arc<Mutex<Option<Session>>>,
     files: Arc<Mutex<Worker>>,
+    answers: Arc<std::sync::Mutex<Answers>>,
+}
+
+/// The last answer that each sender of a primary had, by the receiver's clock, and when it was first seen.
+#[derive(Debug, Default)]
+struct Answers(BTreeMap<i32, (i64, Instant)>);
+
+impl Answers {
+    fn note(&mut self, answers: impl Iterator<Item = (i32, i64)>, now: Instant) {
+        let before = std::mem::take(&mut self.0);
+        let seen = |(pid, replied)| match before.get(&pid) {
+            Some(known @ (last, _)) if *last == replied => (pid, *known),
+            _ => (pid, (replied, now)),
+        };
+        self.0 = answers.map(seen).collect();
+    }
+
+    /// The senders whose receivers have answered within this time.
+    fn within(&self, time: Duration, now: Instant) -> Vec<i32> {
+        let recent = self.0.iter().filter(|(_, (_, at))| now.saturating_duration_since(*at) < time);
+        recent.map(|(pid, _)| *pid).collect()
+    }
 }
 
 impl Monitor {
     /// Takes the session that the last reading has left, unless another one is under way.
     pub fn take_session(&self) -> Option<Session> {
         self.session.try_lock().ok()?.take()
+    }
+
+    /// The senders whose receivers have answered within this time, when they were last read.
+    pub fn answered(&self, time: Duration) -> Vec<i32> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).within(time, Instant::now())
     }
 }
 
@@ -153,7 +181,7 @@ impl Server {
 
 impl Reader {
     /// What the server says of itself now, in a session that stays open. A standby's password for the primary is
-    /// brought up to date.
+    /// brought up to date. A standby whose parameters are lower than those of its primary is told to end.
     ///
     /// # Errors
     /// If the server refuses or does not answer.
@@ -166,6 +194,7 @@ impl Reader {
         // A session that failed is not used again.
         let reading = self.read_by(&monitor).await?;
         self.end_misled(&monitor).await?;
+        self.end_low_limits(&monitor).await?;
         *kept = Some(monitor);
         Ok(reading)
     }
@@ -256,6 +285,18 @@ impl Reader {
         Ok(())
     }
 
+    /// A standby whose parameters are lower than those of the primary has paused its replay, without a limit. Resumed, it ends and says why;
+    /// the next start gives it what it needs.
+    async fn end_low_limits(&self, monitor: &Session) -> Result<(), Error> {
+        if !self.messages.has_low_limits() || !matches!(self.role, Role::Follows { .. }) {
+            return Ok(());
+        }
+        tracing::warn!(
+            "replay is paused, since parameters of this standby are lower than the primary's: it starts again with greater ones"
+        );
+        monitor.rows("resume replay", "SELECT pg_wal_replay_resume()").await.map(drop)
+    }
+
     /// The parameters that are not what this wrapper has written.
     async fn overridden(&self, monitor: &Session) -> Result<Vec<String>, Error> {
         let Changeable { rule, follows, .. } = &self.written;
@@ -273,9 +314,15 @@ impl Reader {
 
     async fn standbys(&self, monitor: &Session, generation: u32) -> Result<Vec<Standby>, Error> {
         let mut standbys = Vec::new();
-        for row in monitor.rows_again("read the standbys", STANDBYS).await? {
+        let rows = monitor.rows_again("read the standbys", STANDBYS).await?;
+        let answers = rows.iter().map(|row| (row.get(0), row.get(5)));
+        self.monitor.answers.lock().unwrap_or_else(PoisonError::into_inner).note(answers, Instant::now());
+        for row in rows {
             let (pid, name): (i32, String) = (row.get(0), row.get(1));
-            let (flushed, replayed) = (position(row.get(2)), position(row.get(3)));
+            let positions = (row.get::<_, Option<String>>(2), row.get::<_, Option<String>>(3));
+            // It receives no log yet, or replays none.
+            let (Some(flushed), Some(replayed)) = positions else { continue };
+            let (flushed, replayed) = (position(Some(flushed)), position(Some(replayed)));
             let streaming: bool = row.get(4);
             if is_beyond(flushed, streaming, position(row.get(6)), position(row.get(7))) && name.starts_with(PREFIX) {
                 tracing::error!(name, "a member has flushed what was never sent to it: it is disconnected");
@@ -293,6 +340,17 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_receiver_has_answered_when_its_answer_was_first_seen_whatever_its_clock_says() {
+        let (mut answers, began) = (Answers::default(), Instant::now());
+        let at = |s: u64| began + Duration::from_secs(s);
+        answers.note([(7, 500), (8, -90)].into_iter(), at(0));
+        answers.note([(7, 500), (8, -80), (9, 1)].into_iter(), at(4));
+        assert_eq!(answers.within(Duration::from_secs(3), at(5)), [8, 9]);
+        answers.note([(8, -80)].into_iter(), at(6));
+        assert_eq!(answers.within(Duration::from_secs(9), at(6)), [8], "the others have ended");
+    }
 
     #[test]
     fn a_standby_that_has_more_than_it_can_have_got_is_on_another_history() {

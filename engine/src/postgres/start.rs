@@ -1,8 +1,10 @@
 //! Makes, starts and stops a server. Every start is fenced.
 
-use super::configuration::{self, Changeable};
+use super::configuration::{self, Changeable, NONE};
 use super::control_file::{self, ControlFile, end_after_stop};
 use super::error::Error;
+use super::messages::is_last_word;
+use super::overwrite::COPY;
 use super::proc::{self, children};
 use super::processes::SERVER;
 use super::reading::Monitor;
@@ -28,6 +30,31 @@ const SESSION_LIMIT: Duration = Duration::from_secs(2);
 const QUIT_LIMIT: Duration = Duration::from_secs(1);
 /// How long a disk may take to take the files of the configuration.
 const FILES_LIMIT: Duration = Duration::from_secs(20);
+/// The first major version whose `initdb` takes parameters of the server.
+const INITDB_SETS: u32 = 16;
+/// How much log a receiver outside the rule may lack when the server stops, in bytes: it gets that in a part of a second.
+const SLOW: u64 = 16 << 20;
+
+/// Within this time a receiver has answered that is not frozen.
+const ANSWERS: Duration = Duration::from_secs(3);
+
+/// The statement that ends slow senders. Those of the members that the rule names stay, and between two rules those of all members. `answered`:
+/// the senders whose receivers are not frozen. A frozen one would not take the word that its connection ends, which the sender waits to
+/// send; without one `wal_sender_timeout` ends it.
+fn end_slow(rule: &str, answered: &[i32]) -> String {
+    let copies = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE application_name = '{COPY}'");
+    if rule == NONE {
+        return copies;
+    }
+    let (members, pids) =
+        (configuration::named(rule), answered.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
+    format!(
+        "{copies} OR application_name <> ALL ('{{{members}}}') AND pid = ANY ('{{{pids}}}') \
+         AND coalesce(flush_lsn, write_lsn, '0/0') + {SLOW} < \
+         CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END"
+    )
+}
+
 impl Server {
     /// Makes a database cluster where there is none, with checksums, of UTF-8.
     ///
@@ -43,12 +70,20 @@ impl Server {
         let user = configuration::SUPERUSER;
         let words =
             ["-D", &path, "-U", user, "-E", "UTF8", "--locale=C.UTF-8", "--data-checksums", "-A", "scram-sha-256"];
-        let more = ["--auth-local=trust", "--no-instructions"];
-        let arguments: Vec<String> = words.iter().chain(&more).map(|&word| word.to_owned()).collect();
+        let more: &[&str] = &["--auth-local=trust", "--no-instructions"];
+        // It needs none, and is killed if the node has them and the container may not use them.
+        let huge: &[&str] = if settings.major >= INITDB_SETS { &["-c", "huge_pages=off"] } else { &[] };
+        let arguments: Vec<String> = words.iter().chain(more).chain(huge).map(|&word| word.to_owned()).collect();
         match self.starter.run("initdb", &arguments, &settings.run()).await {
             Err(Error::Program { said, .. }) if said.contains("effective user ID") => {
                 return Err(Error::Unusable(format!(
                     "initdb needs an entry in the passwd file for the user id that the server runs as: {said}"
+                )));
+            }
+            Err(Error::Program { said, .. }) if said.contains("Bus error") => {
+                return Err(Error::Unusable(format!(
+                    "initdb ended with a bus error: the node has huge pages, and this container may use none. Give it \
+                     some (resources.limits.hugepages-2Mi), or a node without (vm.nr_hugepages = 0): {said}"
                 )));
             }
             result => result?,
@@ -224,9 +259,8 @@ impl Server {
     /// stopped as by a crash.
     pub async fn stand_down(&mut self, limit: Duration) -> Result<Position, Error> {
         let stops = async {
-            // A fast stop would wait for those who copy, whose receivers may be slow.
-            if let Err(error) = self.end_copies().await {
-                tracing::warn!(%error, "copies of the server's data were not ended");
+            if let Err(error) = self.end_slow_senders().await {
+                tracing::warn!(%error, "slow senders were not ended: the stop may wait for them");
             }
             self.stop(Stop::Fast).await
         };
@@ -238,6 +272,20 @@ impl Server {
         }
     }
 
+    /// Ends the senders that a fast stop would wait for, and no commit does: those of copies, and those of standbys outside the rule and
+    /// other receivers that lack much log. Each connects again, to the next primary.
+    async fn end_slow_senders(&self) -> Result<(), Error> {
+        let end = end_slow(&self.running()?.changeable.rule, &self.monitor.answered(ANSWERS));
+        // A new session takes 10 ms, in which no client can write.
+        if let Some(session) = self.monitor.take_session()
+            && session.rows("end slow senders", &end).await.is_ok()
+        {
+            return Ok(());
+        }
+        let session = Session::connect(&self.settings).await?;
+        session.rows("end slow senders", &end).await.map(drop)
+    }
+
     /// Resolves when the server has ended without [`Server::stop`], with a sentence. Pending while none runs. What the
     /// server has left behind may still run: [`Server::stop`] ends it.
     pub async fn ended(&mut self) -> String {
@@ -245,7 +293,7 @@ impl Server {
             Some(running) => {
                 let how = running.process.ended().await.how;
                 let said = running.process.said();
-                let last = said.lines().rev().find(|line| line.contains("FATAL") || line.contains("PANIC"));
+                let last = said.lines().rev().find(|line| is_last_word(line));
                 last.map_or_else(|| format!("the server {how}"), |last| format!("the server {how}: {last}"))
             }
             None => std::future::pending().await,

@@ -3,6 +3,7 @@
 use kaa_core::domain::ids::ArchiveId;
 use kaa_engine::postgres::{Begins, Data, Follows, Server, Settings, Source, check_programs};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -154,9 +155,14 @@ impl Lab {
 
     /// Starts a program that receives the log, as the replication role under another name.
     pub fn receives(&self, member: &Member, program: &str, name: &str, more: &[&str]) -> std::process::Child {
+        self.receives_by(member.address(), program, name, more)
+    }
+
+    /// The same, by way of this address.
+    pub fn receives_by(&self, way: SocketAddr, program: &str, name: &str, more: &[&str]) -> std::process::Child {
         let directory = self.root.path().join(format!("{program}-{name}"));
         std::fs::create_dir_all(&directory).unwrap();
-        let conninfo = format!("host={} port={} user=replicator", member.settings.listen, self.port);
+        let conninfo = format!("host={} port={} user=replicator", way.ip(), way.port());
         let mut command = std::process::Command::new(self.bin.join(program));
         command.arg("-D").arg(&directory).args(["-d", &conninfo]).args(more);
         command.envs([("PGPASSWORD", REPLICATION_PASSWORD), ("PGAPPNAME", name)]).spawn().unwrap()
@@ -258,6 +264,11 @@ pub struct Member {
 }
 
 impl Member {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        (self.settings.listen.parse::<IpAddr>().unwrap(), self.port).into()
+    }
+
     pub fn source(&self) -> Source {
         let address = self.settings.listen.clone();
         Source { archive: self.archive, host: "localhost".to_owned(), address, port: self.port }

@@ -62,6 +62,36 @@ async fn a_lower_limit_takes_effect_at_the_next_change_of_the_primary() {
     assert_eq!(one.postmaster(), before, "nothing is to be lowered");
 }
 
+/// A standby that was not started again since: PostgreSQL pauses its replay without a limit.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_with_lower_limits_than_a_new_primary_ends_and_starts_with_greater_ones() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut one, first) = lab.primary(1).await;
+    one.server.provide_slots(&[ArchiveId(2)]).await.unwrap();
+    let mut two = lab.member(2);
+    two.join(&one, 2, &[first]).await;
+    lab.set_parameters("shared_buffers = 16MB\nmax_connections = 130\n");
+    one.server.stop(Stop::Fast).await.unwrap();
+    // It would receive the greater values before it is told to follow.
+    two.server.fence().await.unwrap();
+    one.server.start_fenced().await.unwrap();
+    let second = one.lead(3, &[]).await;
+    two.server.follow(two.archive, &one.source(), 3, &[first, second]).await.unwrap();
+    one.client().await.unwrap().batch_execute("INSERT INTO rows VALUES (1, 3)").await.unwrap();
+    eventually_async("its end", async || match two.server.read().await {
+        Ok(reading) => Err(format!("{reading:?}")),
+        Err(_) => Ok(()),
+    })
+    .await;
+    let how = two.server.ended().await;
+    assert!(how.contains("recovery aborted because of insufficient parameter settings"), "{how}");
+    two.server.stop(Stop::Immediate).await.unwrap();
+    two.server.start_fenced().await.unwrap();
+    two.follow(&one, 3, &[first, second]).await;
+    eventually_async("replay", async || if two.rows().await == [1] { Ok(()) } else { Err("not yet") }).await;
+    assert_eq!(shown(&two, "max_connections").await, "130");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_that_is_lower_than_what_is_in_use_is_not_taken() {
     let Some(lab) = Lab::new() else { return };

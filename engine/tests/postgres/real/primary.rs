@@ -4,6 +4,7 @@ use super::lab::{Lab, Member, kill, signal};
 use kaa_engine::postgres::{Data, Error, Follows, Knock, Stop};
 use std::time::Duration;
 use testkit::{Chance, tier};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -198,6 +199,58 @@ async fn a_primary_that_does_not_stop_is_not_waited_for_without_a_limit() {
     assert_eq!(member.processes(), Vec::<String>::new());
     member.server.start_fenced().await.unwrap();
     member.lead(3, &[]).await;
+}
+
+/// Receives, by way of a connection that takes 8 MB a second, under this name.
+async fn receives_slowly(lab: &Lab, member: &Member, name: &str) -> std::process::Child {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let way = listener.local_addr().unwrap();
+    let to = member.address();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let Ok(server) = tokio::net::TcpStream::connect(&to).await else { continue };
+            let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+                (client.into_split(), server.into_split());
+            tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+            tokio::spawn(async move {
+                let mut bytes = vec![0; 80_000];
+                while let Ok(length @ 1..) = from_server.read(&mut bytes).await {
+                    if to_client.write_all(&bytes[..length]).await.is_err() {
+                        break;
+                    }
+                    sleep(Duration::from_millis(10)).await;
+                }
+            });
+        }
+    });
+    lab.receives_by(way, "pg_receivewal", name, &["--synchronous", "--status-interval=1"])
+}
+
+/// Otherwise a planned change of the primary would take as long as the slowest of all receivers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_waits_for_the_members_of_the_rule_and_for_no_other_that_is_far_behind() {
+    let Some(lab) = Lab::new() else { return };
+    let ([mut a, mut b, _c], _) = lab.three().await;
+    a.server.require(&[b.archive], 2).await.unwrap();
+    let mut slow = receives_slowly(&lab, &a, "slow").await;
+    let superuser = a.superuser().await;
+    let streams = "SELECT count(*) FROM pg_stat_replication WHERE application_name = 'slow' AND flush_lsn IS NOT NULL";
+    testkit::eventually_async("a slow receiver", async || {
+        let count: i64 = superuser.query_one(streams, &[]).await.unwrap().get(0);
+        testkit::wait::is(count == 1)
+    })
+    .await;
+    // It needs 25 s for these.
+    let write = "SELECT pg_logical_emit_message(false, 'test', repeat('x', 10 << 20)) FROM generate_series(1, 20)";
+    superuser.batch_execute(write).await.unwrap();
+    drop(superuser);
+    // As the wrapper does all the time: by this it knows that the receiver answers.
+    a.server.read().await.unwrap();
+    a.server.close().await.unwrap();
+    let stopped = a.server.stand_down(Duration::from_secs(20)).await;
+    slow.kill().unwrap();
+    slow.wait().unwrap();
+    assert_eq!(b.server.fence().await.unwrap(), stopped.unwrap(), "it has all of the log");
 }
 
 #[tokio::test(flavor = "multi_thread")]
