@@ -70,8 +70,8 @@ pub(super) enum Database {
     /// Takes the data that is on an archive for that of its database: of a server that ran without Kaa, or of a domain that is lost.
     /// Refused once the database has had a primary
     Adopt(Data),
-    /// Lets the data that is on an archive be overwritten with that of the primary: data that is not the database's, or an old state of
-    /// it. Refused for an archive of the sync set
+    /// Lets the data that is on an archive be overwritten with that of the primary: data that is not the database's, an old state of it, or
+    /// that of a damaged standby. Refused for an archive of the sync set
     Discard(Data),
 }
 

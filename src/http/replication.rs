@@ -407,7 +407,7 @@ fn nothing_instead(domain: &Domain, database: &DatabaseName, archive: ArchiveId)
     )
 }
 
-/// Gives up data that the domain knows nothing of.
+/// Gives up the data of an archive outside the sync set.
 pub(super) async fn discard(
     State(face): State<Face>,
     Writer(actor): Writer,

@@ -35,6 +35,17 @@ pub enum Error {
         /// The end of what it printed.
         said: String,
     },
+    /// A copy has found pages at its source whose checksums are wrong.
+    #[error(
+        "the data of {source_host} has damaged pages, which a copy must not take over. If a standby in the sync set is healthy: `kaa switchover`, \
+         and this server copies that one. Otherwise repair what the log of {source_host} names: {said}"
+    )]
+    DamagedSource {
+        /// The host of the source.
+        source_host: String,
+        /// What `pg_basebackup` printed last.
+        said: String,
+    },
     /// The step needs a running server, or one in another role.
     #[error("{0}")]
     State(String),

@@ -3,7 +3,6 @@
 use super::configuration::TABLESPACES;
 use super::control_file::{self, ControlFile};
 use super::error::Error;
-use super::session::Session;
 use super::{Data, Role, Running, Server, Settings, Source, Stop, files, histories};
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
@@ -14,7 +13,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// The `application_name` of rewinds and copies. It names no member, so what they receive never confirms a commit.
-const COPY: &str = "copy_to_standby";
+pub(super) const COPY: &str = "copy_to_standby";
+/// What `pg_basebackup` says, at its end, of pages that it found to be damaged.
+const WRONG_CHECKSUM: &str = "checksum error occurred";
 /// How long the source waits for an answer of the program that copies. It syncs the log to a disk that the copy keeps busy, and gives none
 /// meanwhile; without its connection all of the copy begins again. No commit waits for it, unlike for a standby.
 const COPY_OPTIONS: &str = "options='-c wal_sender_timeout=60s'";
@@ -97,20 +98,6 @@ impl Server {
         }
     }
 
-    /// Ends the senders of copies that are being made of this server's data. They are begun again from the next primary.
-    pub(super) async fn end_copies(&self) -> Result<(), Error> {
-        let end =
-            format!("SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE application_name = '{COPY}'");
-        // A new session takes 10 ms, in which no client can write.
-        if let Some(session) = self.monitor.take_session()
-            && session.rows("end copies", &end).await.is_ok()
-        {
-            return Ok(());
-        }
-        let session = Session::connect(&self.settings).await?;
-        session.rows("end copies", &end).await.map(drop)
-    }
-
     /// Copies the source into another directory, and replaces the data by the copy.
     async fn copy(&mut self, source: &Source) -> Result<(), Error> {
         let settings = self.settings.clone();
@@ -121,7 +108,13 @@ impl Server {
         let server = format!("{} {COPY_OPTIONS}", self.conninfo(source, COPY.to_owned()).await?);
         let path = draft.display().to_string();
         let words = ["-D", &path, "-d", &server, "-X", "stream", "-c", "fast"];
-        self.starter.run("pg_basebackup", &words.map(str::to_owned), &settings.run()).await?;
+        let copied = self.starter.run("pg_basebackup", &words.map(str::to_owned), &settings.run()).await;
+        copied.map_err(|error| match error {
+            Error::Program { said, .. } if said.contains(WRONG_CHECKSUM) => {
+                Error::DamagedSource { source_host: source.host.clone(), said }
+            }
+            error => error,
+        })?;
         self.files
             .run(move || {
                 refuse_tablespaces(&draft)?;

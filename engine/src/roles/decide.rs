@@ -85,6 +85,8 @@ pub struct State {
     /// How many starts may still fail with a whole copy of the primary's data, with which the server has yet to stream; 0 if the data that is
     /// being overwritten is no such copy. A wrapper that starts again does not know of it, and copies once more.
     pub copied: u16,
+    /// The last permission by which this process has made the data a whole copy; 0 if it has not.
+    pub overwritten: Permission,
     /// Whether the domain lets the server start.
     pub may_start: bool,
     /// Set if the data cannot follow a primary.
@@ -196,6 +198,7 @@ impl State {
             run: Run::Down,
             memory,
             copied: 0,
+            overwritten: Permission(0),
             may_start: false,
             unfit: None,
             outside,
@@ -216,9 +219,9 @@ impl State {
 
 /// For the primary of which generation the data has to be overwritten, and why.
 pub fn needed(state: &State, wanted: &Assignment) -> Option<(Generation, String)> {
-    let Wanted::Follow { generation, discard, .. } = &wanted.what else { return None };
+    let Wanted::Follow { generation, permission, discard, .. } = &wanted.what else { return None };
     let follows = matches!(state.run, Run::Follows { .. });
-    let why = if *discard {
+    let why = if is_given_up(state, *permission, *discard) {
         "an operator gave up its data"
     } else if state.outside != Outside::No {
         PROMOTED_OUTSIDE
@@ -230,6 +233,11 @@ pub fn needed(state: &State, wanted: &Assignment) -> Option<(Generation, String)
         return state.unfit.clone().map(|unfit| (unfit.generation, unfit.why));
     };
     Some((*generation, why.to_owned()))
+}
+
+/// Whether an operator gave up the data, and it was not copied since: once by a permission.
+fn is_given_up(state: &State, permission: Option<Permission>, discard: bool) -> bool {
+    discard && permission.is_none_or(|permission| permission > state.overwritten)
 }
 
 /// Whether the server is a primary that lets no client in, since nothing has renewed its lease.
@@ -401,10 +409,11 @@ fn follows(
     memory.follow(generation).map_err(|why| why.to_string())?;
     let usable = permission.filter(|permission| *permission > state.memory.returned);
     let unfit = state.unfit.as_ref().filter(|unfit| unfit.generation == generation);
+    let is_given_up = is_given_up(state, permission, discard);
     match &state.run {
         Run::Primary(_) => return Ok(Some(Step::Stop)),
         Run::Follows { generation: followed, source: from, readers }
-            if *followed == generation && from == source && unfit.is_none() =>
+            if *followed == generation && from == source && unfit.is_none() && !(is_given_up && usable.is_some()) =>
         {
             // It was not needed, or it was used and the data is whole again; until it streams that is not known.
             let whole = !state.memory.overwriting;
@@ -414,7 +423,7 @@ fn follows(
         Run::Down | Run::Fenced | Run::Follows { .. } => {}
     }
     let outside = state.outside != Outside::No;
-    if state.data == Data::Empty || state.is_incomplete() || unfit.is_some() || outside || discard {
+    if state.data == Data::Empty || state.is_incomplete() || unfit.is_some() || outside || is_given_up {
         // A rewind of data that is being replaced already would begin from what is left of it.
         let forked = unfit.is_some_and(|unfit| unfit.forked) && !outside;
         let rewind = state.data != Data::Empty && !state.memory.overwriting && !discard && forked;
@@ -748,12 +757,43 @@ mod tests {
     }
 
     #[test]
+    fn an_operator_has_the_data_of_a_standby_overwritten_once() {
+        let discard = |permission: Option<u64>| {
+            let mut wanted = follow(3, permission);
+            if let Wanted::Follow { discard, .. } = &mut wanted.what {
+                *discard = true;
+            }
+            wanted
+        };
+        assert_eq!(said(&state(Run::Down), &discard(None)), "nothing", "the domain knows nothing of it");
+        let mut follows = state(follows(3));
+        assert_eq!(needed(&follows, &discard(None)).unwrap().1, "an operator gave up its data");
+        assert_eq!(said(&follows, &discard(None)), "nothing", "it follows until it may");
+        let step = next(&follows, &discard(Some(5))).unwrap().unwrap();
+        assert!(matches!(step, Step::Overwrite { rewind: false, .. }), "{step:?}");
+        let run = follows.run.clone();
+        note_begin(&mut follows, &step, 0);
+        let mut rewound = follows.clone();
+        note_done(&mut rewound, &step, &Ok(Outcome::default()), run.clone());
+        assert_eq!(said(&rewound, &discard(Some(5))), "Overwrite", "a rewind leaves what is damaged");
+        note_copied(&mut follows, &step);
+        let mut fails = follows.clone();
+        note_done(&mut fails, &step, &Err("no such library".to_owned()), Run::Down);
+        assert_eq!(said(&fails, &discard(Some(5))), "StartFenced", "it is copied");
+        note_done(&mut follows, &step, &Ok(Outcome::default()), run);
+        assert_eq!(said(&follows, &discard(Some(5))), "Return");
+        assert_eq!(needed(&follows, &discard(Some(5))), None, "no other permission is asked for");
+        assert_eq!(said(&follows, &discard(Some(6))), "Overwrite", "another order");
+    }
+
+    #[test]
     fn a_copy_with_which_the_server_has_yet_to_stream_is_not_made_once_more() {
         let memory = Memory { overwriting: true, ..Memory::default() };
         let outside = Outside::Was;
         let mut made = State { memory, outside, unfit: Some(unfit("it has more", true)), ..state(Run::Down) };
         assert_eq!(said(&made, &follow(3, Some(5))), "Overwrite");
-        note_copied(&mut made);
+        let copies = next(&made, &follow(3, Some(5))).unwrap().unwrap();
+        note_copied(&mut made, &copies);
         let fails = Err("no such library".to_owned());
         let mut damaged = made.clone();
         for _ in 0..STARTS {

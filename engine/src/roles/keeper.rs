@@ -403,13 +403,13 @@ impl Keeper {
         self.under = None;
         self.using.note(&done);
         self.state.stale = self.using.is_stale();
-        let Done { step, result, run, data, copied, keeps_out, .. } = done;
+        let Done { step, result, pause, run, data, copied, keeps_out, .. } = done;
         if let Some(data) = data {
             self.state.data = data;
         }
         self.state.keeps_out = keeps_out;
         if copied {
-            noted::note_copied(&mut self.state);
+            noted::note_copied(&mut self.state, &step);
         }
         let was = self.state.run.clone();
         let over = noted::note_done(&mut self.state, &step, &result, run);
@@ -419,7 +419,7 @@ impl Keeper {
                 tracing::warn!(step = step.name(), why, "failed");
                 // No other step waits for what is mounted.
                 if !matches!(step, Step::Refresh) {
-                    self.failed(format!("{}: {why}", step.name()));
+                    self.failed_for(pause, format!("{}: {why}", step.name()));
                 }
             }
         }
@@ -443,8 +443,13 @@ impl Keeper {
     }
 
     fn failed(&mut self, why: String) {
+        self.failed_for(Duration::ZERO, why);
+    }
+
+    /// A step has failed, and is not tried again for at least so long.
+    fn failed_for(&mut self, least: Duration, why: String) {
         let pause = self.pause.map_or(BACKOFF_FIRST, |(_, last)| (last * 2).min(BACKOFF_MAX));
-        self.pause = Some((Instant::now() + pause, pause));
+        self.pause = Some((Instant::now() + pause.max(least), pause));
         if let Some(wanted) = &self.wanted {
             self.tries.failed(&mut self.state, wanted, Instant::now());
         }

@@ -40,9 +40,12 @@ pub fn note_begin(state: &mut State, step: &Step, end: u64) -> bool {
 /// takes hours where there is much data, and another one does not help if a library is missing.
 pub const STARTS: u16 = 100;
 
-/// Takes note that the data is a whole copy of the primary's, whatever comes of it: it need not be copied once more.
-pub fn note_copied(state: &mut State) {
+/// Takes note that a step has made the data a whole copy of the primary's, whatever comes of it: it need not be copied once more.
+pub fn note_copied(state: &mut State, step: &Step) {
     (state.copied, state.unfit, state.outside) = (STARTS, None, Outside::No);
+    if let Step::Overwrite { permission, .. } = step {
+        state.overwritten = *permission;
+    }
 }
 
 /// Takes note of what a step has done, and of what the server does now. Gives the generation in which it was the primary, and how that ended,

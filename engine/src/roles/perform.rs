@@ -19,6 +19,9 @@ const STAND_DOWN_LIMIT: Duration = Duration::from_secs(20);
 /// The pause after a failed attempt to stop a server.
 const AGAIN: Duration = Duration::from_millis(200);
 
+/// How long a copy waits that has found damaged pages: they are read once more, all of them.
+const DAMAGED_PAUSE: Duration = Duration::from_secs(600);
+
 /// How long a primary whose lease is over may take to close. After that its processes are killed.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
@@ -26,6 +29,8 @@ const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 pub(super) struct Done {
     pub step: Step,
     pub result: Result<Outcome, String>,
+    /// How long it is not to be tried again, at least.
+    pub pause: Duration,
     /// What the server does now.
     pub run: Run,
     /// What is on the volume now, if that was looked at.
@@ -151,8 +156,9 @@ pub(super) async fn perform(step: Step, server: Arc<Mutex<Server>>, own: Archive
     let complaints = server.complaints();
     let prepares = matches!(step, Step::Prepare | Step::Refresh) && result.is_ok();
     let uses_again = (prepares && server.prepares_again()) || server.retries_libraries();
+    let pause = if let Err(Error::DamagedSource { .. }) = &result { DAMAGED_PAUSE } else { Duration::ZERO };
     let result = result.map_err(|error| error.to_string());
-    Done { step, result, run, data, copied, mounted, keeps_out, complaints, uses_again }
+    Done { step, result, pause, run, data, copied, mounted, keeps_out, complaints, uses_again }
 }
 
 /// How the server is stopped after a step has failed; `None` if it runs on.

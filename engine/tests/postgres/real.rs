@@ -1,6 +1,7 @@
 //! PostgreSQL servers, driven by the library that the wrapper uses. As root the servers run as uid 65534.
 
 mod closing;
+mod damage;
 mod device;
 mod forks;
 mod lab;

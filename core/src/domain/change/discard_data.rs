@@ -1,4 +1,4 @@
-//! An operator gives up data that the domain knows nothing of: it may be overwritten.
+//! An operator gives up the data of an archive outside the sync set: it may be overwritten.
 
 use super::Change;
 use super::guard::only_an_operator;

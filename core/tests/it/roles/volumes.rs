@@ -55,3 +55,20 @@ fn a_primary_that_returns_does_not_wait_for_a_member_that_cannot_follow() {
     let left = news.find("archive 2 left the sync set, version 5: its server does not follow yet");
     assert!(left.is_some() && left < news.find("the server of archive 1 is open"), "{news}");
 }
+
+#[test]
+fn an_operator_has_a_standby_copied_that_follows_and_once() {
+    let mut play = running(WhenAlone::Degrade);
+    let discard =
+        |archive| DiscardData { database: SHOP.into(), archive: ArchiveId(archive), why: "a damaged page".to_owned() };
+    let refused = play.does(Role::Operator, Command::DiscardData(discard(2)));
+    assert!(matches!(refused, Outcome::Refused(Refusal::StillCounts(_))), "{refused:?}");
+    assert_eq!(play.does(Role::Operator, Command::DiscardData(discard(3))), Outcome::Changed);
+    play.settle();
+    let expected = "\
+the data on archive 3 is given up and may be overwritten: a damaged page
+the data of archive 3 may be overwritten, permission 3: an operator gave up its data
+the data of archive 3 is whole; permission 3 is spent
+";
+    assert_eq!(play.news(), expected);
+}

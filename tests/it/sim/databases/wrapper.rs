@@ -275,7 +275,7 @@ impl Wrapper {
     fn done(&mut self, step: Step, outcome: Outcome, postgres: &mut Postgres, now_ms: u64) {
         let Outcome { result, run, copied } = outcome;
         if copied {
-            decisions::note_copied(&mut self.state);
+            decisions::note_copied(&mut self.state, &step);
         }
         self.state.data = postgres.volume(&self.claim).data();
         let was = self.state.run.clone();
