@@ -156,7 +156,7 @@ impl Error {
 
     fn of(asked: Asked, error: kube::Error) -> Self {
         match error {
-            kube::Error::Api(status) if status.code == 403 => Self::Forbidden { asked, message: status.message },
+            kube::Error::Api(status) if status.code == 403 => Self::Forbidden { asked, message: told(&status) },
             kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists" => {
                 Self::Exists { asked }
             }

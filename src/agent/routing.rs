@@ -132,7 +132,8 @@ impl Slices {
             Ok(Published::Written | Published::Same) => Routing::Kept,
             // It leads elsewhere, and this agent does not know yet who is right.
             Ok(Published::Later(_)) => Routing::Unknown,
-            Err(Error::Forbidden { asked, .. }) => Routing::Refused(format!("no permission to {asked}")),
+            // An admission plugin refuses with the same code: its words say which rule it asks for.
+            Err(error @ Error::Forbidden { .. }) => Routing::Refused(error.to_line()),
             Err(error) if is_refused(error) => Routing::Refused(error.to_line()),
             Err(Error::Unproven { .. }) => Routing::Unknown,
             // That shows nothing.
@@ -283,7 +284,7 @@ mod tests {
         slices.note("shop-rw", &Ok(Published::Written));
         assert_eq!(shop(), Routing::Unknown, "the other one was not read yet");
         slices.note("shop-ro", &forbidden());
-        let why = "no permission to get endpointslices.discovery.k8s.io shop-ro".to_owned();
+        let why = "no permission to get endpointslices.discovery.k8s.io shop-ro: no".to_owned();
         assert_eq!(shop(), Routing::Refused(why.clone()));
         slices.note("shop-ro", &Err(Error::Silent { asked: asked.clone(), after: FAILED }));
         assert_eq!(shop(), Routing::Refused(why), "silence shows nothing");

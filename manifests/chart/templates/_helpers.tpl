@@ -145,6 +145,13 @@ imagePullSecrets:
 {{- if eq .Release.Name (dig "metadata" "annotations" "meta.helm.sh/release-name" "" $found) }}
 {{- fail (printf "tls.source=secret: helm would delete the Secret %s, which this release has created. Create yours under another name, and --set tls.secretName=NAME" $secret) }}
 {{- end }}
+{{- /* Pods restart one by one, and those with the old CA and those with another one refuse each other: no one becomes ready. */}}
+{{- $own := lookup "v1" "Secret" .Release.Namespace (printf "%s-ca" .Values.admin.name) }}
+{{- if and $found (eq .Release.Name (dig "metadata" "annotations" "meta.helm.sh/release-name" "" $own)) }}
+{{- if not (contains (index $own.data "tls.crt" | b64dec | trim) (dig "data" "ca.crt" "" $found | b64dec)) }}
+{{- fail (printf "tls.source=secret: the ca.crt of the Secret %s lacks the CA that the agents use now. Begin with both CAs in ca.crt, and with the present tls.crt and tls.key: README.md, Certificates of your own" $secret) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- if .Values.database.enabled }}
 {{- $name := printf "sm-%s" (include "kaa.database.fullname" .) }}
