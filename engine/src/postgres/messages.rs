@@ -34,7 +34,7 @@ pub(super) fn failure_of_receiver(line: &str) -> Option<&str> {
 pub(super) const CANCELLED_WAIT: &str = "canceling wait for synchronous replication due to user request";
 
 /// What a standby prints of a client that wants what only a primary does. Nothing that a client sends begins a line.
-pub(super) const ONLY_AT_PRIMARY: [(&str, &str); 4] = [
+const ONLY_AT_PRIMARY: [(&str, &str); 4] = [
     ("cannot execute ", " in a read-only transaction"),
     ("cannot execute ", " during recovery"),
     ("cannot set transaction read-write mode during recovery", ""),

@@ -8,6 +8,22 @@ impl Play {
         self.servers.get_mut(&ordinal).unwrap().handicap.short_of_room = !has;
     }
 
+    fn replays_late(&mut self, ordinal: u32, late: bool) {
+        self.servers.get_mut(&ordinal).unwrap().handicap.replays_late = late;
+    }
+
+    /// The primary is lost, or its server ends.
+    fn goes(&mut self, is_lost: bool) {
+        if is_lost {
+            self.lose(0);
+            self.hears(1, false);
+            self.hears(2, false);
+        } else {
+            self.ends(0);
+        }
+        self.settle();
+    }
+
     /// The server of the primary ends, as it does when its log finds no room.
     fn ends(&mut self, ordinal: u32) {
         let server = self.servers.get_mut(&ordinal).unwrap();
@@ -35,30 +51,22 @@ fn a_primary_whose_volume_is_full_is_followed_by_one_with_room() {
     assert_eq!(play.primary(), 2);
 }
 
-/// Both standbys confirm, and archive 2 has no room.
-fn short_of_room() -> Play {
-    let mut play = of_three();
-    play.has_room(1, false);
-    play.settle();
-    play
-}
-
 #[test]
-fn a_standby_without_room_comes_after_one_with_room() {
-    let mut play = short_of_room();
-    play.ends(0);
-    play.settle();
-    assert_eq!(play.primary(), 3);
-}
-
-#[test]
-fn the_same_if_the_primary_is_lost() {
-    let mut play = short_of_room();
-    play.lose(0);
-    play.hears(1, false);
-    play.hears(2, false);
-    play.settle();
-    assert_eq!(play.primary(), 3);
+fn a_standby_with_a_handicap_comes_after_one_without() {
+    for is_lost in [false, true] {
+        for (short_of_room, replays_late) in [(true, false), (false, true), (true, true)] {
+            let mut play = of_three();
+            play.servers.get_mut(&1).unwrap().handicap = Handicap { short_of_room, replays_late };
+            play.settle();
+            let news = play.news();
+            let said = |it: &str| {
+                news.lines().last().unwrap().starts_with("what speaks against archive 2") && news.contains(it)
+            };
+            assert_eq!((said("too little room"), said("yet to replay")), (short_of_room, replays_late), "{news}");
+            play.goes(is_lost);
+            assert_eq!(play.primary(), 3, "lost: {is_lost}; {news}");
+        }
+    }
 }
 
 #[test]
@@ -74,30 +82,10 @@ fn without_room_anywhere_a_standby_takes_over_all_the_same() {
 }
 
 #[test]
-fn a_standby_that_has_yet_to_replay_much_comes_after_one_that_could_open_now() {
-    for is_lost in [false, true] {
-        let mut play = of_three();
-        play.servers.get_mut(&1).unwrap().handicap.replays_late = true;
-        play.settle();
-        let news = play.news();
-        assert!(news.ends_with("archive 2 as the next primary: much log that it has yet to replay\n"), "{news}");
-        if is_lost {
-            play.lose(0);
-            play.hears(1, false);
-            play.hears(2, false);
-        } else {
-            play.ends(0);
-        }
-        play.settle();
-        assert_eq!(play.primary(), 3, "lost: {is_lost}");
-    }
-}
-
-#[test]
 fn a_late_standby_with_room_comes_before_one_without_room() {
     let mut play = of_three();
     play.has_room(1, false);
-    play.servers.get_mut(&2).unwrap().handicap.replays_late = true;
+    play.replays_late(2, true);
     play.settle();
     play.ends(0);
     play.settle();
@@ -108,7 +96,7 @@ fn a_late_standby_with_room_comes_before_one_without_room() {
 fn what_no_longer_speaks_against_a_server_is_said() {
     let mut play = of_three();
     for late in [true, false] {
-        play.servers.get_mut(&1).unwrap().handicap.replays_late = late;
+        play.replays_late(1, late);
         play.settle();
     }
     assert!(play.news().ends_with("what speaks against archive 2 as the next primary: nothing\n"));

@@ -64,9 +64,8 @@ impl Watch {
     pub fn note(&mut self, reading: &Reading, now: Instant) {
         // The time of the last commit that was replayed alone would tell that a server which rested for an hour lags by an hour.
         let behind = reading.replay_lag_ms.filter(|_| reading.streams_from.is_some());
-        if reading.in_recovery && reading.received.0.saturating_sub(reading.end.0) >= BACKLOG {
-            self.late = Some(now);
-        }
+        let is_late = reading.in_recovery && reading.received.0.saturating_sub(reading.end.0) >= BACKLOG;
+        self.late = lately(self.late, is_late, now);
         if behind == Some(0) {
             self.caught_up = Some(now);
         }
@@ -104,7 +103,7 @@ impl Watch {
 
     /// Whether the server is a standby that has much log to replay.
     pub fn replays_late(&mut self, now: Instant) -> bool {
-        self.late = self.late.filter(|last| now.saturating_duration_since(*last) < ENOUGH_AFTER);
+        self.late = lately(self.late, false, now);
         self.late.is_some()
     }
 
@@ -153,11 +152,15 @@ impl Watch {
     }
 }
 
+/// When something was last so, if that was less than [`ENOUGH_AFTER`] ago.
+fn lately(last: Option<Instant>, is_so: bool, now: Instant) -> Option<Instant> {
+    let last = if is_so { Some(now) } else { last };
+    last.filter(|last| now.saturating_duration_since(*last) < ENOUGH_AFTER)
+}
+
 /// When the volume last had too little room; `None` after [`ENOUGH_AFTER`] with enough.
 fn short(last: Option<Instant>, Space { free, size }: Space, now: Instant) -> Option<Instant> {
-    let too_little = free < ROOM.min(size / PART_OF_ROOM);
-    let last = if too_little { Some(now) } else { last };
-    last.filter(|last| now.saturating_duration_since(*last) < ENOUGH_AFTER)
+    lately(last, free < ROOM.min(size / PART_OF_ROOM), now)
 }
 
 fn millis(time: Duration) -> u64 {
