@@ -7,10 +7,13 @@ use crate::domain::cluster::Cluster;
 use embedded_kubernetes::object;
 use embedded_kubernetes::resource::Kind;
 use embedded_kubernetes::store::Key;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kaa::demo::postgres::{self, DATABASE, Installed, Roles, SERVERS};
+use kube::api::Api;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -92,6 +95,12 @@ fn installed(case: &str) -> Option<(Installed, Cluster, Arc<Roles>, TempDir)> {
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let cluster = Cluster::in_directory(case, 3, dir.path());
     Some((installed, cluster, Arc::new(Roles::new().unwrap()), dir))
+}
+
+/// The directory of the volume that a claim is bound to.
+fn volume(cluster: &Cluster, dir: &Path, claim: &str) -> PathBuf {
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client(), cluster.namespace());
+    dir.join("volumes").join(cluster.run(claims.get(claim)).unwrap().metadata.uid.expect("a UID"))
 }
 
 /// A slice of a domain that was deleted, by an agent that named no domain: as of an entry that this one does not get to.

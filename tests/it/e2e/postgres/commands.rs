@@ -2,7 +2,7 @@
 
 use super::*;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 
 /// `kubectl annotate statefulset shop kaa.dev/failover=MODE`, and waits until the domain knows of it.
 fn set_failover(cluster: &Cluster, mode: &str) {
@@ -32,11 +32,27 @@ fn end(cluster: &Cluster, primary: &str) {
     cluster.says(&format!("show database {DATABASE}"), "has ended; nothing would be lost");
 }
 
+/// A server outside the set, which follows the primary, copies it once more.
+fn is_copied_by_command(cluster: &Cluster, dir: &Path, spare: &str) {
+    let id = archive(cluster, spare);
+    let old = volume(cluster, dir, &format!("archive-volume-{spare}")).join("pgdata/of_the_old_data");
+    std::fs::write(&old, "").unwrap();
+    cluster.kaa(&format!("database discard {DATABASE} --archive {id} --reason damaged"));
+    // Its server takes over only after that.
+    cluster.wait("the spare's data to be whole", |c| {
+        let told = c.kaa(&format!("explain archive/{id}"));
+        let given_up = told.find("is given up and may be overwritten: damaged");
+        given_up.is_some_and(|at| told[at..].contains(&format!("the data of archive {id} is whole")))
+    });
+    assert!(!old.exists(), "it was not copied");
+    cluster.wait("all servers to run again", |c| c.running() == SERVERS);
+}
+
 /// With `manual`, a deleted pod hands over first, since no failover would begin. A failover by command is done where nothing is lost, is refused
 /// where the member that is there may lack commits, with the names of the others, and is done there once their loss is accepted. What is on the
 /// others then is kept until it is given up as well.
 pub fn by_command() {
-    let Some((installed, mut cluster, roles, _dir)) = installed("postgres_by_command") else { return };
+    let Some((installed, mut cluster, roles, dir)) = installed("postgres_by_command") else { return };
     cluster.put(&installed.objects(cluster.namespace(), &roles).unwrap());
     cluster.wait("the servers to run", |c| c.running() == SERVERS);
     let explained = format!("explain database/{DATABASE}");
@@ -73,6 +89,7 @@ pub fn by_command() {
     let pods = || (0..SERVERS).map(|ordinal| format!("{DATABASE}-{ordinal}"));
     let spare = pods().find(|pod| !is_member(pod)).expect("a spare");
     let standby = pods().find(|pod| is_member(pod) && *pod != third).expect("a standby");
+    is_copied_by_command(&cluster, dir.path(), &spare);
     end(&cluster, &third);
     for pod in [&third, &standby] {
         cluster.wrapper_of(pod).signal("STOP");

@@ -1,11 +1,9 @@
 //! Two databases in one domain.
 
 use super::*;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::api::Api;
+use k8s_openapi::api::core::v1::Pod;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// The other database. Everything of it is named as that of the manifests, with this name.
@@ -103,9 +101,7 @@ pub fn two_databases() {
         "metadata": {"name": claim, "namespace": cluster.namespace(), "labels": {"database": ORDERS}},
         "spec": {"accessModes": ["ReadWriteOncePod"], "resources": {"requests": {"storage": "1Gi"}}},
     })]);
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client(), cluster.namespace());
-    let uid = cluster.run(claims.get(&claim)).unwrap().metadata.uid.expect("a UID");
-    make_foreign(&testkit::postgres().unwrap(), user, &dir.path().join("volumes").join(uid));
+    make_foreign(&testkit::postgres().unwrap(), user, &volume(&cluster, dir.path(), &claim));
     cluster.put(&objects);
     cluster.says(&format!("show database {ORDERS}"), "holds data that the domain knows nothing of");
     let adopted = format!("{ORDERS}-0");
